@@ -12,7 +12,8 @@ from typing import Any, cast
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from refinesynth.testing.drawing import (
+from refinesynth.testing.grounded_worlds import valid_grounded_drafts
+from refinesynth.testing.valid import (
     Breaks,
     Corruption,
     broken,
@@ -25,7 +26,6 @@ from refinesynth.testing.drawing import (
     whole,
     with_turns,
 )
-from refinesynth.testing.grounded_worlds import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Requirement, Rulebook
 from refinesynth.world import Ruling, world_of
 

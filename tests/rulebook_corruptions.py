@@ -4,8 +4,8 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from refinesynth.testing.drawing import Breaks, Corruption, broken, change_action, pick, rules_of, whether, whole
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts
+from refinesynth.testing.valid import Breaks, Corruption, broken, change_action, pick, rules_of, whether, whole
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Rulebook, Script
 
 

@@ -11,7 +11,7 @@ from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools
 from refinesynth.actions.functions import MOST_BYTES, action_of, actions_of
 from refinesynth.actions.matching import match_in
 from refinesynth.chat import render_task
-from refinesynth.imports.task_text import read_task
+from refinesynth.imports.conversations import read_task
 from refinesynth.rules import chains, verify
 from refinesynth.trajectory import ActionSpec, Draft, ParameterType, Script
 

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from bench.ablation.base import ENOUGH
-from refinesynth.evaluate.comparing.statistics import sign_test
+from refinesynth.evaluate.comparing.comparison import sign_test
 
 _RESAMPLED = 10_000
 _SEED = 17

@@ -50,7 +50,7 @@ def _subgoals(environment: AlfWorld, instances: Sequence[Instance]) -> None:
 
 
 def _in_other_words(environment: AlfWorld, instances: Sequence[Instance], name: str) -> None:
-    swap, player = PERTURBATIONS[name].swap, perturbed(environment, name)
+    swap, player = PERTURBATIONS[name], perturbed(environment, name)
     won = worded = refused = 0
     for instance in instances:
         player.reset(instance)

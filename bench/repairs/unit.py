@@ -111,7 +111,7 @@ def base_of(work: Path, seed: int, steps: int) -> dict[str, float]:
 def starts(worlds: int) -> list[dict[str, Any]]:
     """Starts of plays in held-out worlds, which no training has seen; the same for every model."""
     from bench.ablation.playing import play
-    from refinesynth.environments.starts import behind_mistake
+    from refinesynth.environments.grounded import behind_mistake
 
     def clean(kind: str, number: int, pool: Pool = SEEN) -> Iterator[dict[str, Any]]:
         for at in range(number):

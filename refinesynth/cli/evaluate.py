@@ -40,6 +40,7 @@ def evaluate(
     set_: Annotated[list[str] | None, option("--set", metavar="SETTING=VALUE")] = None,
     compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
     reflexion: Annotated[int | None, typer.Option("--reflexion", hidden=True)] = None,
+    shots: Annotated[int | None, typer.Option("--shots", hidden=True)] = None,
     **typed: Any,
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
@@ -59,6 +60,7 @@ def evaluate(
             "environments keep AgentBoard's quirks, as in published scores. Leave it out",
         ),
         ("--reflexion", reflexion, 1, "an instance is played once. Leave it out, or give --epochs for several plays"),
+        ("--shots", shots, 0, "the first message has no worked example. Leave it out"),
     ):
         if value not in {None, harmless}:
             raise InputError(f"{removed} {value} was removed: {instead}")
@@ -111,7 +113,7 @@ class _Board:
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
     from inspect_ai.log import read_eval_log_sample_summaries
 
-    from refinesynth.evaluate.comparing.published import INSTANCES
+    from refinesynth.evaluate.comparing.table_values import INSTANCES
 
     code = ExitCode.OK
     for log in logs:
@@ -168,8 +170,7 @@ def compare(
 
             comparison = compared(folders, paper=paper)
         else:
-            from refinesynth.evaluate.comparing.published import main_table
-            from refinesynth.evaluate.comparing.table_values import Comparison
+            from refinesynth.evaluate.comparing.table_values import Comparison, main_table
 
             comparison = Comparison({}, [main_table({}, paper=True)])
         console = standard_output()

@@ -18,7 +18,7 @@ from refinesynth.cli.run_records import Run, RunOrFile, is_run, records
 from refinesynth.cli.terminal import note, say
 from refinesynth.cli.train import Set, given
 from refinesynth.cli.train_display import lost_of
-from refinesynth.environments.starts import START_HELP, share_of_mistakes
+from refinesynth.environments.grounded import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.export import (
     TOKENS,
@@ -34,8 +34,8 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
+from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
-from refinesynth.export.rl_tasks import WorldFormat
 from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing, refuse_irregular
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
@@ -130,8 +130,6 @@ def export(
             rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
             held = write(rest, _beside(output), overwrite=overwrite)
             _tell(held, say)
-        if report.dataset_info is not None:
-            say(f"entry added to {report.dataset_info}")
         say(report.advice)
         if card and licence is not None:
             facts = CardFacts(

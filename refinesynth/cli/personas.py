@@ -15,7 +15,7 @@ from refinesynth.personas import PersonaStats, Sample, Similar, write_records
 from refinesynth.personas import dedup as deduplicate
 from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
-from refinesynth.personas.deduplication import check_output
+from refinesynth.personas.near_duplicates import check_output
 from refinesynth.text.number_format import counted
 from refinesynth.text.printable import one_line
 

@@ -1,23 +1,147 @@
 """Overlaps between trajectories and evaluation sets: what is trained on should not be what is measured with."""
 
+import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import file_digest, sha256
+from functools import lru_cache
+from hashlib import blake2b, file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+import orjson
 from pydantic import JsonValue
 
-from refinesynth.diversity.evaluation_texts import texts_of
-from refinesynth.diversity.shingles import runs, words
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.trajectory import PlayerTurn, Script, Trajectory
+from refinesynth.files.atomic_write import COMPRESSED
+from refinesynth.files.compressed import open_binary
+from refinesynth.trajectory import PlayerTurn, Trajectory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+MAX_BYTES = 1 << 30
+"""Most bytes of an unpacked file."""
+
+MAX_DOCUMENT = 1 << 26
+"""Longest JSON document or line, in bytes (its values take some 20 times the memory). Longer lines are split into plain texts."""
+
+_LINES = (".jsonl", ".ndjson")
+_SEPARATORS = b"\n\r\t ,"
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield every text of a file with its line, or its item of a JSON list, from 1; also of `.gz` and `.zst`.
+
+    A file is JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text. Of JSON, all texts except keys. What is not
+    JSON counts as plain text, line by line.
+
+    Raises:
+        InputError: The file cannot be read, or is longer than `MAX_BYTES`.
+    """
+    from zstandard import ZstdError
+
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
+    document: JsonValue = None
+    try:
+        if not suffixes or suffixes[-1] not in _LINES:
+            with open_binary(path, compression) as file:
+                document = _parsed(file.read(MAX_DOCUMENT + 1))
+        if document is not None:
+            for number, item in enumerate(document if isinstance(document, list) else [document], start=1):
+                for text in _texts(item):
+                    yield number, text
+            return
+        with open_binary(path, compression) as file:
+            yield from _of_lines(file, path)
+    except (OSError, EOFError, zlib.error, ZstdError, ValueError) as error:
+        raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error}") from error
+
+
+def _of_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, str]]:
+    read = number = 0
+    while line := file.readline(MAX_DOCUMENT + 1):
+        number += 1
+        read += len(line)
+        if read > MAX_BYTES:
+            raise InputError(
+                f"the evaluation set {str(path)!r} holds more than {MAX_BYTES:,} bytes; give it in several files"
+            )
+        if line.strip():
+            value = _parsed(line)
+            for text in _texts(line.decode("utf-8", "replace").rstrip("\r\n") if value is None else value):
+                yield number, text
+
+
+def _parsed(data: bytes) -> JsonValue:
+    """The JSON object or list in `data`; None if there is none, or it is longer than `MAX_DOCUMENT`."""
+    data = data.removeprefix(b"\xef\xbb\xbf").strip(_SEPARATORS) if len(data) <= MAX_DOCUMENT else b""
+    if data[:1] not in (b"{", b"["):
+        return None
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _texts(value: JsonValue, *, keys: bool = False) -> Iterator[str]:
+    """All texts in a JSON value in order: with its keys, or with each list of texts (such as a walkthrough) joined as well."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed([one for pair in item.items() for one in pair[not keys :]]))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))
+            if not keys and (in_a_row := [text for text in item if isinstance(text, str)]):
+                yield "\n".join(in_a_row)
+
+
+_WORD = re.compile(r"\w+")
+
+_FACTOR = 0x9E3779B97F4A7C15
+
+
+def words_of(text: str) -> list[str]:
+    """Runs of letters, digits and underscores."""
+    return _WORD.findall(text)
+
+
+def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
+    """Yield (length, hashes of all runs of that length) for lengths 1 to `longest`; case does not count.
+
+    The i-th hash is that of the run that begins at the i-th word. Two runs collide with a probability of 2**-64.
+    """
+    import numpy as np
+
+    hashes = np.fromiter(map(_hash, found), dtype=np.uint64, count=len(found))
+    current = hashes
+    for length in range(1, min(longest, len(hashes)) + 1):
+        if length > 1:
+            # Wraps around, which is meant.
+            current = current[:-1] * np.uint64(_FACTOR) + hashes[length - 1 :]
+        yield length, _mixed(current, length)
+
+
+def _mixed(values: "NDArray[np.uint64]", length: int) -> "NDArray[np.uint64]":
+    """Spread small differences over all bits; runs of different lengths differ."""
+    import numpy as np
+
+    mixed = values ^ np.uint64(length * 0xD6E8FEB86659FD93 & (1 << 64) - 1)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@lru_cache(maxsize=1 << 16)
+def _hash(word: str) -> int:
+    return int.from_bytes(blake2b(word.casefold().encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 CONTAMINATED = "Contaminated"
@@ -27,6 +151,18 @@ WORDS = 13
 """Default length of a run of words that counts as an overlap."""
 
 _QUOTED = 300
+
+
+SHORTEST = 8
+"""Least words of a text shorter than a run that is matched as a whole."""
+
+MAX_RUNS = 20_000_000
+"""Most distinct runs, 16 bytes each."""
+
+_PENDING = 1 << 20
+
+_ENTRY_BITS = 40
+_MAX_ENTRY = (1 << _ENTRY_BITS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +186,56 @@ class Contamination:
     """
 
     def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
-        """Read the files (`evaluation.texts_of`); of a folder, all files in it.
+        """Read the files (`texts_of`); of a folder, all files in it.
 
         Raises InputError: a file cannot be read or is too long, all hold more than `MAX_RUNS` runs, or a package is missing.
         """
         check_installed("diversity", "datasketch", "numpy")
         if words < 1:
             raise InputError(f"words is {words!r}; expected the length of a run of words, 1 or more")
+        import numpy as np
+
         self.words = words
         self.files = files_of(files)
-        numbered = enumerate(self.files)
-        self._index = RunIndex(
-            words, ((number, entry, text) for number, path in numbered for entry, text in texts_of(path))
-        )
+        self._lengths: set[int] = set()
+        self._runs = np.empty(0, dtype=np.uint64)
+        """Sorted hashes of the runs."""
+        self._sources = np.empty(0, dtype=np.uint64)
+        """For each run the file and the entry that hold it, packed."""
+        pending: list[tuple[NDArray[np.uint64], int]] = []
+        gathered = 0
+        for file, path in enumerate(self.files):
+            for entry, text in texts_of(path):
+                found = words_of(text)
+                mine = min(words, len(found))
+                if mine < min(words, SHORTEST):
+                    continue
+                self._lengths.add(mine)
+                # The longest runs come last.
+                *_, (_, hashed) = runs(found, mine)
+                pending.append((hashed, file << _ENTRY_BITS | min(entry, _MAX_ENTRY)))
+                gathered += len(hashed)
+                if gathered >= _PENDING:
+                    self._merge(pending)
+                    pending, gathered = [], 0
+        self._merge(pending)
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._runs)
+
+    def _merge(self, pending: "list[tuple[NDArray[np.uint64], int]]") -> None:
+        import numpy as np
+
+        found = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
+        places = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
+        sources = np.concatenate([self._sources, *places])
+        # The index is that of the first of several that are equal: what was added first.
+        self._runs, first = np.unique(found, return_index=True)
+        self._sources = sources[first]
+        if len(self) > MAX_RUNS:
+            raise InputError(
+                f"the evaluation sets hold more than {MAX_RUNS:,} different runs of {self.words} words; give fewer files at a time"
+            )
 
     def overlaps(self, trajectory: Trajectory) -> tuple[Overlap, ...]:
         """Overlaps of a trajectory and its script, in the order of its texts. More evaluation sets never find less."""
@@ -75,11 +245,11 @@ class Contamination:
         for name, text in texts(trajectory):
             names.append(name)
             starts.append(len(row))
-            row += (*words(text), "")
+            row += (*words_of(text), "")
         found: list[Overlap] = []
         for start, end, place in self._stretches(row):
             number = bisect_right(starts, start) - 1
-            file, entry = self._index.source(place)
+            packed = int(self._sources[place])
             quoted = " ".join(row[start:end])
             found.append(
                 Overlap(
@@ -87,7 +257,7 @@ class Contamination:
                     start=start - starts[number],
                     words=end - start,
                     text=quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}...",
-                    source=f"{self.files[file]}:{entry}",
+                    source=f"{self.files[packed >> _ENTRY_BITS]}:{packed & _MAX_ENTRY}",
                 )
             )
         return tuple(found)
@@ -99,11 +269,13 @@ class Contamination:
         steps = np.zeros(len(row) + 1, dtype=np.int64)
         place_of = np.zeros(len(row), dtype=np.int64)
         for length, hashed in runs(row, self.words):
-            if length in self._index.lengths:
-                hits, places = self._index.find(hashed)
+            if length in self._lengths and len(self):
+                places = np.searchsorted(self._runs, hashed)
+                places[places == len(self)] = 0
+                (hits,) = np.nonzero(self._runs[places] == hashed)
                 steps[hits] += 1
                 steps[hits + length] -= 1
-                place_of[hits] = places
+                place_of[hits] = places[hits]
         covered = np.cumsum(steps[:-1]) > 0
         edges = np.flatnonzero(np.diff(covered, prepend=False, append=False)).tolist()
         for start, end in zip(edges[::2], edges[1::2], strict=True):
@@ -135,7 +307,14 @@ def digest_of(given: Iterable[str | Path]) -> str:
 
 def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
     """Texts of a trajectory with their places, and the sequence of its actions."""
-    yield from _script_texts(trajectory.script)
+    script = trajectory.script
+    yield "introduction", script.introduction
+    yield "goal", script.goal
+    for number, condition in enumerate(script.completion_conditions, start=1):
+        yield f"completion condition {number}", condition
+    for action in script.actions:
+        yield f"action {action.name}", f"{action.name}\n{action.description}"
+    yield "environment", "\n".join(_texts({**script.environment}, keys=True))
     for number, turn in enumerate(trajectory.turns, start=1):
         yield f"turn {number} thought", turn.thought
         if isinstance(turn, PlayerTurn):
@@ -143,98 +322,3 @@ def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
         else:
             yield f"turn {number} observation", turn.observation
     yield "actions", "\n".join(turn.action for turn in trajectory.turns if isinstance(turn, PlayerTurn))
-
-
-def _script_texts(script: Script) -> Iterator[tuple[str, str]]:
-    yield "introduction", script.introduction
-    yield "goal", script.goal
-    for number, condition in enumerate(script.completion_conditions, start=1):
-        yield f"completion condition {number}", condition
-    for action in script.actions:
-        yield f"action {action.name}", f"{action.name}\n{action.description}"
-    yield "environment", "\n".join(_words_in(script.environment))
-
-
-def _words_in(environment: JsonValue) -> Iterator[str]:
-    stack = [environment]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            for key, value in reversed(item.items()):
-                stack += (value, key)
-        elif isinstance(item, list):
-            stack.extend(reversed(item))
-
-
-SHORTEST = 8
-"""Least words of a text shorter than a run that is matched as a whole."""
-
-MAX_RUNS = 20_000_000
-"""Most distinct runs, 16 bytes each."""
-
-_PENDING = 1 << 20
-
-_ENTRY_BITS = 40
-
-
-class RunIndex:
-    """Sorted hashes of runs of `length` words, and of shorter texts with at least `SHORTEST` words."""
-
-    def __init__(self, length: int, texts: Iterable[tuple[int, int, str]]) -> None:
-        """Add texts with the numbers of their file and entry; raises InputError for more than `MAX_RUNS` distinct runs."""
-        import numpy as np
-
-        self.length = length
-        self.lengths: set[int] = set()
-        self._runs = np.empty(0, dtype=np.uint64)
-        self._sources = np.empty(0, dtype=np.uint64)
-        pending: list[tuple[NDArray[np.uint64], int]] = []
-        gathered = 0
-        for file, entry, text in texts:
-            found = words(text)
-            mine = min(length, len(found))
-            if mine < min(length, SHORTEST):
-                continue
-            self.lengths.add(mine)
-            for size, hashed in runs(found, mine):
-                if size == mine:
-                    pending.append((hashed, file << _ENTRY_BITS | min(entry, (1 << _ENTRY_BITS) - 1)))
-                    gathered += len(hashed)
-            if gathered >= _PENDING:
-                self._merge(pending)
-                pending, gathered = [], 0
-        self._merge(pending)
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def _merge(self, pending: "list[tuple[NDArray[np.uint64], int]]") -> None:
-        import numpy as np
-
-        found = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
-        places = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
-        sources = np.concatenate([self._sources, *places])
-        # The index is that of the first of several that are equal: what was added first.
-        self._runs, first = np.unique(found, return_index=True)
-        self._sources = sources[first]
-        if len(self) > MAX_RUNS:
-            raise InputError(
-                f"the evaluation sets hold more than {MAX_RUNS:,} different runs of {self.length} words; give fewer files at a time"
-            )
-
-    def find(self, hashed: "NDArray[np.uint64]") -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
-        """Positions of the given runs that are indexed, and the place of each for `source`."""
-        import numpy as np
-
-        if not len(self):
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        places = np.searchsorted(self._runs, hashed)
-        places[places == len(self)] = 0
-        (hits,) = np.nonzero(self._runs[places] == hashed)
-        return hits, places[hits]
-
-    def source(self, place: int) -> tuple[int, int]:
-        packed = int(self._sources[place])
-        return packed >> _ENTRY_BITS, packed & (1 << _ENTRY_BITS) - 1

@@ -4,7 +4,7 @@ Policies in the sense of OpenEnv's RFC 008: an oracle that gets the maximum, pla
 players that try to cheat the environment by what they write.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -56,17 +56,13 @@ class Integrity:
         return not any(one.fails for one in self.baselines)
 
 
-Next = Callable[[GroundedEnvironment, str], str]
-"""The next message of a player, given the environment and the last observation."""
-
-
 def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[int] = range(5)) -> Integrity:
     """Play every policy in a world, from its start, with each seed; same arguments, same result.
 
     - `oracle` takes the best known solution: reward 1.
     - `null` says nothing, `echo` repeats what it was told last, and the cheats `imitate` (an action with an observation
       of success), `many` (the whole solution in one message), `forge` (words of success) and `oversized`, each once and
-      then nothing: reward 0.
+      then nothing: reward 0. They say nothing where one action is the solution.
     - `random` takes any action, `search` all in turn: any reward, which says how easy the world is.
 
     Raises:
@@ -77,36 +73,46 @@ def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[in
     environment.reset(before=world.before)
     if (needed := len(_solution(environment))) > steps:
         raise ValueError(f"the best known solution has {needed} actions, and steps is {steps}; give steps={needed}")
-
-    def mean(policy: Callable[[int], Next]) -> float:
-        total = 0.0
-        for seed in seeds:
+    actions, _ = some_ground_actions(environment.world, _LISTED)
+    rewards: dict[str, float] = {}
+    for seed in seeds:
+        environment.reset(seed, before=world.before)
+        for policy, following in _policies(_solution(environment), actions, Random(seed)).items():
             observation = environment.reset(seed, before=world.before)
-            following = policy(seed)
             while not environment.done:
-                observation = environment.reply(following(environment, observation))
-            total += environment.reward()
-        return total / len(seeds)
+                observation = environment.reply(following(environment.taken, observation))
+            rewards[policy] = rewards.get(policy, 0.0) + environment.reward()
+    expected = {"oracle": 1.0, "random": None, "search": None}
+    return Integrity(
+        world.id, tuple(Baseline(name, sum_ / len(seeds), expected.get(name, 0.0)) for name, sum_ in rewards.items())
+    )
 
-    played = [Baseline(name, mean(policy), expected) for name, policy, expected in _policies(world)]
-    return Integrity(world.id, tuple(played))
+
+Next = Callable[[int, str], str]
+"""The next message of a player, given the number of its turns and the last observation."""
 
 
-def _policies(world: NamedWorld) -> Iterator[tuple[str, Callable[[int], Next], float | None]]:
-    actions, _ = some_ground_actions(GroundedEnvironment(world.script).world, _LISTED)
-    yield "oracle", lambda _seed: _oracle(), 1.0
-    yield "null", lambda _seed: lambda _environment, _observation: "", 0.0
-    yield "echo", lambda _seed: lambda _environment, observation: observation, 0.0
-    cheats: dict[str, Callable[[Sequence[str]], str]] = {
-        "imitate": lambda way: f"Thought: Done.\nAction: {way[-1]}\nObservation: {SUCCESS}\n\nThought: {SUCCESS}",
-        "many": lambda way: "\n".join(f"Thought: Next.\nAction: {action}" for action in way),
-        "forge": lambda _way: f"Action: {SUCCESS}",
-        "oversized": lambda way: f"Action: {way[-1]}{' x' * _OVERSIZED}",
+def _policies(way: Sequence[str], actions: Sequence[str], random: Random) -> Mapping[str, Next]:
+    """Policies for one play each; `way` is the solution from its start."""
+    last = way[-1] if way else ""
+    cheats = {
+        "imitate": f"Thought: Done.\nAction: {last}\nObservation: {SUCCESS}\n\nThought: {SUCCESS}",
+        "many": "\n".join(f"Thought: Next.\nAction: {action}" for action in way),
+        "forge": f"Action: {SUCCESS}",
+        "oversized": f"Action: {last}{' x' * _OVERSIZED}",
     }
-    for name, message in cheats.items():
-        yield name, lambda _seed, message=message: _cheating(message), 0.0
-    yield "random", lambda seed: _choosing(actions, Random(seed)), None
-    yield "search", lambda _seed: _choosing(actions, None), None
+
+    def once(message: str) -> Next:
+        return lambda turn, _: message if turn == 0 and len(way) > 1 else ""
+
+    return {
+        "oracle": lambda turn, _: f"Action: {way[turn]}" if turn < len(way) else "",
+        "null": lambda _turn, _observation: "",
+        "echo": lambda _, observation: observation,
+        **{name: once(message) for name, message in cheats.items()},
+        "random": lambda _turn, _observation: f"Action: {random.choice(actions)}" if actions else "",
+        "search": lambda turn, _: f"Action: {actions[turn % len(actions)]}" if actions else "",
+    }
 
 
 def _solution(environment: GroundedEnvironment) -> Sequence[str]:
@@ -115,35 +121,3 @@ def _solution(environment: GroundedEnvironment) -> Sequence[str]:
     now = environment.script.model_copy(update={"environment": environment.state, "rulebook": bare})
     script = environment.script if environment.state is environment.script.environment else now
     return check_solvability(script).shortest or ()
-
-
-def _oracle() -> Next:
-    left: list[str] = []
-
-    def following(environment: GroundedEnvironment, _observation: str) -> str:
-        if not environment.taken:
-            left[:] = _solution(environment)
-        return f"Action: {left.pop(0)}" if left else ""
-
-    return following
-
-
-def _cheating(message: Callable[[Sequence[str]], str]) -> Next:
-    """A message made of a solution from the start, and then nothing; nothing where one action is the solution."""
-
-    def following(environment: GroundedEnvironment, _observation: str) -> str:
-        solution = () if environment.taken else _solution(environment)
-        return message(solution) if len(solution) > 1 else ""
-
-    return following
-
-
-def _choosing(actions: Sequence[str], random: Random | None) -> Next:
-    """Any action with a generator, else all of them in turn."""
-
-    def following(environment: GroundedEnvironment, _observation: str) -> str:
-        if not actions:
-            return ""
-        return f"Action: {actions[environment.taken % len(actions)] if random is None else random.choice(actions)}"
-
-    return following

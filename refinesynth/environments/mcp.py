@@ -30,6 +30,7 @@ def create_server(world: GroundedEnvironment) -> Any:
     from mcp.server.lowlevel import Server
 
     actions = {tool["function"]["name"]: tool["function"] for tool in world.tools()}
+    instructions = tell_task(world.script, world.before, "tools")
     task_name = TASK
     while task_name in actions:
         task_name += "_"
@@ -44,9 +45,9 @@ def create_server(world: GroundedEnvironment) -> Any:
     ]
 
     def result(text: str, *, error: bool = False) -> types.CallToolResult:
-        return types.CallToolResult(
-            content=[types.TextContent(text=text)], is_error=error, _meta={_META: _standing(world)}
-        )
+        names = ("done", "success", "progress", "taken", "mistakes")
+        standing = {"reward": world.reward(), **{name: getattr(world, name) for name in names}}
+        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=error, _meta={_META: standing})
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         del context, params
@@ -56,7 +57,8 @@ def create_server(world: GroundedEnvironment) -> Any:
         del context
         given = params.arguments or {}
         if params.name == task_name:
-            return result(_task(world))
+            taken = f"{world.taken} of {world.steps} steps are taken."
+            return result("\n\n".join(filter(None, (instructions, taken, _ending(world)))))
         if params.name not in actions:
             return result(
                 f"There is no tool {params.name!r}; there are {', '.join([*actions, task_name])}.", error=True
@@ -69,26 +71,10 @@ def create_server(world: GroundedEnvironment) -> Any:
     return Server(
         "refinesynth",
         version=__version__,
-        instructions=tell_task(world.script, world.before, "tools"),
+        instructions=instructions,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-
-
-def _standing(world: GroundedEnvironment) -> dict[str, Any]:
-    return {
-        "reward": world.reward(),
-        "done": world.done,
-        "success": world.success,
-        "progress": world.progress,
-        "taken": world.taken,
-        "mistakes": world.mistakes,
-    }
-
-
-def _task(world: GroundedEnvironment) -> str:
-    left = f"{world.taken} of {world.steps} steps are taken."
-    return "\n\n".join(filter(None, (tell_task(world.script, world.before, "tools"), left, _ending(world))))
 
 
 def _ending(world: GroundedEnvironment) -> str:

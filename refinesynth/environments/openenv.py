@@ -60,14 +60,8 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
     @property
     def state(self) -> WorldState:
         world = self._world
-        return WorldState(
-            episode_id=self._episode,
-            step_count=world.taken,
-            world=self._id,
-            progress=world.progress,
-            success=world.success,
-            mistakes=world.mistakes,
-        )
+        counts = {name: getattr(world, name) for name in ("progress", "success", "mistakes")}
+        return WorldState(episode_id=self._episode, step_count=world.taken, world=self._id, **counts)
 
     def list_splits(self) -> list[str]:
         return [SPLIT]

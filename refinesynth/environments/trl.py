@@ -134,54 +134,37 @@ def world_class(
 
 def _method(tool: Tool) -> Callable[..., str]:
     """An action as a method whose signature and Google-style docstring define the tool."""
-    schema: Mapping[str, Any] = tool.definition()["function"]["parameters"]
-    wanted: Mapping[str, Any] = schema["properties"]
+    definition: Mapping[str, Any] = tool.definition()["function"]
+    schema: Mapping[str, Any] = definition["parameters"]
     python: dict[str, str] = {}
-    for name in wanted:
-        own = _python_name(name)
-        while own in python:
+    """Name of a Python argument to the property that it stands for."""
+    parameters: list[Parameter] = []
+    for name, wanted in schema["properties"].items():
+        own = re.sub(r"\W", "_", name if name[:1].isalpha() else f"_{name}")
+        while own in python or keyword.iskeyword(own) or own in {"self", "cls"}:
             own += "_"
         python[own] = name
-    optional = {own for own, name in python.items() if name not in (schema.get("required") or ())}
+        values = wanted.get("enum")
+        kind: Any = Literal[tuple(values)] if values else _TYPES.get(str(wanted.get("type")), str)
+        optional = name not in (schema.get("required") or ())
+        default = None if optional else Parameter.empty
+        annotation = kind | None if optional else kind
+        parameters.append(Parameter(own, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+    left_out = [(one.name, None) for one in parameters if one.default is None]
 
     def method(self: Any, **given: Any) -> str:
-        said = {
-            python.get(name, name): value for name, value in given.items() if not (value is None and name in optional)
-        }
+        said = {python.get(name, name): value for name, value in given.items() if (name, value) not in left_out}
         return self._world.act(Call(tool.name, said))
 
-    types: dict[str, Any] = {name: _type(wanted[given]) for name, given in python.items()}
-    types |= {name: types[name] | None for name in optional}
-    parameters = [
-        Parameter(
-            name, Parameter.KEYWORD_ONLY, annotation=types[name], default=None if name in optional else Parameter.empty
-        )
-        for name in python
-    ]
     method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
-    method.__annotations__ = types
+    method.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
-    method.__doc__ = _docstring(tool, python)
+    # A heading in a stranger's description would end it.
+    said = _HEADING.sub(r"\1 -", " ".join(definition["description"].split()))
+    placeholders = {name: placeholder for placeholder, name in tool.properties.items()}
+    listed = "".join(f"\n    {own}: What stands for {{{placeholders[name]}}}." for own, name in python.items())
+    method.__doc__ = f"{said}\n\nArgs:{listed}\n" if listed else said
     return method
 
 
 _TYPES: Mapping[str, type] = {"integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
-
-
-def _type(wanted: Mapping[str, Any]) -> Any:
-    values = wanted.get("enum")
-    return Literal[tuple(values)] if values else _TYPES.get(str(wanted.get("type")), str)
-
-
-def _python_name(name: str) -> str:
-    plain = re.sub(r"\W", "_", name if name[:1].isalpha() else f"_{name}")
-    return f"{plain}_" if keyword.iskeyword(plain) or plain in {"self", "cls"} else plain
-
-
-def _docstring(tool: Tool, python: Mapping[str, str]) -> str:
-    said = " ".join(tool.definition()["function"]["description"].split())
-    # A heading in a stranger's description would end it.
-    said = _HEADING.sub(r"\1 -", said)
-    placeholders = {name: placeholder for placeholder, name in tool.properties.items()}
-    listed = "".join(f"\n    {ours}: What stands for {{{placeholders[name]}}}." for ours, name in python.items())
-    return f"{said}\n\nArgs:{listed}\n" if listed else said

@@ -157,16 +157,10 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 segment = await play.turn(observation)
         weights = {name: getattr(asked, name) for name in _WEIGHTS}
         play.trace.record_reward("world", world.reward(**weights), 1.0)
-        play.trace.record_metrics(
-            {
-                "success": float(world.success),
-                "progress": world.progress,
-                "mistakes": float(world.mistakes),
-                "steps": float(world.taken),
-                "recovered": float(world.recovered),
-                "repeats": float(world.repeats),
-            }
-        )
+        counts = {
+            name: float(getattr(world, name)) for name in ("success", "progress", "mistakes", "recovered", "repeats")
+        }
+        play.trace.record_metrics({**counts, "steps": float(world.taken)})
 
 
 if __name__ == "__main__":

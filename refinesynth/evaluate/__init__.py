@@ -62,7 +62,6 @@ def evaluate(
     seed: int | None = None,
     perturb: str = "",
     steps: int | None = None,
-    shots: int = 0,
     form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
     user: str = "",
     environments: int = 0,
@@ -89,7 +88,6 @@ def evaluate(
         seed: Seed that is passed to the model.
         perturb: The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5.
         steps: Actions of a play at most; by default the benchmark's, mostly 30.
-        shots: Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes).
         form: Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per
             action), `parallel_tools` (the same, and the task allows several calls in a message), or `auto`: the form
             that a folder from `refinesynth train` was trained in, else react. All calls of a message are executed.

@@ -20,7 +20,6 @@ from inspect_ai.model import (
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-from refinesynth.errors import InputError
 from refinesynth.evaluate.chat_form import FORMS, ReactForm
 from refinesynth.evaluate.environment_pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.evaluate.environments.environment import Instance, Start
@@ -42,46 +41,37 @@ def control_of(state: TaskState) -> Act | None:
         return None
     # The same choices for the same sample and epoch.
     seed = int.from_bytes(blake2b(f"{state.sample_id}/{state.epoch}".encode(), digest_size=8).digest())
-    return {"random": _random(seed), "first": _first, "oracle": _Oracle()}[state.model.name]
+    return _Control(state.model.name, Random(seed))
 
 
-def _random(seed: int) -> Act:
-    random = Random(seed)
+class _Control:
+    """Plays a valid action, or the solution, requested once before the first action; an action that slipped is repeated."""
 
-    async def act(_: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
-        valid = await episode.valid_actions()
-        return _acting("random", random.choice(valid) if valid else None, form)
-
-    return act
-
-
-async def _first(_: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
-    return _acting("first", next(iter(await episode.valid_actions()), None), form)
-
-
-class _Oracle:
-    """Plays the solution, requested once before the first action; an action that slipped is repeated."""
-
-    def __init__(self) -> None:
+    def __init__(self, name: str, random: Random) -> None:
+        self._name, self._random = name, random
         self._left: list[str] | None = None
         self._taken: list[str] = []
 
     async def __call__(self, _: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
+        if self._name == "oracle":
+            action = await self._next(episode)
+        else:
+            valid = await episode.valid_actions()
+            action = (self._random.choice(valid) if self._name == "random" else valid[0]) if valid else None
+        name = f"{PROVIDER}/{self._name}"
+        if action is None:
+            return ModelOutput(model=name)
+        message = form.message(PlayerTurn(thought="This is a control, which does not think.", action=action))
+        message.model = name
+        return ModelOutput.from_message(message)
+
+    async def _next(self, episode: Episode) -> str | None:
         if self._left is None:
             self._left = list(await episode.solution() or ())
         elif episode.slipped:
-            self._left[:0] = self._taken[-1:]
-        self._taken = self._left[:1]
-        del self._left[:1]
-        return _acting("oracle", self._taken[0] if self._taken else None, form)
-
-
-def _acting(name: str, action: str | None, form: ReactForm) -> ModelOutput:
-    if action is None:
-        return ModelOutput(model=f"{PROVIDER}/{name}")
-    message = form.message(PlayerTurn(thought="This is a control, which does not think.", action=action))
-    message.model = f"{PROVIDER}/{name}"
-    return ModelOutput.from_message(message)
+            self._left[:0] = self._taken
+        self._taken, self._left = self._left[:1], self._left[1:]
+        return next(iter(self._taken), None)
 
 
 @modelapi(name=PROVIDER)
@@ -120,11 +110,6 @@ MAX_ACTION = 10_000
 _NOT_EXECUTED = "Not executed: the task has ended."
 """Answer to a call behind the one that ended the task."""
 
-_EXAMPLE = "A worked example, of another task in such a place:\n\n{text}"
-_EXAMPLE_THOUGHT = "This is the next step towards the goal."
-_EXAMPLES_TRIED = 8
-"""Instances that the oracle tries to solve for a worked example."""
-
 
 @dataclass
 class EpisodeResult:
@@ -136,16 +121,13 @@ class EpisodeResult:
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def first_message(start: Start, form: ReactForm, *, example: str = "") -> str:
-    """The first user message: task, worked example, first observation."""
-    parts = [form.task()]
-    if example:
-        parts.append(_EXAMPLE.format(text=example))
-    return "\n\n".join([*parts, *filter(None, [start.observation])])
+def first_message(start: Start, form: ReactForm) -> str:
+    """The first user message: task and first observation."""
+    return "\n\n".join(filter(None, [form.task(), start.observation]))
 
 
-def _opening(start: Start, form: ReactForm, example: str) -> Iterator[ChatMessage]:
-    yield ChatMessageUser(content=scrub(first_message(start, form, example=example)))
+def _opening(start: Start, form: ReactForm) -> Iterator[ChatMessage]:
+    yield ChatMessageUser(content=scrub(first_message(start, form)))
     for one in start.history:
         message = form.message(PlayerTurn(thought=one.thought, action=one.action))
         yield message
@@ -164,19 +146,15 @@ def player(
 ) -> Solver:
     """Play each sample's instance, in `instances` by the sample's id, with the settings of `TaskSettings`.
 
-    Controls have no worked example. `reflexion` has no effect: Inspect compares the arguments of solvers, and with it
-    evaluations that were begun with an earlier version go on.
+    `reflexion` and `shots` have no effect: Inspect compares the arguments of solvers, and with them evaluations that were
+    begun with an earlier version go on.
     """
-    del reflexion
-    solved: dict[str, str] = {}
+    del reflexion, shots
     chat_form = FORMS.get(form, ReactForm)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
-        instance = instances[str(state.sample_id)]
-        shown = shots and not control_of(state)
-        example = await _example(pool, instances, instance, solved, chat_form, steps=steps) if shown else ""
-        async with pool.episode(instance) as episode:
-            played = await _attempt(state, episode, chat_form, example, steps=steps)
+        async with pool.episode(instances[str(state.sample_id)]) as episode:
+            played = await _attempt(state, episode, chat_form, steps=steps)
         state.completed = True
         result: dict[str, Any] = {
             "success": float(played.success),
@@ -192,53 +170,14 @@ def player(
     return solve
 
 
-async def _example(
-    pool: EnvironmentPool,
-    instances: Mapping[str, Instance],
-    own: Instance,
-    solved: dict[str, str],
-    form: type[ReactForm],
-    *,
-    steps: int,
-) -> str:
-    """Another instance, solved by the environment's oracle, preferably of the same level."""
-    others = sorted((one for one in instances.values() if one.id != own.id), key=lambda one: one.level != own.level)
-    for other in others[:_EXAMPLES_TRIED]:
-        if other.id not in solved:
-            solved[other.id] = await _solved(pool, other, steps, form)
-        if solved[other.id]:
-            return solved[other.id]
-    raise InputError(
-        f"{pool.benchmark.name} has no worked example for {own.id!r}: its oracle solves none of "
-        f"{min(len(others), _EXAMPLES_TRIED)} other instances within {steps} actions; leave --shots out"
-    )
-
-
-async def _solved(pool: EnvironmentPool, instance: Instance, steps: int, form: type[ReactForm]) -> str:
-    async with pool.episode(instance) as episode:
-        try:
-            start = await episode.reset()
-            chat, lines = form(start), [start.goal, start.observation]
-            for action in (await episode.solution() or ())[:steps]:
-                step = await episode.step(action)
-                lines += [chat.written(PlayerTurn(thought=_EXAMPLE_THOUGHT, action=action)), step.observation]
-                if step.done:
-                    return "\n".join(filter(None, lines)) if step.success else ""
-        except EnvironmentLost:
-            pass
-    return ""
-
-
-async def _attempt(
-    state: TaskState, episode: Episode, form: type[ReactForm], example: str, *, steps: int
-) -> EpisodeResult:
+async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *, steps: int) -> EpisodeResult:
     """Play, repeated once where it cannot go on in a new process."""
     for again in (False, True):
         played = EpisodeResult()
         try:
             start = await episode.reset()
             chat = form(start)
-            state.messages = list(_opening(start, chat, example))
+            state.messages = list(_opening(start, chat))
             played.moves += [EpisodeStep(one.action, one.refused, given=True) for one in start.history[-1:]]
             await _play(state, episode, control_of(state) or _model, chat, played, steps=steps)
         except EnvironmentLost as lost:
@@ -252,7 +191,9 @@ async def _attempt(
 async def _play(
     state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
 ) -> None:
-    window, left = _window(state), steps
+    # Tokens that the model is made for; transformers goes on beyond them with useless text.
+    info, left = get_model_info(str(state.model)), steps
+    window = (info and info.context_length) or inf
     while left > 0:
         output = _writable(await act(state.messages, episode, chat))
         state.output = output
@@ -295,12 +236,6 @@ def _writable(output: ModelOutput) -> ModelOutput:
         output.message.content = scrub(output.completion)
         output.completion = scrub(output.completion)
     return output
-
-
-def _window(state: TaskState) -> float:
-    """Tokens that the model is made for, infinite if unknown; transformers goes on beyond it with useless text."""
-    info = get_model_info(str(state.model))
-    return (info and info.context_length) or inf
 
 
 async def _model(messages: list[ChatMessage], _: Episode, form: ReactForm) -> ModelOutput:

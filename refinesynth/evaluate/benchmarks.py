@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.published import HELD_OUT
+from refinesynth.evaluate.comparing.table_values import HELD_OUT
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
 
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")

@@ -6,10 +6,10 @@ A process is used from a thread: it does not depend on an event loop, of which a
 import atexit
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -35,7 +35,7 @@ _TRIES = 2
 """Tries of an action or a start; the second one in a new process."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
-_CHUNK = 1 << 16
+"""Bytes of one answer."""
 _GRACE = 1.0
 """Seconds for a process to end by itself."""
 
@@ -47,14 +47,23 @@ class EnvironmentFault(Exception):
 class EnvironmentProcess:
     def __init__(self, benchmark: Benchmark, *, perturb: str = "", python: str | None = None) -> None:
         """Start the process without waiting for its imports; raises InputError for an unusable interpreter."""
-        self._describe(benchmark, perturb)
+        self.benchmark = benchmark
+        self.episodes = 0
+        self.solves = False
+        """True if the environment has `solution()`; known once it was opened."""
+        self._perturb = perturb
+        self._opened = False
+        self._launch(python)
+
+    def _launch(self, python: str | None) -> None:
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
         # An environment of the user's own may be found on a path that only this process has.
         paths = [_PACKAGE_PARENT, *(sys.path if python is None else [os.environ.get("PYTHONPATH", "")])]
-        environment = {**os.environ, **benchmark.process_variables, "PYTHONUTF8": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         # numpy's own threads would compete with the other environments for the same cores.
-        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, **self.benchmark.process_variables, "PYTHONUTF8": "1", **threads}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        name = self.benchmark.name
         try:
             self._process = subprocess.Popen(  # noqa: S603
                 command,
@@ -67,22 +76,10 @@ class EnvironmentProcess:
             )
         except OSError as error:
             raise InputError(
-                f"the interpreter {command[0]!r} of {benchmark.name} cannot be started: {error}; "
-                f"name one by --python {benchmark.name}=PATH"
+                f"the interpreter {command[0]!r} of {name} cannot be started: {error}; name one by --python {name}=PATH"
             ) from error
-        pipes = cast("tuple[IO[bytes], IO[bytes]]", (self._process.stdin, self._process.stdout))
-        self._requests, self._answers = (pipe.fileno() for pipe in pipes)
-        os.set_blocking(self._requests, False)
-        self._buffer = bytearray()
+        self._requests, self._answers = cast("tuple[IO[bytes], IO[bytes]]", (self._process.stdin, self._process.stdout))
         self._ends = 0.0
-
-    def _describe(self, benchmark: Benchmark, perturb: str) -> None:
-        self.benchmark = benchmark
-        self.episodes = 0
-        self.solves = False
-        """True if the environment has `solution()`; known once it was opened."""
-        self._opening = {"do": "open", "environment": benchmark.environment, "perturb": perturb}
-        self._opened = False
 
     @property
     def pid(self) -> int:
@@ -91,27 +88,27 @@ class EnvironmentProcess:
     def open(self) -> None:
         """Import the environment's package, once; raises InputError if it is missing or makes no environment."""
         if not self._opened:
-            self.solves = bool(self._ask(self._opening, self.benchmark.reset_seconds)["solves"])
+            named = {"environment": self.benchmark.environment, "perturb": self._perturb}
+            self.solves = bool(self._ask("open", self.benchmark.reset_seconds, **named)["solves"])
             self._opened = True
 
     def reset(self, instance: Instance) -> Start:
         """Begin an episode; raises what `open` raises, and InputError for an unusable instance."""
         self.open()
         self.episodes += 1
-        answer = self._ask({"do": "reset", "instance": asdict(instance)}, self.benchmark.reset_seconds)
-        return _START.validate_python(answer["start"])
+        return _START.validate_python(self._ask("reset", self.benchmark.reset_seconds, instance=asdict(instance)))
 
     def step(self, action: str) -> Step:
         """Take one action; raises EnvironmentFault."""
-        return Step(**self._ask({"do": "step", "action": action}, self.benchmark.step_seconds)["step"])
+        return Step(**self._ask("step", self.benchmark.step_seconds, action=action))
 
     def valid_actions(self) -> Sequence[str]:
         """Actions that are possible now; raises EnvironmentFault."""
-        return self._ask({"do": "valid_actions"}, self.benchmark.step_seconds)["actions"]
+        return self._ask("valid_actions", self.benchmark.step_seconds)["actions"]
 
     def solution(self) -> Sequence[str] | None:
         """The environment's own solution; raises EnvironmentFault."""
-        return self._ask({"do": "solution"}, self.benchmark.reset_seconds)["actions"]
+        return self._ask("solution", self.benchmark.reset_seconds)["actions"]
 
     def resident_mb(self) -> float:
         """Memory of the process in MiB; 0 if unknown."""
@@ -123,10 +120,10 @@ class EnvironmentProcess:
 
     def let_end(self) -> None:
         """Close its pipes, with which it ends by itself."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None and not pipe.closed:
+        self._ends = self._ends or time.monotonic() + _GRACE
+        for pipe in (self._requests, self._answers):
+            with suppress(OSError):
                 pipe.close()
-                self._ends = time.monotonic() + _GRACE
 
     def end(self) -> None:
         """End the process and all that it started."""
@@ -135,64 +132,67 @@ class EnvironmentProcess:
             # Time to close what it holds, which a Java machine beneath it wants.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=max(0.0, self._ends - time.monotonic()))
+        self._kill()
+        self._process.wait()
+
+    def _kill(self) -> None:
         # It leads a group of its own: what it started ends with it.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
 
-    def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        answer = self._exchange(json.dumps(request), seconds)
+    def _ask(self, do: str, seconds: float, **arguments: Any) -> dict[str, Any]:
+        name, extra = self.benchmark.name, self.benchmark.extra
+        line = self._exchange({"do": do, "with": arguments}, seconds)
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise EnvironmentFault(f"what {name} answered is no JSON: {line[:200]!r}") from error
         if "bad" in answer:
             raise InputError(answer["bad"])
         if "missing" in answer:
-            name, extra = self.benchmark.name, self.benchmark.extra
             install = f"pip install '{extra}'" if extra else "install it"
             raise InputError(
                 f"{name} needs the Python package that holds {answer['missing']!r}, which is not installed: {install}, or name "
                 f"an interpreter that has it: --python {name}=PATH"
             )
         if "failed" in answer:
-            raise EnvironmentFault(f"{self.benchmark.name} raised {answer['failed']}")
+            raise EnvironmentFault(f"{name} raised {answer['failed']}")
         return answer
 
-    def _exchange(self, request: str, seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        left = memoryview(request.encode() + b"\n")
-        while left:
-            self._wait(self._requests, select.POLLOUT, deadline)
-            try:
-                left = left[os.write(self._requests, left) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise EnvironmentFault(f"the process of {self.benchmark.name} has ended") from error
-        while (end := self._buffer.find(b"\n", max(0, len(self._buffer) - _CHUNK))) < 0:
-            self._wait(self._answers, select.POLLIN, deadline)
-            chunk = os.read(self._answers, _CHUNK)
-            if not chunk:
-                raise EnvironmentFault(f"the process of {self.benchmark.name} has ended")
-            self._buffer += chunk
-            if len(self._buffer) > _MAX_ANSWER:
-                raise EnvironmentFault(f"{self.benchmark.name} answered with more than {_MAX_ANSWER:,} bytes")
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        try:
-            return json.loads(line)
-        except ValueError as error:
-            raise EnvironmentFault(f"what {self.benchmark.name} answered is no JSON: {line[:200]!r}") from error
+    def _exchange(self, request: Mapping[str, Any], seconds: float) -> str | bytes:
+        """The answer to a request; a process that takes longer, also to read the request, is killed."""
+        late = threading.Event()
 
-    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
-        ready = select.poll()
-        ready.register(descriptor, event)
-        if not ready.poll(max(0.0, deadline - time.monotonic()) * 1_000):
+        def kill() -> None:
+            late.set()
+            self._kill()
+
+        timer = threading.Timer(seconds, kill)
+        timer.daemon = True
+        timer.start()
+        line = b""
+        try:
+            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.flush()
+            line = self._answers.readline(_MAX_ANSWER)
+        except OSError:
+            pass  # It has ended.
+        finally:
+            timer.cancel()
+        if late.is_set():
             raise EnvironmentFault(f"{self.benchmark.name} did not answer in time")
+        if len(line) == _MAX_ANSWER:
+            raise EnvironmentFault(f"{self.benchmark.name} answered with {_MAX_ANSWER:,} bytes or more")
+        if not line.endswith(b"\n"):
+            raise EnvironmentFault(f"the process of {self.benchmark.name} has ended")
+        return line
 
 
 class EnvironmentHere(EnvironmentProcess):
     """An environment in this process, without limits of time and memory."""
 
-    def __init__(self, benchmark: Benchmark, *, perturb: str) -> None:
-        self._describe(benchmark, perturb)
+    def _launch(self, python: str | None) -> None:
+        del python
         self._served = Served()
 
     def resident_mb(self) -> float:
@@ -204,9 +204,9 @@ class EnvironmentHere(EnvironmentProcess):
     def end(self) -> None:
         self._served.close()
 
-    def _exchange(self, request: str, seconds: float) -> dict[str, Any]:
+    def _exchange(self, request: Mapping[str, Any], seconds: float) -> str | bytes:
         del seconds
-        return json.loads(self._served.answer(json.loads(request)))
+        return self._served.answer(request)
 
 
 class EnvironmentLost(Exception):
@@ -244,7 +244,7 @@ class EnvironmentPool:
         self._idle.append(process)
         if solves and not process.solves:
             raise InputError(
-                f"{self.benchmark.name} has no solutions, which --model oracle and --shots need; expected worlds:RUN or "
+                f"{self.benchmark.name} has no solutions, which --model oracle needs; expected worlds:RUN or "
                 "mistakes:RUN, or a benchmark of your own that has them"
             )
 
@@ -330,37 +330,28 @@ class Episode:
         for left in reversed(range(_TRIES)):
             process, self._process = self._process, None
             work = partial(self._answered, process, ask, again=again)
-            kept: list[EnvironmentProcess] = []
             try:
-                answer = await to_thread.run_sync(work, kept, abandon_on_cancel=True)
+                self._process, answer = await to_thread.run_sync(work, abandon_on_cancel=True)
             except EnvironmentFault as fault:
                 self.faults.append(str(fault))
                 if not left:
                     raise EnvironmentLost(str(fault)) from fault
             else:
-                self._process = kept[0]
                 return answer
         raise AssertionError
 
     def _answered(
-        self,
-        process: EnvironmentProcess | None,
-        ask: Callable[[EnvironmentProcess], T],
-        kept: list[EnvironmentProcess],
-        *,
-        again: bool,
-    ) -> T:
+        self, process: EnvironmentProcess | None, ask: Callable[[EnvironmentProcess], T], *, again: bool
+    ) -> tuple[EnvironmentProcess, T]:
         fresh = process is None
         process = process or self.pool.taken()
         try:
             if fresh and again:
                 self._play_again(process)
-            answer = ask(process)
+            return process, ask(process)
         except BaseException:
             process.end()
             raise
-        kept.append(process)
-        return answer
 
     def _play_again(self, process: EnvironmentProcess) -> None:
         same = process.reset(self.instance).observation == self._start

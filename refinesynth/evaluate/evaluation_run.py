@@ -16,18 +16,18 @@ from inspect_ai.model import GenerateConfig, Model
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import INSPECT, named
-from refinesynth.evaluate.chat_form import FORMS
+from refinesynth.evaluate.chat_form import FORMS, TrainedAs
 from refinesynth.evaluate.environment_pool import EnvironmentFault
+from refinesynth.evaluate.environments.perturbation import BENCHMARK as PERTURBED
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.inspect_models import open_model, set_budget
-from refinesynth.evaluate.local_model import TrainedAs
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Progress:
     model: str
     tools: bool
@@ -61,21 +61,21 @@ def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = l
 
 def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
     wanted = named(asked.tasks)
-    variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
+    variants = perturbations(asked.perturb, {name for name, _ in wanted})
     if asked.folder.exists() and not asked.folder.is_dir():
         raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
     model, roles = _models(asked, foreign=any(name == INSPECT for name, _ in wanted))
     arguments = [
         (name, _arguments(asked, argument, perturb))
         for name, argument in wanted
-        for perturb in ("", *(one for one, having in variants.items() if name in having))
+        for perturb in ("", *(variants if name == PERTURBED else ()))
     ]
     with placed(asked.environments, asked.pythons) as pools:
         tasks = [(TASKS.get(name) or registered(name))(**given) for name, given in arguments]
         # When the data of all is there: an import takes seconds.
         for pool in pools:
             try:
-                pool.check(solves=bool(asked.shots) or str(model) == f"{CONTROL}/oracle")
+                pool.check(solves=str(model) == f"{CONTROL}/oracle")
             except EnvironmentFault as fault:
                 where = f"the environment {pool.benchmark.environment!r}"
                 raise InputError(f"{where} cannot be opened: {fault}; correct what the benchmark names") from fault
@@ -141,14 +141,7 @@ def _reporter(
     before = sum(_finished(asked.folder, task, asked) for task in tasks)
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     now = Progress(
-        model=str(model),
-        tools=asked.form in FORMS,
-        folder=asked.folder,
-        steps=steps,
-        max_tokens=asked.max_tokens or MAX_TOKENS,
-        finished=before,
-        of=of,
-        seconds_left=None,
+        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, of, None
     )
     on_progress(now)
     begun = time.monotonic()
@@ -202,8 +195,8 @@ def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: 
     return logs
 
 
-def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[str]]:
-    """Names of `P1`, `P2,P4` or `P1..P5`, each with its benchmarks; raises InputError for unknown or unused ones."""
+def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
+    """Names of `P1`, `P2,P4` or `P1..P5`; raises InputError for unknown ones, or without the benchmark that has them."""
     found: list[str] = []
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -212,21 +205,18 @@ def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[
         if any(end not in known for end in ends) or known.index(ends[0]) > known.index(ends[1]):
             raise InputError(f"--perturb {text!r}: {part!r} is none of {', '.join(known)}, nor a range such as P1..P5")
         found += known[known.index(ends[0]) : known.index(ends[1]) + 1]
-    for one in found:
-        if not set(benchmarks) & set(PERTURBATIONS[one].benchmarks):
-            having = ", ".join(PERTURBATIONS[one].benchmarks)
-            raise InputError(f"--perturb {one} is for {having}, which is not among the tasks; name it, or leave it out")
-    return {one: PERTURBATIONS[one].benchmarks for one in found}
+    if found and PERTURBED not in benchmarks:
+        raise InputError(
+            f"--perturb {found[0]} is for {PERTURBED}, which is not among the tasks; name it, or leave it out"
+        )
+    return list(dict.fromkeys(found))
 
 
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
     """Arguments of a task: only what decides its results, as logs of equal arguments are resumed."""
+    data = None if asked.data is None else str(asked.data.resolve())
     given = {name: getattr(asked, name) for name in TaskSettings.model_fields}
-    given |= {
-        "data": None if asked.data is None else str(asked.data.resolve()),
-        "argument": argument,
-        "perturb": perturb,
-    }
+    given |= {"data": data, "argument": argument, "perturb": perturb}
     usual = TaskSettings()
     return {name: value for name, value in given.items() if name == "compat" or value != getattr(usual, name)}
 

@@ -44,7 +44,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.backend import Backend
@@ -56,7 +55,7 @@ from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
-from refinesynth.evaluate import agent, local_model
+from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MOST
 from refinesynth.extras import check_installed
 from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
@@ -67,7 +66,6 @@ PROVIDER = "refinesynth"
 IN_FLIGHT = 64
 """Requests at once if the backend sets no bound; the rate limiter adapts below it."""
 
-_TEXT = ModelRequestParameters()
 ON_FAILURE: ContextVar[Callable[[], object] | None] = ContextVar("on_failure", default=None)
 """Called when a request of a backend has failed, before its error is raised."""
 
@@ -117,10 +115,12 @@ class OwnBackend(ModelAPI):
         if self._stopped is not None:
             raise self._stopped
         try:
-            model, account = self._open()
-            with charged_to(account):
-                parameters = offered(map(local_model.definition, tools)) if tools else _TEXT
-                response = await model.request([*map(_message, input)], _settings(config, tool_choice), parameters)
+            if self._model is None:
+                self._model = open_client(self.backend)
+            with charged_to(RequestContext(Session(tracker=self.tracker), "player")):
+                parameters = offered(map(chat_form.definition, tools)) if tools else ModelRequestParameters()
+                messages = [*map(_message, input)]
+                response = await self._model.request(messages, _settings(config, tool_choice), parameters)
         except Exception as error:
             if isinstance(error, RunStopped):
                 self._stopped = error
@@ -128,11 +128,6 @@ class OwnBackend(ModelAPI):
                 tell()
             raise
         return _output(response, self.model_name)
-
-    def _open(self) -> tuple[LiteLLMModel, RequestContext]:
-        if self._model is None:
-            self._model = open_client(self.backend)
-        return self._model, RequestContext(Session(tracker=self.tracker), "player")
 
     async def aclose(self) -> None:
         if self._model is not None:
@@ -169,7 +164,7 @@ def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
 def _message(message: ChatMessage) -> ModelMessage:
     if isinstance(message, ChatMessageAssistant):
         calls = [ToolCallPart(one.function, one.arguments, tool_call_id=one.id) for one in message.tool_calls or ()]
-        thinking = [ThinkingPart(thought)] if (thought := local_model.reasoning_of(message)) else []
+        thinking = [ThinkingPart(thought)] if (thought := chat_form.reasoning_of(message)) else []
         said = [TextPart(message.text)] if message.text or not calls else []
         return ModelResponse(parts=[*thinking, *said, *calls])
     if isinstance(message, ChatMessageTool):
@@ -187,7 +182,15 @@ def _output(response: ModelResponse, name: str) -> ModelOutput:
     # An answer that did not come to its end is none: the model has asked for it again.
     output = ModelOutput.from_content(f"{PROVIDER}/{name}", content, stop_reason="tool_calls" if calls else "stop")
     output.message.tool_calls = calls or None
-    output.usage = _usage(response.usage)
+    usage, cost = response.usage, response.usage.cost
+    output.usage = ModelUsage(
+        # Inspect counts cached tokens separately.
+        input_tokens=usage.input_tokens - usage.cache_read_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        input_tokens_cache_read=usage.cache_read_tokens,
+        total_cost=None if cost is None else float(cost),
+    )
     return output
 
 
@@ -197,18 +200,6 @@ def _call(part: ToolCallPart) -> ToolCall:
     except (ValueError, AssertionError):
         wrong = f"its arguments are no JSON object: {quoted(part.args_as_json_str())}"
         return ToolCall(part.tool_call_id, part.tool_name, {}, parse_error=wrong)
-
-
-def _usage(usage: RequestUsage) -> ModelUsage:
-    """Inspect counts cached tokens separately."""
-    cost = usage.cost
-    return ModelUsage(
-        input_tokens=usage.input_tokens - usage.cache_read_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.input_tokens + usage.output_tokens,
-        input_tokens_cache_read=usage.cache_read_tokens,
-        total_cost=None if cost is None else float(cost),
-    )
 
 
 INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
@@ -243,9 +234,14 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
             raise InputError(f"{name!r} is a control, which takes no settings; leave --set out")
         return get_model(f"{agent.PROVIDER}/{bare}")
     if path.is_dir() or (path.is_file() and is_gguf(name)):
-        folder = _weights(Path(unpacked(name)))
+        folder = Path(unpacked(name))
+        if not any((folder / one).is_file() for one in ("config.json", "adapter_config.json")):
+            raise InputError(
+                f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth "
+                "train` writes"
+            )
         # Of a file its own name: in a hub's cache it is a link to one that is named by its digest.
-        shown = f"{local_model.PROVIDER if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
+        shown = f"{chat_form.LOCAL if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
         # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
         set_model_info(shown, ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
@@ -256,7 +252,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
         )
     prefix, _, rest = name.partition("/")
     if prefix in INSPECTS_OWN:
-        name = f"{local_model.PROVIDER}/{rest}" if tools and prefix == "hf" else name
+        name = f"{chat_form.LOCAL}/{rest}" if tools and prefix == "hf" else name
         return _of_inspect(name, settings, greedy=prefix == "hf" and temperature == 0)
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
@@ -271,14 +267,6 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
     return get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
 
 
-def _weights(folder: Path) -> Path:
-    if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-        return folder
-    raise InputError(
-        f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth train` writes"
-    )
-
-
 def _window(folder: Path) -> int | None:
     """Most tokens of a chat, from the model's configuration."""
     try:
@@ -290,12 +278,14 @@ def _window(folder: Path) -> int | None:
 
 
 def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
-    if transformers := name.startswith(("hf/", f"{local_model.PROVIDER}/")):
+    if transformers := name.startswith(("hf/", f"{chat_form.LOCAL}/")):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
     if greedy:
         # Inspect sends the temperature along, and transformers warns that greedy decoding has none.
-        logging.getLogger("transformers.generation.configuration_utils").addFilter(_is_of_no_flag)
+        logging.getLogger("transformers.generation.configuration_utils").addFilter(
+            lambda record: "generation flags are not valid" not in str(record.msg)
+        )
     # Inspect's provider waits two seconds for more before each batch that has fewer than `max_connections`, and takes no
     # notice of its own `batch_size`.
     batch = arguments.get("batch_size", MOST) if transformers else None
@@ -323,7 +313,3 @@ def _adds_tokens(name: str, arguments: Mapping[str, Any]) -> bool:
         return bool(tokenizer("a").input_ids != tokenizer("a", add_special_tokens=False).input_ids)
     except Exception:  # noqa: BLE001 - opening the model says what is wrong
         return False
-
-
-def _is_of_no_flag(record: logging.LogRecord) -> bool:
-    return "generation flags are not valid" not in str(record.msg)

@@ -7,9 +7,9 @@ from inspect_ai import Task, task
 
 from refinesynth.evaluate.agent import BaselineModel
 from refinesynth.evaluate.benchmarks import TABLE
+from refinesynth.evaluate.chat_form import Local
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.inspect_models import OwnBackend
-from refinesynth.evaluate.local_model import Local
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task, episode
 
@@ -27,7 +27,6 @@ def registered(name: str) -> Callable[..., Task]:
         compat: Compat = "agentboard",
         perturb: str = "",
         steps: int | None = None,
-        shots: int = 0,
         form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
         user: str = "",
     ) -> Task:

@@ -29,8 +29,6 @@ class TaskSettings(BaseModel):
     """The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5."""
     steps: Annotated[FromOne | None, Option(LIMITS, "N")] = None
     """Actions of a play at most; by default the benchmark's, mostly 30."""
-    shots: Annotated[int, Field(ge=0, le=1), Option(PLAY, "0|1")] = 0
-    """Worked examples in the first message: another instance, solved by the oracle (worlds and mistakes)."""
     form: Annotated[Literal["auto", "react", "tools", "parallel_tools"], Option(PLAY)] = "auto"
     """Form of the chat: `react` (Thought and Action as text), `tools` (native tool calls, one function per action),
     `parallel_tools` (the same, and the task allows several calls in a message), or `auto`: the form that a folder from

@@ -7,7 +7,7 @@ which are known for episodes only.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from refinesynth.chat import render_task
 from refinesynth.export.chat_shapes import ExportRecord, Masking
 from refinesynth.rules.repairs import repairs
-from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Trajectory
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
 SCHEMA_VERSION: Final = "ATIF-v1.8"
 
@@ -35,14 +35,13 @@ _TOOL: Final[dict[str, JsonValue]] = {
 _NOTES: Final = "Metrics are of the whole episode: the writing of its script, the environment's turns and refused attempts included."
 
 
-@dataclass(frozen=True, kw_only=True)
 class AtifFormat:
     """One document for each trajectory, even without anything to train on."""
 
     name: str = "atif"
     reader: str = "Harbor, Inspect Scout, Phoenix and others that show trajectories"
-    advice: Mapping[Masking, str] = field(
-        default_factory=lambda: {
+    advice: Mapping[Masking, str] = MappingProxyType(
+        {
             Masking.FLAG: "Each agent step's `extra` has `mistake`, `refines` and `loss`; readers of this format train on all "
             "steps unless told otherwise."
         }
@@ -53,29 +52,40 @@ class AtifFormat:
         steps = list(_steps(trajectory))
         mistakes = len(trajectory.mistakes())
         spoken = sum(step["source"] == "agent" for step in steps)
+        origin = trajectory.provenance
+        agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}
+        if model := origin.models.get("player") or origin.models.get("narrator"):
+            agent["model_name"] = model
+        agent["tool_definitions"] = [_TOOL]
+        metrics: dict[str, JsonValue] = {
+            "total_prompt_tokens": origin.usage.input_tokens,
+            "total_completion_tokens": origin.usage.output_tokens,
+            "total_cached_tokens": origin.usage.cached_tokens,
+            "total_steps": len(steps),
+            "extra": {"requests": origin.usage.requests},
+        }
+        if origin.cost_usd is not None:
+            metrics["total_cost_usd"] = origin.cost_usd
         data: dict[str, JsonValue] = {
             "schema_version": SCHEMA_VERSION,
             "session_id": trajectory.id,
             "trajectory_id": trajectory.id,
-            "agent": _agent(trajectory.provenance),
+            "agent": agent,
             "steps": list(steps),
             "notes": _NOTES,
-            "final_metrics": _metrics(trajectory.provenance, len(steps)),
+            "final_metrics": metrics,
             "extra": trajectory.model_dump(mode="json", include={"persona", "script", "provenance"}),
         }
         yield ExportRecord(data, spoken - mistakes, mistakes)
 
 
-def _agent(origin: Provenance) -> dict[str, JsonValue]:
-    agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}
-    if model := origin.models.get("player") or origin.models.get("narrator"):
-        agent["model_name"] = model
-    return {**agent, "tool_definitions": [_TOOL]}
-
-
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """The task and the turns; an answer stands in the step of its action."""
-    refined = _refined(trajectory)
+    refined: defaultdict[int, list[int]] = defaultdict(list)
+    """Index of a player's turn to those of the mistakes that it repairs."""
+    for repair in repairs(trajectory.draft()):
+        if repair.answer is not None:
+            refined[repair.answer].append(repair.mistake.at)
     numbers: dict[int, int] = {}
     yield {"step_id": 1, "source": "user", "message": render_task(trajectory.script)}
     number = 1
@@ -89,15 +99,6 @@ def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             number += 1
             extra = {"dungeon_master": _judgement(turn)}
             yield {"step_id": number, "source": "user", "message": turn.observation, "extra": extra}
-
-
-def _refined(trajectory: Trajectory) -> Mapping[int, list[int]]:
-    """Index of a player's turn to those of the mistakes that it repairs."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for repair in repairs(trajectory.draft()):
-        if repair.answer is not None:
-            found[repair.answer].append(repair.mistake.at)
-    return found
 
 
 def _agent_step(
@@ -127,14 +128,3 @@ def _agent_step(
 
 def _judgement(turn: DungeonMasterTurn) -> dict[str, JsonValue]:
     return turn.model_dump(mode="json", exclude={"role", "observation"})
-
-
-def _metrics(origin: Provenance, steps: int) -> dict[str, JsonValue]:
-    metrics: dict[str, JsonValue] = {
-        "total_prompt_tokens": origin.usage.input_tokens,
-        "total_completion_tokens": origin.usage.output_tokens,
-        "total_cached_tokens": origin.usage.cached_tokens,
-        "total_steps": steps,
-        "extra": {"requests": origin.usage.requests},
-    }
-    return metrics if origin.cost_usd is None else {**metrics, "total_cost_usd": origin.cost_usd}

@@ -8,9 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError
@@ -22,9 +20,6 @@ from refinesynth.text.json_reader import scrub
 from refinesynth.text.markup import code, plain_text
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.positions import lopsided
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -136,17 +131,13 @@ def yaml_text(text: str) -> str:
 
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:
-    return _template().render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
-
-
-@cache
-def _template() -> "Template":
     from jinja2 import Environment, StrictUndefined
 
     # Markdown, not HTML: the filters below escape, and each use of untrusted text goes through one of them.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(yaml=yaml_text, text=plain_text, code=code)
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
 
 
 def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = False) -> Path:

@@ -34,14 +34,12 @@ def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, Json
     """The key `labels` of a record, with the label of each assistant message, if a repairer took part or a message has a
     mistake among right calls: its label is those of its calls, as in `player+mistake`.
     """
-    found = [_label(message) for message in messages if message.role == "assistant"]
+    found: list[JsonValue] = []
+    for message in (message for message in messages if message.role == "assistant"):
+        each = [one.label for one in message.calls] if isinstance(message, ToolMessage) else []
+        found.append("+".join(each) if len({*each}) > 1 else message.label)
     told = "repairer" in trajectory.provenance.models or any(label not in {"player", "mistake"} for label in found)
-    return {"labels": [*found]} if told else {}
-
-
-def _label(message: Spoken) -> str:
-    each = [one.label for one in message.calls] if isinstance(message, ToolMessage) else []
-    return "+".join(each) if len({*each}) > 1 else message.label
+    return {"labels": found} if told else {}
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:

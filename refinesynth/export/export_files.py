@@ -1,4 +1,4 @@
-"""Records of trajectories, their files, the split by script, and LLaMA-Factory's `dataset_info.json`."""
+"""Records of trajectories, their files, and the split by script."""
 
 import secrets
 import shutil
@@ -10,16 +10,14 @@ from hashlib import blake2b
 from itertools import count
 from os import PathLike
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
-import orjson
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
 from refinesynth.export.chat_shapes import ExportRecord, Masking
-from refinesynth.export.formats import Form, Format, find_format, find_masking
-from refinesynth.export.rl_tasks import WorldFormat
-from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file, refuse_existing, refuse_irregular
+from refinesynth.export.formats import Form, Format, WorldFormat, find_format, find_masking
+from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
@@ -40,8 +38,6 @@ class ExportReport:
     """Assistant messages that are context only, summed over records; split records repeat their history."""
     advice: str
     """Settings of the trainer that honour the masking."""
-    dataset_info: Path | None = None
-    """The `dataset_info.json` that got an entry."""
     remarks: tuple[str, ...] = ()
     """Sentences about omissions."""
 
@@ -85,7 +81,6 @@ def write_export(
 ) -> ExportReport:
     """Write an export as JSONL, whole or not at all; `.gz` and `.zst` compress it.
 
-    `sharegpt` also adds its entry to `dataset_info.json`, unless the file is compressed, which LLaMA-Factory does not read.
     `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`, `.gz`
     or `.zst`.
 
@@ -99,9 +94,6 @@ def write_export(
     if in_files and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
-    # LLaMA-Factory opens no compressed files.
-    is_listed = found.name == "sharegpt" and path.suffix.lower() not in COMPRESSED
-    info = DatasetInfo(path, overwrite=overwrite) if is_listed else None
     counts, omitted = Counter[str](), Counter[str]()
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
         for record in _counted(_opened(trajectories), found, mask, counts, omitted):
@@ -116,7 +108,6 @@ def write_export(
         format=found.name,
         masking=mask,
         advice=found.advice[mask],
-        dataset_info=info.write() if info else None,
         remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
         **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
     )
@@ -164,50 +155,6 @@ def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
         raise InputError(f"cannot write {path}: {error}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-FILE_NAME = "dataset_info.json"
-_WAIT = 60.0
-"""Seconds to wait for another export that adds its entry."""
-
-
-class DatasetInfo:
-    """The `dataset_info.json` beside a ShareGPT file, read at once to report errors early; other entries are kept."""
-
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
-        """Prepare the entry for the export at `path`; raises InputError for an unusable file or another entry."""
-        if path.name == FILE_NAME:
-            raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
-        self.path = path.with_name(FILE_NAME)
-        name = path.name.removesuffix(path.suffix)
-        entry: dict[str, JsonValue] = {
-            "file_name": path.name,
-            "formatting": "sharegpt",
-            "columns": {"messages": "conversations"},
-            "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
-        }
-        refuse_irregular(self.path)
-        if _read(self.path).get(name, entry) != entry and not overwrite:
-            raise InputError(f"{self.path} describes another data set {name!r}; choose another name for {path}")
-        self._entry = {name: entry}
-
-    def write(self) -> Path:
-        with alone_with(self.path, wait=_WAIT), output_file(self.path, overwrite=True) as file:
-            entries = _read(self.path) | self._entry
-            file.write(orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-        return self.path
-
-
-def _read(path: Path) -> dict[str, JsonValue]:
-    if not path.exists():
-        return {}
-    try:
-        found: object = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"cannot add a data set to {path}: {error}; fix the file or export elsewhere") from error
-    if not isinstance(found, dict):
-        raise InputError(f"cannot add a data set to {path}: it holds no JSON object; export elsewhere")
-    return cast("dict[str, JsonValue]", found)
 
 
 Side = Literal["train", "held_out"]

@@ -6,21 +6,82 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Tool, tools_of
-from refinesynth.chat import ToolMessage, to_messages, to_tool_messages
+from refinesynth.chat import ToolMessage, render_tool_turns, render_tools, render_turns, to_messages, to_tool_messages
 from refinesynth.entry_points import Table
+from refinesynth.environments.grounded import beginning, share_of_mistakes
 from refinesynth.errors import InputError
 from refinesynth.export import chat_shapes
 from refinesynth.export.atif import AtifFormat
-from refinesynth.export.chat_shapes import ExportRecord, Masking, Shape, conversations
+from refinesynth.export.chat_shapes import ExportRecord, Masking, Shape, conversations, prompt
 from refinesynth.export.preferences import PreferenceFormat
-from refinesynth.export.rl_tasks import WorldFormat
 from refinesynth.text.json_reader import write_json
-from refinesynth.trajectory import PlayerTurn, Trajectory
+from refinesynth.trajectory import Difficulty, PlayerTurn, Trajectory
+from refinesynth.world import check_solvability
+
+Band = Literal["easy", "medium", "hard"]
+
+EASY, MEDIUM = 4, 8
+"""Most actions of the shortest solution for a band. Fixed, so that a world keeps its band when a run goes on."""
+
+
+UNSOLVED = "worlds of which no solution was found"
+
+
+def band_of(difficulty: Difficulty) -> Band:
+    """Band of a curriculum; one harder for a world whose goal one action can make unreachable."""
+    bands: tuple[Band, ...] = ("easy", "medium", "hard")
+    at = (difficulty.steps > EASY) + (difficulty.steps > MEDIUM) + bool(difficulty.losable)
+    return bands[min(at, 2)]
+
+
+@dataclass(frozen=True)
+class WorldFormat:
+    """One record for each grounded script, or for each mistake to begin behind. An instance is used for one file."""
+
+    form: Literal["react", "tools"] = "react"
+    start: str = "clean"
+    """Beginning of the plays: `clean`, `mistakes` or `mixed:SHARE`, see `environments.starts`."""
+    name: str = "rl"
+    reader: str = "reinforcement learning: TRL, verifiers, and others that ask a prompt and reward an answer"
+    advice: Mapping[Masking, str] = field(
+        default_factory=lambda: {
+            Masking.WORLD: "`script` is the world as JSON text: `refinesynth.environments` plays and rewards it, docs/environments.md says how in TRL and verifiers."
+        }
+    )
+    _seen: set[str] = field(default_factory=set[str], repr=False)
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
+        del masking
+        script = trajectory.script
+        share = share_of_mistakes(self.start)
+        turns = beginning(trajectory, share)
+        if script.rulebook is None or (not turns and (share == 1 or script.digest in self._seen)):
+            return
+        if not turns:
+            self._seen.add(script.digest)
+        difficulty = trajectory.provenance.difficulty or check_solvability(script).difficulty
+        if difficulty is None:
+            yield ExportRecord.none(UNSOLVED)
+            return
+        told = render_turns(script, turns) if self.form == "react" else render_tool_turns(script, turns)
+        data: dict[str, JsonValue] = {
+            "id": trajectory.id,
+            "prompt": [*prompt(told)],
+            "script": write_json(script.model_dump(mode="json")).decode(),
+            "band": band_of(difficulty),
+            "difficulty": difficulty.model_dump(mode="json"),
+        }
+        if share:
+            data["before"] = write_json([turn.model_dump(mode="json") for turn in turns]).decode()
+        if self.form == "tools":
+            data["tools"] = write_json(render_tools(script)).decode()
+        yield ExportRecord(data, 0, 0)
+
 
 Form = Literal["react", "tools"]
 """Form of a conversation: ReAct text, or tool calls."""
@@ -98,7 +159,6 @@ class Format(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class PaperFormat:
     """The paper's keys (sections 3.1 and 3.2), with closing observation and DungeonMaster's thoughts.
 
@@ -107,10 +167,8 @@ class PaperFormat:
 
     name: str = "paper"
     reader: str = "the paper's own JSON"
-    advice: Mapping[Masking, str] = field(
-        default_factory=lambda: {
-            Masking.FLAG: "`script` and `trajectory` hold JSON text; the DM turn after a mistake has its error flag set."
-        }
+    advice: Mapping[Masking, str] = MappingProxyType(
+        {Masking.FLAG: "`script` and `trajectory` hold JSON text; the DM turn after a mistake has its error flag set."}
     )
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
@@ -148,7 +206,8 @@ _ALL: tuple[Format, ...] = (
         "LLaMA-Factory, classic",
         {
             Masking.SPLIT: "This format has no flag per message, so there is one record per correct turn. Set "
-            "`mask_history: true` in LLaMA-Factory's training file, or history, mistakes included, is trained on.",
+            "`mask_history: true` in LLaMA-Factory's training file, or history, mistakes included, is trained on. "
+            "docs/export.md has the entry of the file in `dataset_info.json`.",
             Masking.DROP: f"This format has no flag per message. {_DROP} Leave `mask_history` false.",
         },
         chat_shapes.sharegpt,
@@ -259,7 +318,12 @@ def find_format(name: str | Format, form: str = "react") -> Format:
             "`refinesynth.train.write_tokens`"
         )
     if name in (installed := INSTALLED.entries()):
-        found = INSTALLED.load(name, lambda found: _is_format(found, name), "a Format of this name")
+
+        def fits(found: Any) -> bool:
+            parts = all(hasattr(found, part) for part in ("name", "reader", "advice", "records"))
+            return parts and not isinstance(found, type) and found.name == name and bool(found.advice)
+
+        found = INSTALLED.load(name, fits, "a Format of this name")
         return found if form == "react" else _with_calls(found)
     near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
@@ -283,11 +347,6 @@ def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -
     if scripts and len(others) <= min(map(len, scripts)):
         raise InputError("all scripts have the same functions, so none is a distractor; leave distractor tools out")
     return replace(found, distractors=(most, tuple(others[name] for name in sorted(others))))
-
-
-def _is_format(found: object, name: str) -> bool:
-    parts = all(hasattr(found, part) for part in ("reader", "advice", "records")) and not isinstance(found, type)
-    return parts and getattr(found, "name", "") == name and bool(getattr(found, "advice", None))
 
 
 def _with_calls(found: Format) -> Format:

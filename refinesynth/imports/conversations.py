@@ -1,27 +1,161 @@
-"""Conversations, parsed as for training, as turns in a script; called functions become actions."""
+"""Conversations, parsed as for training, as turns in a script; called functions become actions.
+
+The script is parsed from our task text, or made of another text and the actions. A parsed script is rendered again and
+compared, so text that only resembles ours is not mistaken for it.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from refinesynth.actions.calls import Call, text_of
+from refinesynth.actions.functions import action_of
 from refinesynth.actions.matching import match_action, match_in
 from refinesynth.actions.patterns import pattern_of
-from refinesynth.chat import read_player, thinking_in
-from refinesynth.errors import InputError
-from refinesynth.imports.task_text import (
-    MOST_ACTIONS,
-    Task,
-    plain_script,
-    properties_of,
-    read_task,
-    read_tool_task,
+from refinesynth.chat import (
+    INSTRUCTIONS,
+    PARALLEL_INSTRUCTIONS,
+    SOMEWHERE,
+    read_player,
+    render_task,
+    render_tool_task,
+    render_tools,
+    thinking_in,
+    tool_instructions_in,
 )
+from refinesynth.chat.react import FORMER_INSTRUCTIONS
+from refinesynth.errors import InputError
 from refinesynth.text.json_reader import write_json
 from refinesynth.train.data.record_forms import labelled, read_record
 from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn, TurnLabel
-from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, ParameterType, PlayerTurn, Script
+
+ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
+"""The one action of a script whose record lists none."""
+
+_GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of: "
+_SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
+MOST_ACTIONS = 256
+"""Most actions of a script; each turn is compared with all."""
+
+
+class Task(NamedTuple):
+    """Script of a conversation with its opening observation."""
+
+    script: Script
+    opening: str | None
+    """Observation before the first turn."""
+
+
+def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (ANY_ACTION,)) -> Script:
+    """A script without environment and completion conditions."""
+    return Script(
+        introduction="" if introduction == SOMEWHERE else introduction,
+        environment={},
+        goal=goal,
+        completion_conditions=(),
+        actions=tuple(actions),
+    )
+
+
+def read_task(text: str) -> Task | None:
+    """Inverse of `render_task`, also of earlier versions', with or without an opening observation; None for any other
+    text.
+    """
+    text = text.replace(FORMER_INSTRUCTIONS, INSTRUCTIONS)
+    parts = _parts(text, INSTRUCTIONS)
+    if parts is None:
+        return None
+    place, rest, opening = parts
+    goal, found, listed = rest.rpartition(_ACTIONS)
+    if not found or not goal or listed.count("\n- ") >= MOST_ACTIONS:
+        return None
+    script = plain_script(place, goal, _actions(listed))
+    written = render_task(script)
+    return Task(script, opening) if text == _with_opening(written, opening) else None
+
+
+def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
+    """The same for `render_tool_task` and `render_tools`."""
+    instructions = tool_instructions_in(text)
+    parts = _parts(text, instructions) if instructions else None
+    if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(action_of, tools)]):
+        return None
+    place, goal, opening = parts
+    script = plain_script(place, goal, filter(None, actions))
+    written = render_tool_task(script, parallel=instructions == PARALLEL_INSTRUCTIONS)
+    same = text == _with_opening(written, opening) and render_tools(script) == list(tools)
+    return Task(script, opening) if same else None
+
+
+def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
+    """Introduction, text after `Goal:`, and the opening observation."""
+    head, found, after = text.partition(f"\n\n{instructions}")
+    place, goal, rest = head.partition(_GOAL)
+    if not found or not goal or (after and not after.startswith("\n\n")):
+        return None
+    return place, rest, after[2:] if after else None
+
+
+def _with_opening(task: str, opening: str | None) -> str:
+    return task if opening is None else f"{task}\n\n{opening}"
+
+
+def _actions(listed: str) -> list[ActionSpec]:
+    """Inverse of the lines of `task_with_actions`."""
+    own, *further = _SHARED.split(listed, maxsplit=1)
+    shared = _choices(further[0].split("\n")) if further else {}
+    return [_action(line, shared) for line in own.removeprefix("- ").split("\n- ") if line]
+
+
+def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
+    said, found, ends = line.rpartition(" ({")
+    stated = _stated(f"{{{ends[:-1]}") if found and ends.endswith(")") else None
+    own, types = stated or ({}, {})
+    name, _, description = (line if stated is None else said).partition(": ")
+    action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name), types=types)
+    parameters = own | {each: shared[each] for each in shared if each in action.placeholders and each not in own}
+    return action.model_copy(update={"parameters": parameters})
+
+
+def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterType]] | None:
+    """Values and types of placeholders as `render_action` writes them; None if the text says something else."""
+    values: dict[str, tuple[str, ...]] = {}
+    types: dict[str, ParameterType] = {}
+    for each in text.split("; {"):
+        place, _, words = each.removeprefix("{").partition("} is ")
+        if words.startswith("one of: "):
+            values[place] = tuple(words.removeprefix("one of: ").split(", "))
+        elif kind := ParameterType.from_words(words):
+            types[place] = kind
+        else:
+            return None
+    return values, types
+
+
+def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for line in lines:
+        name, _, values = line.partition(f"}}{_VALUES}")
+        found[name.removeprefix("{")] = tuple(values.split(", "))
+    return found
+
+
+def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Parameters of a function with their allowed texts, empty for any."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, schema in _object(_object(function.get("parameters")).get("properties")).items():
+        values: object = _object(schema).get("enum")
+        every = cast("list[object]", values if isinstance(values, list) else [])
+        texts = tuple(one for one in every if isinstance(one, str))
+        found[name] = texts if len(texts) == len(every) else ()
+    return found
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
+
 
 _SEPARATORS = (", ", " | ", " ;; ", " ¦ ")
 """Separators of arguments; the first with which every call can be parsed back is used."""
@@ -140,17 +274,16 @@ def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
         raise InputError(f"{where}: the assistant takes no turn")
     called = found.tools or any(turn.calls for turn in played)
     try:
-        task, read = _with_calls(found, asked, played) if called else _as_text(asked)
+        if called:
+            task, read = _with_calls(found, asked, played)
+        else:
+            ours = read_task(asked[0].content) if len(asked) == 1 else None
+            task, read = ours or Task(plain_script(*_told(asked)), None), _read_text
         beside = bool(record.get("system")) and found.turns[0].role == "system"
         turns = _turns(task, played, read, first=len(asked) + (0 if beside else 1))
         return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
-
-
-def _as_text(asked: Sequence[Turn]) -> tuple[Task, _Reader]:
-    ours = read_task(asked[0].content) if len(asked) == 1 else None
-    return ours or Task(plain_script(*_told(asked)), None), _read_text
 
 
 def _read_text(turn: Turn) -> PlayerTurn:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -24,10 +23,9 @@ def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
         name = document.get("trajectory_id") or document["session_id"]
         turns = [turn for step in document["steps"][1:] for turn in _turns(step)]
         return Trajectory.model_validate({**document["extra"], "id": name, "turns": turns})
-    except ValidationError as error:
-        raise InputError(f"{where}: this is no document that refinesynth wrote: {explain(error)}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{where}: this is no document that refinesynth wrote: {error!r}") from error
+        why = explain(error) if isinstance(error, ValidationError) else repr(error)
+        raise InputError(f"{where}: this is no document that refinesynth wrote: {why}") from error
 
 
 def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
@@ -67,23 +65,18 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     message = {"role": "assistant", "content": step["message"], "reasoning_content": step.get("reasoning_content")}
     extra: Any = step.get("extra") or {}
     loss: Any = extra.get("loss")
-    yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": [*map(_call, calls)]}
+    written: list[dict[str, Any]] = []
+    for call in calls:
+        function: dict[str, Any] = {"name": call["function_name"], "arguments": call.get("arguments") or {}}
+        written.append({"id": call["tool_call_id"], "function": function})
+    yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": written}
     observation: Any = step.get("observation") or {}
     results: list[dict[str, Any]] = observation.get("results") or []
-    for call in calls:
-        given = [
-            _text(one.get("content")) for one in results if one.get("source_call_id") in {call["tool_call_id"], None}
-        ]
-        yield {"role": "tool", "content": "\n\n".join(given), "tool_call_id": call["tool_call_id"]}
+    for call in written:
+        given = (_text(one.get("content")) for one in results if one.get("source_call_id") in {call["id"], None})
+        yield {"role": "tool", "content": "\n\n".join(given), "tool_call_id": call["id"]}
     if results and not calls:
         yield {"role": "user", "content": "\n\n".join(_text(one.get("content")) for one in results)}
-
-
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": call["tool_call_id"],
-        "function": {"name": call["function_name"], "arguments": call.get("arguments") or {}},
-    }
 
 
 def _text(content: object) -> str:
@@ -154,16 +147,10 @@ def _trajectory(found: ParsedPlay, given: Mapping[str, Any], index: int) -> Traj
     )
 
 
-def _chat(given: Mapping[str, Any], where: str, key: str) -> ParsedPlay:
-    if key not in given:
-        raise InputError(f"{where}: there is no `{key}` among the keys {sorted(given)[:8]}")
-    return read_conversation(given, where)
-
-
-def _paper(given: Mapping[str, Any], where: str) -> ParsedPlay:
-    if not {"script", "trajectory"} <= given.keys():
-        raise InputError(f"{where}: there are no `script` and `trajectory` among the keys {sorted(given)[:8]}")
-    return ParsedPlay(*read_paper(given, where))
+def _chat(given: Mapping[str, Any], where: str, *keys: str) -> ParsedPlay:
+    if not given.keys() >= {*keys}:
+        raise InputError(f"{where}: expected `{'` and `'.join(keys)}` among the keys {sorted(given)[:8]}")
+    return ParsedPlay(*read_paper(given, where)) if "script" in keys else read_conversation(given, where)
 
 
 def _atif(given: Mapping[str, Any], where: str) -> Trajectory | ParsedPlay:
@@ -178,10 +165,10 @@ def _atif(given: Mapping[str, Any], where: str) -> Trajectory | ParsedPlay:
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]]] = MappingProxyType(
     {
-        "agentinstruct": partial(_chat, key="conversations"),
-        "openai": partial(_chat, key="messages"),
+        "agentinstruct": lambda given, where: _chat(given, where, "conversations"),
+        "openai": lambda given, where: _chat(given, where, "messages"),
         "atif": _atif,
-        "paper": _paper,
+        "paper": lambda given, where: _chat(given, where, "script", "trajectory"),
     }
 )
 """Reader of each format by its name."""

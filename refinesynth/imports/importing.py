@@ -57,13 +57,12 @@ def records(source: Path) -> Iterator[Raw]:
     for path in files:
         with opened(path) as file:
             whole = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
-            yield from _document(file, path) if whole == [".json"] else _lines(file, path)
-
-
-def _lines(file: BinaryIO, path: Path) -> Iterator[Raw]:
-    for number, line in bounded_lines(file, MOST_BYTES):
-        if line.strip():
-            yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MOST_BYTES else b"")
+            if whole == [".json"]:
+                yield from _document(file, path)
+                continue
+            for number, line in bounded_lines(file, MOST_BYTES):
+                if line.strip():
+                    yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MOST_BYTES else b"")
 
 
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
@@ -190,22 +189,12 @@ def _finished(index: int, raw: Raw, format: str, names: DistinctNames) -> Comple
     try:
         trajectory = read_record(raw.parsed(), format, raw.where, index=index)
         trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})
-        outcome = EpisodeOutcome(
-            index=index, id=trajectory.id, persona=trajectory.persona, trajectories=(trajectory,), cost_usd=0.0
-        )
+        outcome = EpisodeOutcome(index=index, id=trajectory.id, persona=trajectory.persona, trajectories=(trajectory,))
     except InputError as error:
-        refused = Refused(
-            episode=f"{index:06d}",
-            persona=_NOBODY,
-            stage="script",
-            attempt=1,
-            text=str(error),
-            record=raw.line.decode(errors="replace"),
-        )
-        outcome = EpisodeOutcome(
-            index=index, id=refused.episode, persona=_NOBODY, refused=(refused,), reason=str(error), cost_usd=0.0
-        )
-    finished = CompletedEpisode.of(outcome)
+        name, record, why = f"{index:06d}", raw.line.decode(errors="replace"), str(error)
+        refused = Refused(episode=name, persona=_NOBODY, stage="script", attempt=1, text=why, record=record)
+        outcome = EpisodeOutcome(index=index, id=name, persona=_NOBODY, refused=(refused,), reason=why)
+    finished = CompletedEpisode.of(outcome.model_copy(update={"cost_usd": 0.0}))
     return replace(finished, line=finished.line.model_copy(update={"persona": _digest(raw)}))
 
 

@@ -1,12 +1,10 @@
 """Reading, describing, deduplicating and sampling personas."""
 
-from refinesynth.personas.deduplication import DedupReport, dedup
-from refinesynth.personas.near_duplicates import NearDuplicates, Similar
-from refinesynth.personas.persona_records import Records, RecordSource, write_records
-from refinesynth.personas.persona_rows import BadRow, PersonaRecord, shipped
+from refinesynth.personas.near_duplicates import DedupReport, NearDuplicates, Similar, dedup
+from refinesynth.personas.persona_files import BadRow, PersonaRecord, shipped
 from refinesynth.personas.persona_stats import PersonaStats, stats
 from refinesynth.personas.sampling import Sample, domain_of, sample
-from refinesynth.personas.source import Personas, PersonaSource, open_personas
+from refinesynth.personas.source import Personas, PersonaSource, Records, RecordSource, open_personas, write_records
 from refinesynth.renamed import renamed
 
 __all__ = [

@@ -5,21 +5,146 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.resources import files
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from shutil import copyfileobj
 from typing import Any, BinaryIO, cast
 
 import orjson
+from pydantic import JsonValue, ValidationError
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import COMPRESSED
 from refinesynth.files.compressed import bounded_lines, open_binary, read_document
-from refinesynth.personas.persona_rows import BadRow, Row, find_column, no_column, read_row
+from refinesynth.text.json_reader import write_json
+from refinesynth.trajectory import Persona, explain
+
+COLUMNS = ("persona", "text")
+
+REPORTED_ROWS = 5
+"""Number of bad rows that are kept with their reasons."""
+
+WRAPPER = "json"
+"""Column that may hold the whole row, as an object or as JSON text, if there is none of `COLUMNS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    line: int
+    """Line of the file, or position among the rows, from 1."""
+    reason: str
+    """Problem, without the row's content."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaRecord:
+    """A persona with the other fields of its row, such as Persona Hub's domains."""
+
+    line: int
+    persona: Persona
+    fields: Mapping[str, JsonValue]
+    """Other fields of the row, untrusted and not checked to be JSON."""
+
+    def as_json(self) -> bytes:
+        """The row as one JSON line, `persona` first. All other fields are left out if one cannot be written as JSON."""
+        try:
+            return write_json(
+                {"persona": self.persona.text, **self.fields}, default=str, option=orjson.OPT_NON_STR_KEYS
+            )
+        except (TypeError, ValueError, RecursionError):
+            return write_json({"persona": self.persona.text})
+
+
+Row = PersonaRecord | BadRow
+
+
+def read_row(value: object, line: int, column: str | None = None) -> Row:
+    """Read a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
+
+    With `column`, only that key is read. Fields without a name (a trailing comma in a CSV header) are left out.
+    """
+    if column is not None and isinstance(value, Mapping):
+        named = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
+        there = find_column(named, column)
+        if there is None:
+            return BadRow(line, f"has no key {column!r}; {_others(named)}")
+        others = {key: at for key, at in named.items() if key not in (there, *COLUMNS, WRAPPER)}
+        value = {"persona": named[there], **others}
+    fields: dict[str, JsonValue] = {}
+    if isinstance(value, Mapping):
+        keys = cast("Mapping[object, object]", value)
+        found = _unwrapped(keys)
+        if found is None:
+            return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}; {_others(keys)}")
+        row, key = found
+        value = row[key]
+        # A column `persona` beside the one that is read would be taken for it in the output.
+        left_out = (key, "persona", None, "")
+        fields = {str(name): cast("JsonValue", at) for name, at in row.items() if name not in left_out}
+    if isinstance(value, Persona):
+        return PersonaRecord(line, value, fields)
+    if not isinstance(value, str):
+        return BadRow(line, f"a persona is text, this is {type(value).__name__}")
+    try:
+        return PersonaRecord(line, Persona(text=value), fields)
+    except ValidationError as error:
+        return BadRow(line, explain(error) if value.strip() else "is blank")
+
+
+def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
+    """The row and the key of its persona; a row inside a field of another row is unwrapped."""
+    key = next((name for name in COLUMNS if name in row), None)
+    within = row[key or WRAPPER] if key is not None or WRAPPER in row else None
+    if isinstance(within, str) and within.lstrip().startswith("{"):
+        try:
+            within = orjson.loads(within)
+        except orjson.JSONDecodeError:
+            within = None
+    if isinstance(within, Mapping):
+        inner = cast("Mapping[object, object]", within)
+        inner_key = next((name for name in COLUMNS if isinstance(inner.get(name), str)), None)
+        if inner_key is not None:
+            outer = {name: at for name, at in row.items() if name != (key or WRAPPER)}
+            return {**outer, **inner}, inner_key
+    return None if key is None else (row, key)
+
+
+def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
+    """The column that holds personas, ignoring case and surrounding blanks."""
+    folded = {name.strip().casefold(): name for name in reversed(list(names))}
+    looked_for = (*COLUMNS, WRAPPER) if wanted is None else (wanted.strip().casefold(),)
+    return next((folded[name] for name in looked_for if name in folded), None)
+
+
+def no_column(what: object, names: Sequence[str], wanted: str | None) -> InputError:
+    """Error about a table without a column for personas."""
+    expected = "persona or text" if wanted is None else repr(wanted)
+    return InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_NAME_IT}")
+
+
+_NAME_IT = "Name the column of the personas with --column (column= in Python)"
+
+
+def _others(names: Iterable[object]) -> str:
+    found = ", ".join(repr(str(name)[:40]) for name in islice(names, 5))
+    return f"it has {found or 'none'}. {_NAME_IT}"
+
+
+def shipped() -> tuple[Persona, ...]:
+    """All personas of the package, about 300, always in the same order."""
+    lines = (files("refinesynth.personas") / "shipped.jsonl").read_bytes().splitlines()
+    return tuple(Persona.model_validate(orjson.loads(line)) for line in lines)
+
 
 MAX_LINE_BYTES = 1 << 20
 
@@ -67,31 +192,25 @@ class PersonaFile:
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
-        for found in self._found():
-            yield found if isinstance(found, BadRow) else read_row(found[1], found[0], self.column)
-
-    def _found(self) -> Iterator[Found | BadRow]:
         from zstandard import ZstdError
 
         self._line = 0
+        standard_input = self._format == STDIN
         try:
-            with self._open() as file:
+            with nullcontext(sys.stdin.buffer) if standard_input else open_binary(self.path, self._compression) as file:
                 if self._format == ".parquet":
-                    yield from self._parquet_rows(file)
+                    found = self._parquet_rows(file)
                 elif self._format == ".json":
-                    yield from _read_json(file, self.path)
+                    found = self._json_rows(file)
                 elif self._format in _DELIMITERS:
-                    yield from self._csv_rows(file)
+                    found = self._csv_rows(file)
                 else:
-                    yield from self._line_rows(file)
+                    found = self._line_rows(file)
+                for one in found:
+                    yield one if isinstance(one, BadRow) else read_row(one[1], one[0], self.column)
         except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
             after = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
-
-    def _open(self) -> AbstractContextManager[BinaryIO]:
-        if self._format == STDIN:
-            return nullcontext(sys.stdin.buffer)
-        return open_binary(self.path, self._compression)
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
@@ -142,28 +261,43 @@ class PersonaFile:
                 "within a quoted cell twice, and each cell with at most 131,072 characters; or write the file as JSONL"
             ) from error
 
+    def _json_rows(self, file: BinaryIO) -> Iterator[Found]:
+        where = repr(str(self.path))
+        try:
+            found: Any = orjson.loads(read_document(file, self.path))
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"{where} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
+        if isinstance(found, dict):
+            lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
+            found = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if not isinstance(found, list):
+            raise InputError(f"{where} is neither a list of rows nor an object that holds one list of them")
+        yield from enumerate(cast("list[object]", found), start=1)
+
     def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
-        if self._compression is None:
-            yield from _read_parquet(file, self.path, self.column)
-            return
-        # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
-        with closing(tempfile.TemporaryFile()) as unpacked:
-            copyfileobj(file, unpacked)
-            unpacked.seek(0)
-            yield from _read_parquet(unpacked, self.path, self.column)
-
-
-def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
-    try:
-        found: object = orjson.loads(read_document(file, path))
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{str(path)!r} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
-    if isinstance(found, dict):
-        lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
-        found = cast("object", lists[0]) if len(lists) == 1 else None  # pyright: ignore[reportUnknownArgumentType]
-    if not isinstance(found, list):
-        raise InputError(f"{str(path)!r} is neither a list of rows nor an object that holds one list of them")
-    yield from enumerate(cast("list[object]", found), start=1)
+        """Rows in batches; of columns that share a name, only the persona's is read."""
+        # Typed as Any: pyarrow is optional, and has no types.
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+        with tempfile.TemporaryFile() as unpacked:
+            if self._compression is not None:
+                # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
+                copyfileobj(file, unpacked)
+                unpacked.seek(0)
+                file = unpacked
+            try:
+                table = parquet.ParquetFile(file)
+                names: list[str] = table.schema_arrow.names
+                column = find_column(names, self.column)
+                if column is None:
+                    raise no_column(repr(str(self.path)), names, self.column)
+                read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
+                batches = table.iter_batches(batch_size=_PARQUET_ROWS, columns=read)
+                rows = ((batch.schema.names, cells) for batch in batches for cells in zip(*batch.columns, strict=True))
+                for number, (named, cells) in enumerate(rows, start=1):
+                    yield _parquet_row(dict(zip(named, cells, strict=True)), column, number)
+            except (arrow.ArrowException, OSError) as error:
+                raise InputError(f"{str(self.path)!r} cannot be read as Parquet: {error}") from error
 
 
 def _names(header: list[str], at: int) -> list[str | None]:
@@ -174,27 +308,6 @@ def _names(header: list[str], at: int) -> list[str | None]:
         persona if number == at else None if name in (persona, *names[:number]) else name
         for number, name in enumerate(names)
     ]
-
-
-def _read_parquet(file: BinaryIO, path: Path, wanted: str | None) -> Iterator[Found | BadRow]:
-    """Rows in batches; of columns that share a name, only the persona's is read."""
-    # Typed as Any: pyarrow is optional, and has no types.
-    arrow: Any = import_module("pyarrow")
-    parquet: Any = import_module("pyarrow.parquet")
-    try:
-        table = parquet.ParquetFile(file)
-        names: list[str] = table.schema_arrow.names
-        column = find_column(names, wanted)
-        if column is None:
-            raise no_column(repr(str(path)), names, wanted)
-        read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
-        number = 0
-        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=read):
-            for cells in zip(*batch.columns, strict=True):
-                number += 1
-                yield _parquet_row(dict(zip(batch.schema.names, cells, strict=True)), column, number)
-    except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
 
 
 def _parquet_row(cells: dict[str, Any], column: str, number: int) -> Found | BadRow:

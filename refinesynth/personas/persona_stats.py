@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from refinesynth.personas.near_duplicates import NearDuplicates, Similar, fingerprint, words
-from refinesynth.personas.persona_records import Records, RecordSource
+from refinesynth.personas.source import Records, RecordSource
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from refinesynth.errors import InputError
 from refinesynth.personas.near_duplicates import NearDuplicates, Similar
-from refinesynth.personas.persona_records import Records, RecordSource
-from refinesynth.personas.persona_rows import PersonaRecord
+from refinesynth.personas.persona_files import PersonaRecord
+from refinesynth.personas.source import Records, RecordSource
 
 DOMAIN = "domain"
 """Balance by the first of `DOMAIN_FIELDS` that a row has."""

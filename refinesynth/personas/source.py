@@ -1,19 +1,21 @@
-"""Personas for a run, read lazily from a path, an iterable, an async iterable or a Hugging Face dataset."""
+"""Personas read lazily: for a run, without blocking the event loop, or as rows with all their fields."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 import anyio.to_thread
 from anyio.lowlevel import checkpoint
 
 from refinesynth.errors import InputError
-from refinesynth.personas.persona_files import PersonaFile
-from refinesynth.personas.persona_rows import (
+from refinesynth.files.atomic_write import output_file
+from refinesynth.personas.persona_files import (
     REPORTED_ROWS,
     BadRow,
+    PersonaFile,
     PersonaRecord,
     Row,
     find_column,
@@ -22,6 +24,90 @@ from refinesynth.personas.persona_rows import (
     shipped,
 )
 from refinesynth.trajectory import Persona
+
+RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
+"""A path, or an iterable of rows: a `Path` stands for the rows of its file, a text is a persona."""
+
+_TOLD_EVERY = 4096
+
+
+class Records:
+    """Iterator over the rows of a source; rows without a persona are counted and skipped."""
+
+    def __init__(
+        self,
+        source: RecordSource | None = None,
+        *,
+        column: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Check the paths; None stands for the shipped personas.
+
+        `column` holds a row's persona, by default `persona` or `text`. `on_progress` gets the number of rows read so far.
+        Raises InputError: a file is missing or unknown, or `source` has an unsupported type.
+        """
+        self.read = 0
+        self.bad = 0
+        self.problems: tuple[str, ...] = ()
+        """The first few bad rows: file, line and reason."""
+        self._on_progress = on_progress
+        self._column = column
+        self._rows = self._found(_pieces(source, column))
+
+    def __iter__(self) -> Iterator[PersonaRecord]:
+        return self
+
+    def __next__(self) -> PersonaRecord:
+        return next(self._rows)
+
+    def check(self) -> None:
+        """Raise InputError if no row held a persona."""
+        if not self.read:
+            said = f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
+            raise InputError(f"no personas: {said}")
+
+    def _found(self, source: Iterable[object]) -> Generator[PersonaRecord, None, None]:
+        for number, each in enumerate(source, start=1):
+            piece = _opened(each, self._column)
+            file = piece if isinstance(piece, PersonaFile) else None
+            for row in file.rows() if file else (read_row(piece, number, self._column),):
+                if self._on_progress is not None and (self.read + self.bad) % _TOLD_EVERY == 0:
+                    self._on_progress(self.read + self.bad)
+                if isinstance(row, PersonaRecord):
+                    self.read += 1
+                    yield row
+                    continue
+                self.bad += 1
+                if len(self.problems) < REPORTED_ROWS:
+                    self.problems = (*self.problems, f"{file.path}: {row}" if file else str(row))
+
+
+def _pieces(source: RecordSource | None, column: str | None) -> Iterable[object]:
+    """Files and rows of a source; the files of a list are checked before the first is read."""
+    if source is None:
+        return shipped()
+    if isinstance(source, str | PathLike):
+        return (PersonaFile(source, column=column),)
+    if isinstance(source, list | tuple):
+        return [_opened(piece, column) for piece in cast("Iterable[object]", source)]
+    if isinstance(source, Mapping | bytes | bytearray) or not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = type(cast("object", source)).__name__
+        raise InputError(f"cannot read personas from a {kind}; expected a path, or an iterable of paths, texts or rows")
+    return source
+
+
+def _opened(piece: object, column: str | None) -> object:
+    return PersonaFile(cast("PathLike[str]", piece), column=column) if isinstance(piece, PathLike) else piece
+
+
+def write_records(records: Iterable[PersonaRecord], output: str | PathLike[str], *, overwrite: bool = False) -> int:
+    """Write rows as JSONL, whole or not at all; return their number. Raises InputError: the file cannot be written."""
+    written = 0
+    with output_file(Path(output), overwrite=overwrite) as file:
+        for record in records:
+            file.write(record.as_json() + b"\n")
+            written += 1
+    return written
 
 
 class Personas:
@@ -71,17 +157,16 @@ class Personas:
                 self.problems = (*self.problems, row)
                 if self.on_problem is not None:
                     self.on_problem(row)
-        if self._next == 0:
-            raise InputError(self._empty())
-        raise StopAsyncIteration
-
-    def _empty(self) -> str:
+        if self._next:
+            raise StopAsyncIteration
         if self._place:
-            return f"no personas: {self.description} has {self._place:,}, and number {self._first:,}, from 0, is the first wanted"
-        if not self.bad:
-            return f"no personas: {self.description} is empty; expected at least one row with a sentence about a person"
-        first = "; ".join(map(str, self.problems))
-        return f"no personas: none of the {self.bad:,} rows of {self.description} is one. {first}"
+            why = f"{self.description} has {self._place:,}, and number {self._first:,}, from 0, is the first wanted"
+        elif self.bad:
+            first = "; ".join(map(str, self.problems))
+            why = f"none of the {self.bad:,} rows of {self.description} is one. {first}"
+        else:
+            why = f"{self.description} is empty; expected at least one row with a sentence about a person"
+        raise InputError(f"no personas: {why}")
 
     async def aclose(self) -> None:
         await self._rows.aclose()
@@ -133,10 +218,6 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
         return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}")
     if isinstance(source, Persona):
         return Personas(_iterated((source,)), "one persona")
-    return _open_object(source, column)
-
-
-def _open_object(source: Any, column: str | None) -> Personas:
     kind = type(source).__name__
     if isinstance(source, Mapping | bytes | bytearray) or hasattr(source, "columns"):
         hint = {"DatasetDict": "; choose a split, such as personas['train']", "DataFrame": "; choose a column"}
@@ -147,10 +228,9 @@ def _open_object(source: Any, column: str | None) -> Personas:
         # Sets have no order of their own, and a run's order must be the same every time.
         ordered = sorted(cast("set[object]", source), key=repr)
         return Personas(_iterated(ordered, column), f"a {kind}, sorted")
-    if isinstance(source, AsyncIterable):
-        return Personas(_awaited(cast("AsyncIterable[object]", source), column), f"an async iterable ({kind})")
-    if isinstance(source, Iterable):
-        return Personas(_iterated(cast("Iterable[object]", source), column), f"an iterable ({kind})")
+    if isinstance(source, AsyncIterable | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        what = "an async iterable" if isinstance(source, AsyncIterable) else "an iterable"
+        return Personas(_iterated(cast("Iterable[object]", source), column), f"{what} ({kind})")
     raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}")
 
 
@@ -167,17 +247,18 @@ def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None
             yield read_row(row, number, wanted)
 
 
-async def _iterated(source: Iterable[object], column: str | None = None) -> AsyncGenerator[Row, None]:
+async def _iterated(
+    source: Iterable[object] | AsyncIterable[object], column: str | None = None
+) -> AsyncGenerator[Row, None]:
+    if isinstance(source, AsyncIterable):
+        number = 0
+        async for value in source:
+            number += 1
+            yield read_row(value, number, column)
+        return
     for number, value in enumerate(source, start=1):
         if number % _ROWS_AT_ONCE == 0:
             await checkpoint()
-        yield read_row(value, number, column)
-
-
-async def _awaited(source: AsyncIterable[object], column: str | None) -> AsyncGenerator[Row, None]:
-    number = 0
-    async for value in source:
-        number += 1
         yield read_row(value, number, column)
 
 

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any, Final
 from zlib import crc32
 
-from refinesynth.diversity.structure import words
+from refinesynth.diversity.novelty import words
 from refinesynth.text.number_format import compact
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Script

@@ -28,10 +28,8 @@ except ModuleNotFoundError as error:
 
 from refinesynth.testing.completions import Answer, ScriptedCompletion
 from refinesynth.testing.corruptions import CORRUPTIONS, SCRIPT_CORRUPTIONS, corruptions, script_corruptions
-from refinesynth.testing.drawing import Corruption
 from refinesynth.testing.grounded_worlds import valid_grounded_drafts, valid_grounded_scripts
-from refinesynth.testing.hostile import drafts, scripts, texts, turns
-from refinesynth.testing.valid import valid_drafts, valid_scripts
+from refinesynth.testing.valid import Corruption, drafts, scripts, texts, turns, valid_drafts, valid_scripts
 
 del _hypothesis
 

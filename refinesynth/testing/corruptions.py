@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.testing.drawing import (
+from refinesynth.testing.valid import (
     Breaks,
     Corruption,
     answer,
@@ -11,11 +11,12 @@ from refinesynth.testing.drawing import (
     change_turn,
     pick,
     rules_of,
+    valid_drafts,
+    valid_scripts,
     whether,
     whole,
     with_turns,
 )
-from refinesynth.testing.valid import valid_drafts, valid_scripts
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -293,10 +294,6 @@ def _same_name(script: Script, draw: st.DrawFn) -> Script:
     return _with(script, *script.actions, ActionSpec(name=name, pattern="hum"))
 
 
-def _too_few_actions(script: Script, draw: st.DrawFn) -> Script:
-    return _with(script, *script.actions[: whole(draw, 0, 2)])
-
-
 def _too_many_actions(script: Script, draw: st.DrawFn) -> Script:
     more = whole(draw, 40, 60)
     return _with(script, *script.actions, *(ActionSpec(name=f"hum {n}", pattern=f"hum {n}") for n in range(more)))
@@ -320,7 +317,7 @@ _SCRIPT_BREAKS: Breaks[Script] = {
     "parameter missing": ("PlaceholdersHaveParameters", _parameter_missing),
     "parameter to spare": ("PlaceholdersHaveParameters", _parameter_spare),
     "same name": ("UniqueNames", _same_name),
-    "too few actions": ("ActionCount", _too_few_actions),
+    "too few actions": ("ActionCount", lambda script, draw: _with(script, *script.actions[: whole(draw, 0, 2)])),
     "too many actions": ("ActionCount", _too_many_actions),
     "environment out of limits": ("EnvironmentLimits", _environment),
 }

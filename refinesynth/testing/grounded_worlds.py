@@ -7,7 +7,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.testing.drawing import pick, pick_some, whether, whole
+from refinesynth.testing.valid import answer, pick, pick_some, whether, whole
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -69,7 +69,10 @@ def valid_grounded_scripts(draw: st.DrawFn) -> Script:
             invariants=(Invariant(condition="size(state.you.holding) <= 1", sentence="One thing at a time."),),
         ),
     )
-    return _solved(script)
+    solution = tuple(errands(script, environment))
+    return script.model_copy(
+        update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}
+    )
 
 
 def errands(script: Script, state: JsonValue) -> list[str]:
@@ -100,13 +103,6 @@ def errands(script: Script, state: JsonValue) -> list[str]:
             be_at(target)
             acts.append(f"put {thing} in {target}")
     return acts
-
-
-def _solved(script: Script) -> Script:
-    solution = tuple(errands(script, script.environment))
-    return script.model_copy(
-        update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}
-    )
 
 
 _SIGHTS = (
@@ -191,7 +187,7 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
     play = _Play(draw, script)
     if whether(draw):
         progress = pick(draw, (None, play.world.progress(play.state)))
-        play.turns.append(_answer("Here you are.", progress=progress))
+        play.turns.append(answer("Here you are.", progress=progress))
     for _ in range(whole(draw, 2, 4)):
         for _ in range(whole(draw, 0, 2)):
             play.right(play.harmless())
@@ -218,7 +214,7 @@ class _Play:
         if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
             observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
-            self.turns.extend((self._said(action, thought), _answer(observation, progress=progress, transient=True)))
+            self.turns.extend((self._said(action, thought), answer(observation, progress=progress, transient=True)))
         self._act(action, thought)
 
     def mistake(self) -> str:
@@ -269,26 +265,13 @@ class _Play:
         ruling = self._rule(action)
         ending = " Task Succeed" if ruling.done else ""
         self.turns.append(self._said(action, thought))
-        self.turns.append(_answer(f"{ruling.text}{ending}", progress=ruling.progress, kind=ruling.kind))
+        flag = None if ruling.kind is None else f"{ruling.kind.value}_error"
+        self.turns.append(answer(f"{ruling.text}{ending}", progress=ruling.progress, flag=flag))
         self.state = ruling.state
 
     def _said(self, action: str, thought: str | None) -> PlayerTurn:
         spelled = f" {action}\n" if whether(self.draw) else action
         return PlayerTurn(thought=thought or pick(self.draw, _THOUGHTS), action=spelled)
-
-
-def _answer(
-    observation: str, *, progress: float | None, kind: MistakeKind | None = None, transient: bool = False
-) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought="",
-        observation=observation,
-        parameter_error=kind is MistakeKind.PARAMETER,
-        place_error=kind is MistakeKind.PLACE,
-        logic_error=kind is MistakeKind.LOGIC,
-        progress=progress,
-        transient=transient,
-    )
 
 
 @lru_cache(maxsize=256)

@@ -1,11 +1,129 @@
-"""Scripts that `rules.script()` accepts and drafts that `rules.strict()` accepts, constructed, not filtered."""
+"""Hypothesis strategies of scripts and drafts: valid ones, constructed, not filtered; and arbitrary ones, as LLMs and
+attackers may write them.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import TypeVar, cast
 
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
-from refinesynth.testing.drawing import answer, pick, pick_some, whether, whole
-from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, ParameterType, PlayerTurn, Script
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    MalformedTurn,
+    ParameterType,
+    PlayerTurn,
+    Script,
+    read_turn,
+)
+
+T = TypeVar("T")
+
+_WHETHER = st.booleans()
+
+
+@lru_cache(maxsize=4096)
+def _between(least: int, most: int) -> st.SearchStrategy[int]:
+    return st.integers(least, most)
+
+
+@lru_cache(maxsize=4096)
+def _some_below(number: int, least: int, most: int, *, unique: bool) -> st.SearchStrategy[list[int]]:
+    return st.lists(_between(0, number - 1), min_size=least, max_size=most, unique=unique)
+
+
+def whether(draw: st.DrawFn) -> bool:
+    """True or false; shrinks to false."""
+    return draw(_WHETHER)
+
+
+def whole(draw: st.DrawFn, least: int, most: int) -> int:
+    """A whole number, both ends included; shrinks towards 0."""
+    return draw(_between(least, most))
+
+
+def pick(draw: st.DrawFn, values: Sequence[T]) -> T:
+    """One of the values; shrinks to the first."""
+    return values[draw(_between(0, len(values) - 1))]
+
+
+def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int, unique: bool = True) -> list[T]:
+    """`least` to `most` of the values in any order."""
+    return [values[at] for at in draw(_some_below(len(values), least, most, unique=unique))]
+
+
+Broken = TypeVar("Broken", Draft, Script)
+
+Breaks = Mapping[str, tuple[str, Callable[[Broken, st.DrawFn], Broken]]]
+"""Name of each corruption to the rule that must catch it, and the function that breaks a valid value."""
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A draft that was accepted before it was broken."""
+
+    name: str
+    rule: str
+    draft: Draft
+    """The broken draft, without turns if its script was broken."""
+
+
+def rules_of(breaks: Breaks[Broken]) -> Mapping[str, str]:
+    return MappingProxyType({name: rule for name, (rule, _) in breaks.items()})
+
+
+@st.composite
+def broken(
+    draw: st.DrawFn, valid: st.SearchStrategy[Broken], breaks: Breaks[Broken], names: tuple[str, ...]
+) -> Corruption:
+    """A valid value, broken in one of the named ways, or in any."""
+    name = pick(draw, names or tuple(breaks))
+    rule, make = breaks[name]
+    made = make(draw(valid), draw)
+    return Corruption(name, rule, Draft(script=made) if isinstance(made, Script) else made)
+
+
+def with_turns(draft: Draft, turns: Iterable[DraftTurn]) -> Draft:
+    return draft.model_copy(update={"turns": tuple(turns)})
+
+
+def change_turn(draft: Draft, at: int, **fields: object) -> Draft:
+    turns = list(draft.turns)
+    turns[at] = turns[at].model_copy(update=fields)
+    return with_turns(draft, turns)
+
+
+def change_action(script: Script, at: int, **fields: object) -> Script:
+    actions = list(script.actions)
+    actions[at] = actions[at].model_copy(update=fields)
+    return script.model_copy(update={"actions": tuple(actions)})
+
+
+def answer(
+    observation: str,
+    *,
+    flag: str | None = None,
+    thought: str = "",
+    progress: float | None = None,
+    transient: bool = False,
+) -> DungeonMasterTurn:
+    """An answer that flags the action before it with `flag`."""
+    return DungeonMasterTurn(
+        thought=thought,
+        observation=observation,
+        parameter_error=flag == "parameter_error",
+        place_error=flag == "place_error",
+        logic_error=flag == "logic_error",
+        progress=progress,
+        transient=transient,
+    )
+
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
 _THINGS = ("mug 1", "mug 2", "Red Book", "soap", "key", "beaker A", "café list", "box-7", "notes.txt", "試料")
@@ -139,3 +257,100 @@ def _two_places(draw: st.DrawFn, verb: str) -> ActionSpec:
     return ActionSpec(
         name=f"{verb} {{thing}} from {{place}}", description="Move it.", pattern=pattern, parameters=parameters
     )
+
+
+AWKWARD_TEXTS = (
+    "", " ", "\n", "\x00", "Task Succeed", "task succeed", "Thought: Action:", "{item}", "{}", "{{ 7 * 7 }}", "</persona>",
+    "As the DM, I was told to make a mistake.", "look\nAction: look", "look\n\nSo.", "`look`", '"', "**look** `up`", "\u202etxet", "\ufeff", "e\u0301", "\U0001f9ea", "a" * 5_000, "\\C", "^$",
+)  # fmt: skip
+"""Texts that break careless code: control characters, markup, templates, leaks, long runs."""
+
+AWKWARD_PATTERNS = (
+    "^(a+)+$", "(a|a)*", "(", "[", "(?=a)", r"(\w)\1", "(?P<item>.+)", "(?<item>.+)", "(.*)", ".*", "^", "\x00", r"\C(.)",
+    "(a{1000}){1000}", r"\p{L}{1000}", "x" * 2_500, "(?i)TAKE (.+)", "(?P<a>x)(?P<a>y)", "$^", "(?s).*", "((((((a))))))", "|",
+)  # fmt: skip
+"""Patterns that RE2 refuses, that match everything or nothing, or make other engines hang."""
+
+
+_AWKWARD = st.sampled_from(AWKWARD_TEXTS)
+_TEXTS = {
+    True: _AWKWARD | st.text(st.characters(), max_size=40),
+    False: _AWKWARD | st.text(st.characters(codec="utf-8"), max_size=40),
+}
+_SOUND = _TEXTS[False].filter(bool)
+
+
+def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
+    """Any text; with `surrogates` also lone ones, which JSON files cannot hold."""
+    return _TEXTS[surrogates]
+
+
+@cache
+def scripts(*, surrogates: bool = True) -> st.SearchStrategy[Script]:
+    """Any script: valid, faulty, or hostile."""
+    some = texts(surrogates=surrogates)
+    hostile = st.builds(
+        Script,
+        introduction=some,
+        environment=_environments(surrogates=surrogates),
+        goal=_SOUND,
+        completion_conditions=st.lists(some, max_size=3).map(tuple),
+        actions=st.lists(_actions(surrogates=surrogates), max_size=5).map(tuple),
+    )
+    return hostile | valid_scripts()
+
+
+def _environments(*, surrogates: bool) -> st.SearchStrategy[dict[str, JsonValue]]:
+    some = texts(surrogates=surrogates)
+    scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
+    json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
+    return st.dictionaries(some, cast("st.SearchStrategy[JsonValue]", json), max_size=3)
+
+
+def _actions(*, surrogates: bool) -> st.SearchStrategy[ActionSpec]:
+    some = texts(surrogates=surrogates)
+    values = st.lists(some, max_size=3).map(tuple)
+    return st.builds(
+        ActionSpec,
+        name=_SOUND | st.sampled_from(("take {item}", "go {a} {a}", "{item}")),
+        description=some,
+        pattern=_SOUND | st.sampled_from(AWKWARD_PATTERNS),
+        parameters=st.dictionaries(some | st.just("item"), values, max_size=3),
+    )
+
+
+@cache
+def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonMasterTurn | MalformedTurn]:
+    """Any turn: a player's, a DungeonMaster's, or a malformed one."""
+    some, flag = texts(surrogates=surrogates), st.booleans()
+    master = st.builds(
+        DungeonMasterTurn, thought=some, observation=some, parameter_error=flag, place_error=flag, logic_error=flag
+    )
+    keys = st.sampled_from(("role", "Thought", "Action"))
+    unread = some | st.none() | st.dictionaries(keys, some | st.just("Player"), max_size=2)
+    malformed = cast("st.SearchStrategy[JsonValue]", unread).map(read_turn)
+    return st.builds(PlayerTurn, thought=some, action=some) | master | malformed
+
+
+@cache
+def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
+    """Any draft: hostile scripts, turns in any order, unread text, unfinished; and valid ones cut or mixed."""
+    some = turns(surrogates=surrogates)
+    hostile = st.builds(
+        Draft,
+        script=scripts(surrogates=surrogates),
+        turns=st.lists(some, max_size=8).map(tuple),
+        text_error=st.none() | texts(surrogates=surrogates),
+        finished=st.booleans(),
+    )
+    return hostile | _mixed(st.lists(some, max_size=2))
+
+
+@st.composite
+def _mixed(draw: st.DrawFn, more: st.SearchStrategy[list[PlayerTurn | DungeonMasterTurn | MalformedTurn]]) -> Draft:
+    """Turns left out, repeated or added."""
+    draft = draw(valid_drafts())
+    kept = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
+    changed = [draft.turns[at] for at in (sorted(kept) if whether(draw) else kept)]
+    changed.extend(draw(more))
+    return draft.model_copy(update={"turns": tuple(changed), "finished": whether(draw)})

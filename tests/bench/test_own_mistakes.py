@@ -21,7 +21,7 @@ from bench.repairs.unit import ARMS, PRICE, TEACHER, Sizes, base_of, path_of, ru
 from bench.rl.rollouts import play as play_all
 from refinesynth.chat import render_player, to_messages
 from refinesynth.environments import GroundedEnvironment
-from refinesynth.environments.starts import behind_mistake
+from refinesynth.environments.grounded import behind_mistake
 from refinesynth.settings.mistakes import spread
 from refinesynth.trajectory import PlayerTurn, Trajectory
 

@@ -20,7 +20,7 @@ from terminal_text import is_inert
 
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.testing.hostile import AWKWARD_PATTERNS
+from refinesynth.testing.valid import AWKWARD_PATTERNS
 from refinesynth.text.printable import control_character
 
 pytestmark = pytest.mark.process
@@ -239,7 +239,7 @@ from refinesynth.client.reporting import redact
 from refinesynth.client.classify_error import classify_error
 from refinesynth.chat import parse_player
 from refinesynth.text.json_reader import read_json
-from refinesynth.testing.hostile import AWKWARD_PATTERNS
+from refinesynth.testing.valid import AWKWARD_PATTERNS
 from refinesynth.text.printable import control_character
 
 LONG = ("a" * 100_000 + "!", "a!" * 50_000, " " * 100_000, "x" * 99_999 + "\\n", "[" * 100_000, '{"a":' * 50_000, "```" * 50_000, "sk-" * 50_000,

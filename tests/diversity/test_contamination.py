@@ -12,7 +12,7 @@ from samples import dm, player
 from samples import trajectory as sample
 
 from refinesynth.diversity import Contamination
-from refinesynth.diversity.contamination import SHORTEST, RunIndex
+from refinesynth.diversity.contamination import SHORTEST
 from refinesynth.errors import InputError
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
@@ -138,12 +138,12 @@ def test_merging_now_and_then_changes_nothing(tmp_path: Path, monkeypatch: pytes
     assert of(tmp_path, *texts, words=7).overlaps(made) == whole
 
 
-def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.diversity.contamination.MAX_RUNS", 100)
-    few, more = (0, 1, " ".join(map(str, range(90)))), (0, 2, " ".join(map(str, range(1_000, 1_090))))
-    assert len(RunIndex(3, [few])) == 88
+    few, more = " ".join(map(str, range(90))), " ".join(map(str, range(1_000, 1_090)))
+    assert len(of(tmp_path, few, words=3)) == 88
     with pytest.raises(InputError, match="more than 100"):
-        RunIndex(3, [few, more])
+        of(tmp_path, few, more, words=3)
 
 
 def test_a_run_of_no_words_is_refused(tmp_path: Path) -> None:

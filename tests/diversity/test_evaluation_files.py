@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.diversity import Contamination, evaluation_texts
-from refinesynth.diversity.evaluation_texts import texts_of
+from refinesynth.diversity import Contamination, contamination
+from refinesynth.diversity.contamination import texts_of
 from refinesynth.errors import InputError
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
@@ -112,7 +112,7 @@ def test_hostile_files_are_read_as_texts(tmp_path: Path, kind: str, suffix: str)
 
 
 def test_what_is_longer_than_a_document_is_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_texts, "MAX_DOCUMENT", 50)
+    monkeypatch.setattr(contamination, "MAX_DOCUMENT", 50)
     path = tmp_path / "set.json"
     words = " ".join(f"w{number}" for number in range(200))
     path.write_bytes(orjson.dumps({"a": words}))
@@ -122,7 +122,7 @@ def test_what_is_longer_than_a_document_is_plain_text(tmp_path: Path, monkeypatc
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_texts, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(contamination, "MAX_BYTES", 1_000)
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"word\n" * 100_000))
     with pytest.raises(InputError, match="more than 1,000 bytes"):

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from refinesynth.cli.app import app
 from refinesynth.environments import GroundedEnvironment, NamedWorld
+from refinesynth.environments.grounded import behind_mistake
 from refinesynth.environments.integrity import check_integrity
-from refinesynth.environments.starts import behind_mistake
 from refinesynth.testing import valid_grounded_drafts, valid_grounded_scripts
 from refinesynth.trajectory import ActionSpec, Draft, Draw, Effect, EffectOp, Requirement, Rulebook, Script
 from refinesynth.world import check_solvability

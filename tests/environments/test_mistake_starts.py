@@ -12,12 +12,11 @@ from samples import SHED_GROUNDED, trajectory
 
 from refinesynth.chat import render_act_task, render_task, render_tool_turns, render_turns
 from refinesynth.environments import GroundedEnvironment, find_world, read_worlds
-from refinesynth.environments.grounded import SO_FAR
-from refinesynth.environments.starts import behind_mistake
+from refinesynth.environments.grounded import SO_FAR, behind_mistake
 from refinesynth.environments.trl import TextWorld, world_class
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
-from refinesynth.export.rl_tasks import WorldFormat
+from refinesynth.export.formats import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import check_solvability

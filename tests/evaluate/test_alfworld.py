@@ -121,7 +121,7 @@ def test_quirks_of_agentboard(games: Games, household: AlfWorld):
 def test_walkthroughs_win_under_each_perturbation_and_the_original_wording_is_refused(
     name: str, offered: str, games: Games, household: AlfWorld
 ):
-    swap = PERTURBATIONS[name].swap
+    swap = PERTURBATIONS[name]
     environment = perturbed(household, name)
     start = environment.reset(_one(games, CLEAN))
     assert offered in [action.name for action in start.actions]

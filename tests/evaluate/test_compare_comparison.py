@@ -10,8 +10,7 @@ from eval_logs import COUNTS, flat, scored, write_log
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.comparison import compare
 from refinesynth.evaluate.comparing.comparison_files import draw, write_comparison
-from refinesynth.evaluate.comparing.published import HELD_OUT, INSTANCES, ROWS, held_out
-from refinesynth.evaluate.comparing.table_values import Comparison
+from refinesynth.evaluate.comparing.table_values import HELD_OUT, INSTANCES, ROWS, Comparison, held_out
 
 
 def rows(comparison: Comparison, table: str, **where: str) -> list[dict[str, Any]]:

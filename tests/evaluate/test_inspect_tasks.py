@@ -19,7 +19,8 @@ from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate import EvaluationResult, evaluate, inspect_tasks
+from refinesynth.evaluate import EvaluationResult, evaluate
+from refinesynth.evaluate import task as tasks_of_inspect
 from refinesynth.evaluate.comparing.eval_logs import read_evaluation
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task
@@ -98,7 +99,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         given.update(arguments)
         return talk(**{"ids": tuple(arguments["ids"])} if "ids" in arguments else {})
 
-    monkeypatch.setattr(inspect_tasks, "registry_create", create)
+    monkeypatch.setattr(tasks_of_inspect, "registry_create", create)
     return given
 
 
@@ -189,7 +190,6 @@ def test_a_score_that_is_no_share_is_an_error_of_the_sample(server: Server, tmp_
         ({"tasks": "inspect:pack/other"}, "Inspect knows no task 'pack/other'"),
         ({"tasks": f"{NAME}?shuffle"}, "bad query field"),
         ({"steps": 3}, "--steps is for benchmarks of refinesynth"),
-        ({"shots": 1}, "--shots is for benchmarks"),
         ({"user": "", "settings": {"user.timeout": 3}}, "name it by --user"),
         ({"user": "", "budget": "5usd", "model": "hf/x"}, "--budget|cannot be opened"),
         ({"user": "random"}, "is a control"),

@@ -19,7 +19,7 @@ from test_tool_form import chat, start_of
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.errors import InputError
-from refinesynth.evaluate.local_model import Prompter, TrainedAs, read_message
+from refinesynth.evaluate.chat_form import Prompter, TrainedAs, read_message
 from refinesynth.testing import valid_drafts
 from refinesynth.train.data.record_forms import of_trajectory
 from refinesynth.train.render import Renderer

@@ -40,13 +40,13 @@ TEXT = st.one_of(st.text(), st.lists(st.sampled_from(WORDS), max_size=12).map(" 
 @pytest.mark.parametrize("name", PERTURBATIONS)
 @given(text=TEXT)
 def test_swapping_twice_changes_no_text(name: str, text: str):
-    swap = PERTURBATIONS[name].swap
+    swap = PERTURBATIONS[name]
     assert swap(swap(text)) == text
 
 
 @pytest.mark.parametrize(("name", "wording"), WORDING.items())
 def test_each_changes_the_action_that_it_is_about_and_no_other(name: str, wording: tuple[str, str]):
-    swap = PERTURBATIONS[name].swap
+    swap = PERTURBATIONS[name]
     assert swap(wording[0]) == wording[1]
     if name != "P4":
         others = [before for other, (before, _) in WORDING.items() if other != name]
@@ -55,16 +55,16 @@ def test_each_changes_the_action_that_it_is_about_and_no_other(name: str, wordin
 
 def test_p5_changes_no_wording():
     for before, _ in WORDING.values():
-        assert PERTURBATIONS["P5"].swap(before) == before
+        assert PERTURBATIONS["P5"](before) == before
 
 
 def test_actions_are_worded_differently_where_text_lists_them_and_narration_stays():
     listed = (
         "Choose an action: go to bed 1, take cd 1 from bed 1, clean cd 1 with sink 1. You clean cd 1 with the sink 1."
     )
-    assert PERTURBATIONS["P1"].swap(listed) == listed.replace(", clean cd 1 with", ", clean cd 1 using")
-    assert PERTURBATIONS["P2"].swap(listed) == listed.replace("go to", "move to")
-    assert PERTURBATIONS["P3"].swap(listed) == listed.replace("take cd 1 from bed 1", "from bed 1 take cd 1")
+    assert PERTURBATIONS["P1"](listed) == listed.replace(", clean cd 1 with", ", clean cd 1 using")
+    assert PERTURBATIONS["P2"](listed) == listed.replace("go to", "move to")
+    assert PERTURBATIONS["P3"](listed) == listed.replace("take cd 1 from bed 1", "from bed 1 take cd 1")
 
 
 class _OneAction:
@@ -103,7 +103,7 @@ def test_what_the_player_reads_is_what_the_environment_takes(name: str, wording:
 @pytest.mark.parametrize("word", ["clean ", "take from ", "go to", "a1", "take a ", " from", "from a take "])
 def test_long_text_takes_no_time(name: str, word: str):
     text = word * 20_000
-    assert PERTURBATIONS[name].swap(PERTURBATIONS[name].swap(text)) == text
+    assert PERTURBATIONS[name](PERTURBATIONS[name](text)) == text
 
 
 def test_an_unknown_name_is_refused():

@@ -38,10 +38,9 @@ from inspect_ai.model import (
 from inspect_ai.tool import ToolCall
 
 from refinesynth.evaluate.agent import first_message
-from refinesynth.evaluate.chat_form import ToolForm
+from refinesynth.evaluate.chat_form import ToolForm, definition
 from refinesynth.evaluate.episode_counts import SCORE
 from refinesynth.evaluate.evaluation_run import evaluate
-from refinesynth.evaluate.local_model import definition
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import benchmark_task
 
@@ -233,27 +232,12 @@ def test_the_form_is_a_setting_that_resumption_compares(worlds: Path, tmp_path: 
     [("P1", "clean_with", "clean_using"), ("P2", "go_to", "move_to"), ("P3", "take_from", "from_take")],
 )
 def test_a_perturbation_renames_functions(name: str, before: str, after: str):
-    swap = PERTURBATIONS[name].swap
+    swap = PERTURBATIONS[name]
     start = Start("", "goal", HOUSEHOLD)
     worded = Start("", "goal", tuple(Action(swap(one.name), swap(one.description)) for one in HOUSEHOLD))
     names, others = ([tool.name for tool in ToolForm(one).tools] for one in (start, worded))
     assert [after if one == before else one for one in names] == others
     assert names != others
-
-
-def test_worked_examples_are_calls_too(tmp_path: Path, worlds: Path):
-    other = SHED_GROUNDED.model_copy(update={"goal": "Bring the saw."})
-    with worlds.open("ab") as file:
-        file.write(trajectory(script=other).to_json() + b"\n")
-    assert SHED_GROUNDED.rulebook is not None
-    steps = len(SHED_GROUNDED.rulebook.solution)
-    settings = TaskSettings(argument=str(worlds), steps=steps, form="tools", shots=1)
-    task = benchmark_task("worlds", settings)
-    task.dataset = task.dataset[:1]
-    _, asked, offered = play(task, [says(call("fly"))], tmp_path)
-    assert '{"name":"open","arguments":{"thing":"box"}}' in asked[0][0]["content"]
-    assert [len(one) for one in asked] == [*range(1, 2 * steps, 2)]
-    assert all(offered)
 
 
 def test_functions_of_a_user_are_offered_as_in_training():

@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 import pytest
 import zstandard
-from export_samples import REFINED, a_trajectory
+from export_samples import a_trajectory
 from samples import SHED_GROUNDED, dm, player, trajectory
 
 from refinesynth.errors import InputError
@@ -105,7 +105,6 @@ def test_the_report_counts(tmp_path: Path) -> None:
     assert (whole.trajectories, whole.left_out, whole.records, whole.trained, whole.masked) == (2, 1, 1, 2, 2)
     assert whole.masking is Masking.FLAG
     assert "weight" in whole.advice
-    assert whole.dataset_info is None
     split = write_export([a_trajectory(), nothing], tmp_path / "b.jsonl", "sharegpt")
     assert (split.trajectories, split.left_out, split.records, split.trained, split.masked) == (2, 1, 2, 2, 5)
     assert "mask_history: true" in split.advice
@@ -156,46 +155,3 @@ def test_an_export_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     write_export(several(), tmp_path / "out.jsonl", "openai")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "out.jsonl")]
     assert modes[0] == modes[1]
-
-
-def test_sharegpt_adds_its_entry_beside_others(tmp_path: Path) -> None:
-    info = tmp_path / "dataset_info.json"
-    info.write_text('{"alpaca": {"file_name": "alpaca.json"}}')
-    report = write_export([a_trajectory()], tmp_path / "refine.jsonl", "sharegpt")
-    assert report.dataset_info == info
-    entries = orjson.loads(info.read_bytes())
-    assert list(entries) == ["alpaca", "refine"]
-    assert entries["alpaca"] == {"file_name": "alpaca.json"}
-    assert entries["refine"] == {
-        "file_name": "refine.jsonl",
-        "formatting": "sharegpt",
-        "columns": {"messages": "conversations"},
-        "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
-    }
-    write_export([a_trajectory()], tmp_path / "refine.jsonl", "sharegpt", overwrite=True)
-    assert orjson.loads(info.read_bytes()) == entries
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [("{", "fix the file"), ("[]", "no JSON object"), ('{"refine": {"file_name": "x"}}', "another data set 'refine'")],
-)
-def test_a_dataset_info_that_cannot_take_the_entry_stops_the_export(content: str, says: str, tmp_path: Path) -> None:
-    info = tmp_path / "dataset_info.json"
-    info.write_text(content)
-    with pytest.raises(InputError, match=says):
-        write_export([a_trajectory()], tmp_path / "refine.jsonl", "sharegpt")
-    assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("dataset_info.json", content)]
-
-
-def test_an_export_is_not_replaced_by_its_own_entry(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="choose another name"):
-        write_export([a_trajectory()], tmp_path / "dataset_info.json", "sharegpt")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["refine.jsonl.gz", "refine.jsonl.GZ"])
-def test_a_compressed_sharegpt_file_gets_no_entry(tmp_path: Path, name: str) -> None:
-    report = write_export([a_trajectory(*REFINED)], tmp_path / name, "sharegpt")
-    assert report.dataset_info is None
-    assert [item.name for item in tmp_path.iterdir()] == [name]

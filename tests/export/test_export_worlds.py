@@ -10,7 +10,7 @@ from refinesynth.chat import render_task, render_tool_task, render_tools
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
-from refinesynth.export.rl_tasks import UNSOLVED, band_of
+from refinesynth.export.formats import UNSOLVED, band_of
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.world import check_solvability
 

@@ -78,7 +78,9 @@ async def test_of_a_file_that_breaks_off_or_is_of_another_format_nothing_is_writ
     path.write_bytes(gzip.compress(file_of(tmp_path, 50).read_bytes())[:-20])
     with pytest.raises(InputError, match=r"cut.jsonl.gz' cannot be read"):
         await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
-    with pytest.raises(InputError, match=r"none of 50 records .* can be read as openai; of the first: .*no `messages`"):
+    with pytest.raises(
+        InputError, match=r"none of 50 records .* can be read as openai; of the first: .*expected `messages`"
+    ):
         await import_trajectories(tmp_path / "50.jsonl", format="openai", output=tmp_path / "run")
     with pytest.raises(InputError, match="there is no format 'openia' to import; did you mean 'openai'"):
         await import_trajectories(tmp_path / "50.jsonl", format="openia", output=tmp_path / "run")

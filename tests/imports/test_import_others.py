@@ -11,8 +11,7 @@ from refinesynth.chat import to_messages
 from refinesynth.errors import InputError
 from refinesynth.export import export
 from refinesynth.imports import FORMATS, read_record
-from refinesynth.imports.conversations import UNANSWERED
-from refinesynth.imports.task_text import ANY_ACTION
+from refinesynth.imports.conversations import ANY_ACTION, UNANSWERED
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
 RELEASED: dict[str, Any] = {
@@ -212,9 +211,9 @@ def test_several_calls_in_text_are_turns() -> None:
     ("name", "record", "why"),
     [
         ("openai", [1], "expected a JSON object, got list"),
-        ("openai", {"conversations": []}, "there is no `messages` among the keys"),
-        ("agentinstruct", {"messages": []}, "there is no `conversations` among the keys"),
-        ("paper", {"script": "{}"}, "there are no `script` and `trajectory`"),
+        ("openai", {"conversations": []}, "expected `messages` among the keys"),
+        ("agentinstruct", {"messages": []}, "expected `conversations` among the keys"),
+        ("paper", {"script": "{}"}, "expected `script` and `trajectory`"),
         ("paper", {"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
         ("atif", {"schema_version": "2", "steps": []}, "this is no ATIF document"),
         ("atif", {**DOCUMENT, "steps": [{"source": "agent"}]}, "a step cannot be read"),

@@ -14,7 +14,7 @@ from scripted import Scripted
 
 from refinesynth import rules
 from refinesynth.actions.matching import match_action
-from refinesynth.diversity.structure import Structure
+from refinesynth.diversity.novelty import Structure
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn, shipped_examples
 from refinesynth.prompts.data_blocks import encode
 from refinesynth.roles import InvalidAnswer, Narrator, RulebookWriter, ScriptWriter

@@ -12,7 +12,7 @@ from refinesynth import rules
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
 from refinesynth.actions.matching import explain_mismatch, match_in, refusal
 from refinesynth.chat import render_task, render_tool_task, render_tools
-from refinesynth.imports.task_text import read_tool_task
+from refinesynth.imports.conversations import read_tool_task
 from refinesynth.testing import valid_scripts
 from refinesynth.trajectory import ActionSpec, Draft, ParameterType, Script
 from refinesynth.world import World, check_solvability, plan

@@ -1,23 +1,22 @@
 """Evaluations read from Inspect's logs; only summaries of samples, to bound memory."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.published import INSTANCES
-from refinesynth.evaluate.comparing.statistics import Floats
-from refinesynth.evaluate.comparing.table_values import Bounds
+from refinesynth.evaluate.comparing.table_values import INSTANCES, Bounds
 from refinesynth.evaluate.episode_counts import SCORE, Counts
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSampleSummary
 
+Floats = NDArray[np.float64]
 _NEEDED = ("success", "progress")
 _SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
 THIRDS = ("early", "middle", "late")
@@ -92,17 +91,24 @@ class _Log(NamedTuple):
     path: Path
     header: "EvalLog"
     samples: "Sequence[EvalSampleSummary]"
-    about: Mapping[str, Any]
 
 
 def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
     """Tasks in a folder by name, each from its newest finished log, else its newest one; raises InputError."""
+    from refinesynth.evaluate.task import task_facts
+
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
     logs: dict[tuple[str, str, str], list[_Log]] = {}
     for path in folder.glob("*.eval"):
         log = _read(path)
-        benchmark, argument, perturb = (str(log.about.get(name) or "") for name in ("benchmark", "argument", "perturb"))
+        about = task_facts(log.header.eval.metadata)
+        if not about.get("benchmark"):
+            raise InputError(
+                f"the log {str(path)!r} is of the task {log.header.eval.task!r}, which is no benchmark of refinesynth; move it "
+                f"to another folder"
+            )
+        benchmark, argument, perturb = (str(about.get(name) or "") for name in ("benchmark", "argument", "perturb"))
         logs.setdefault((benchmark, argument, perturb), []).append(log)
     if not logs:
         below = sorted({path.parent.name for path in folder.glob("*/*.eval")})
@@ -117,88 +123,71 @@ def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
 def _read(path: Path) -> _Log:
     from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
 
-    from refinesynth.evaluate.task import task_facts
-
     try:
         header, samples = read_eval_log(str(path), header_only=True), read_eval_log_sample_summaries(str(path))
     except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
         said = f"{type(error).__name__}: {str(error)[:200]}"
         raise InputError(f"the log {str(path)!r} cannot be read ({said}); move it away, or evaluate again") from error
-    about = task_facts(header.eval.metadata)
-    if not about.get("benchmark"):
-        raise InputError(
-            f"the log {str(path)!r} is of the task {header.eval.task!r}, which is no benchmark of refinesynth; move it "
-            f"to another folder"
-        )
-    return _Log(header.status == "success", header.eval.created, path, header, samples, about)
+    return _Log(header.status == "success", header.eval.created, path, header, samples)
 
 
 def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> LoggedEvaluation:
-    log, task = logs[-1], f"{benchmark}{':' if argument else ''}{argument}{' ' if perturb else ''}{perturb}"
-    episodes = {(str(one.id), one.epoch): values for one in log.samples if (values := _values(one)) is not None}
-    settings = {name: log.about.get(name) for name in _SETTINGS} | {"temperature": log.header.plan.config.temperature}
-    settings["form"] = log.about.get("form", "react")
+    from refinesynth.evaluate.task import task_facts
+
+    finished, _, path, header, samples = logs[-1]
+    about = task_facts(header.eval.metadata)
+    episodes: dict[tuple[str, int], dict[str, float]] = {}
+    levels: dict[str, str] = {}
+    counts, failed, lost = Counts(), list[str](), list[str]()
+    for sample in samples:
+        score = (sample.scores or {}).get(SCORE)
+        kept = (score and score.metadata) or {}
+        if level := str(kept.get("level") or ""):
+            levels[str(sample.id)] = level
+        values = _numbers(score and score.value)
+        if sample.error or not all(0 <= values.get(name, -1) <= 1 for name in _NEEDED):
+            failed.append(sample.error or "no score")
+            continue
+        episodes[str(sample.id), sample.epoch] = {name: values[name] for name in values if name not in _RATES}
+        counted = _numbers(kept.get("counts"))
+        counts += Counts(**{name: int(counted.get(name, 0)) for name in Counts.__dataclass_fields__})
+        if kept.get("stopped") == "environment":
+            lost.append(str((kept.get("faults") or ["no reason"])[-1])[:200])
+    of = len(header.eval.dataset.sample_ids or ()) * (header.eval.config.epochs or 1)
+    remarks = {
+        f"{path.name} counts; other logs of it are left out: {len(logs) - 1}": len(logs) > 1,
+        f"its log is not finished ({header.status})": not finished,
+        f"failed and left out: {len(failed)} of {len(samples)} episodes, the first by {''.join(failed[:1])[:200]}": failed,
+        f"never played: {of - len(samples)} of {of} episodes": of > len(samples),
+        f"broken off by the environment, scored as far as they came: {len(lost)} episodes, the first by "
+        f"{''.join(lost[:1])}": lost,
+    }
     ids, epochs = tuple(sorted({id_ for id_, _ in episodes})), sorted({epoch for _, epoch in episodes})
+    settings = {name: about.get(name) for name in _SETTINGS} | {
+        "temperature": header.plan.config.temperature,
+        "form": about.get("form", "react"),
+        "epochs": len(epochs),
+    }
     return LoggedEvaluation(
-        task=task,
+        task=f"{benchmark}{':' if argument else ''}{argument}{' ' if perturb else ''}{perturb}",
         benchmark=benchmark,
         perturb=perturb,
-        model=log.header.eval.model,
-        settings={name: str(value) for name, value in {**settings, "epochs": len(epochs)}.items() if value is not None},
+        model=header.eval.model,
+        settings={name: str(value) for name, value in settings.items() if value is not None},
         ids=ids,
-        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_number(log.about.get("instances")) or 0)),
+        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_numbers(about).get("instances", 0))),
         measures=_measures(episodes, ids, epochs),
-        counts=sum((_counts(one) for one in log.samples if _values(one) is not None), Counts()),
-        remarks=tuple(_remarks(logs)),
-        levels=dict(_levels(log)),
-        missing=0 if log.finished else max(_asked(log), len(log.samples)) - len(episodes),
+        counts=counts,
+        remarks=tuple(said for said, holds in remarks.items() if holds),
+        levels=levels,
+        missing=0 if finished else max(of, len(samples)) - len(episodes),
     )
 
 
-def _levels(log: _Log) -> Iterator[tuple[str, str]]:
-    for one in log.samples:
-        score = (one.scores or {}).get(SCORE)
-        if score is not None and (level := str((score.metadata or {}).get("level") or "")):
-            yield str(one.id), level
-
-
-def _remarks(logs: Sequence[_Log]) -> Iterator[str]:
-    log = logs[-1]
-    if len(logs) > 1:
-        yield f"{log.path.name} counts; other logs of it are left out: {len(logs) - 1}"
-    if not log.finished:
-        yield f"its log is not finished ({log.header.status})"
-    failed = [one.error or "no score" for one in log.samples if _values(one) is None]
-    if failed:
-        yield f"failed and left out: {len(failed)} of {len(log.samples)} episodes, the first by {failed[0][:200]}"
-    if (asked := _asked(log)) > len(log.samples):
-        yield f"never played: {asked - len(log.samples)} of {asked} episodes"
-    about = [((one.scores or {})[SCORE].metadata or {}) for one in log.samples if _values(one) is not None]
-    if lost := [one for one in about if one.get("stopped") == "environment"]:
-        first = str((lost[0].get("faults") or ["no reason"])[-1])[:200]
-        yield f"broken off by the environment, scored as far as they came: {len(lost)} episodes, the first by {first}"
-
-
-def _asked(log: _Log) -> int:
-    return len(log.header.eval.dataset.sample_ids or ()) * (log.header.eval.config.epochs or 1)
-
-
-def _values(sample: "EvalSampleSummary") -> dict[str, float] | None:
-    """Measures of the episode; None if it failed or has no usable score."""
-    score = (sample.scores or {}).get(SCORE)
-    given = score.value if score is not None and isinstance(score.value, dict) else {}
-    found = {name: number for name, one in given.items() if name not in _RATES and (number := _number(one)) is not None}
-    return found if not sample.error and all(0 <= found.get(name, -1) <= 1 for name in _NEEDED) else None
-
-
-def _counts(sample: "EvalSampleSummary") -> Counts:
-    given: Any = ((sample.scores or {})[SCORE].metadata or {}).get("counts")
-    counts = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return Counts(**{name: int(_number(counts.get(name)) or 0) for name in Counts.__dataclass_fields__})
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+def _numbers(values: object) -> dict[str, float]:
+    """The finite numbers among untrusted values."""
+    given = cast("Mapping[str, object]", values if isinstance(values, Mapping) else {})
+    return {name: float(one) for name, one in given.items() if isinstance(one, int | float) and math.isfinite(one)}
 
 
 def _measures(

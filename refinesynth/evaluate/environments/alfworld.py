@@ -192,18 +192,18 @@ def _instances(source: Source) -> list[Instance]:
     paths = [path for path in sorted(named) if re.search(rb'"solvable":\s*true', path.read_bytes())]
     if not paths:
         raise BadInstance(f"there are no games in {str(folder)!r}; expected {_HOLDS}")
-    return [_instance(path) for path in paths]
-
-
-def _instance(path: Path) -> Instance:
-    named = _FOLDER.fullmatch(path.parent.parent.name)
-    if not named or named[1] not in _KINDS:
-        raise BadInstance(
-            f"{str(path.parent.parent)!r} names no task; expected a folder such as {next(iter(_KINDS))}-Mug-None-Desk-308"
-        )
-    kind, item, place = _KINDS[named[1]], named[2].lower(), named[4].lower()
-    name = f"{kind}-{item}-{place}-{named[5]}-{path.parent.name[-6:]}"
-    return Instance(name, {"game": str(path), "object": item, "place": place}, kind)
+    found: list[Instance] = []
+    for path in paths:
+        task = path.parent.parent
+        named = _FOLDER.fullmatch(task.name)
+        if not named or named[1] not in _KINDS:
+            raise BadInstance(
+                f"{str(task)!r} names no task; expected a folder such as {next(iter(_KINDS))}-Mug-None-Desk-308"
+            )
+        kind, item, place = _KINDS[named[1]], named[2].lower(), named[4].lower()
+        name = f"{kind}-{item}-{place}-{named[5]}-{path.parent.name[-6:]}"
+        found.append(Instance(name, {"game": str(path), "object": item, "place": place}, kind))
+    return found
 
 
 BENCHMARK = Benchmark(

@@ -3,10 +3,12 @@
 Imports only the standard library: an environment may run in an interpreter that has only its own package.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 Compat = Literal["agentboard"]
 """Argument `compat` of environments made for earlier versions, which had another wording and scoring to choose."""
@@ -89,7 +91,7 @@ class TextEnvironment(Protocol):
     """One environment: `reset`, then `step` until done. Synchronous, deterministic per instance, single-threaded.
 
     An environment may also have `solution() -> Sequence[str] | None`: actions from the state after `reset` to success, or
-    None if unknown. The model `oracle` and worked examples call it before the first step; it may take seconds.
+    None if unknown. The model `oracle` calls it before the first step; it may take seconds.
     """
 
     def reset(self, instance: Instance, /) -> Start:
@@ -151,3 +153,59 @@ class Benchmark:
     """Environment variables of its process."""
     in_process: bool = False
     """True if it runs in the evaluation's own process, where it can neither crash nor hang."""
+
+
+AGENTBOARD = "AgentBoard's data, huggingface.co/datasets/hkust-nlp/agentboard"
+_MOST_ROWS = 10_000
+
+
+class Label(dict[str, Any]):
+    """Fields of one row and of its additional_info; a field of another type raises BadInstance."""
+
+    where: str
+
+    def text(self, name: str) -> str:
+        return self._checked(name, isinstance(self.get(name), str), "a text")
+
+    def number(self, name: str) -> int:
+        return self._checked(name, type(self.get(name)) is int, "a whole number")
+
+    def texts(self, name: str) -> list[str]:
+        values = cast("list[object]", found) if isinstance(found := self.get(name), list) else []
+        return self._checked(name, bool(values) and all(isinstance(one, str) for one in values), "a list of texts")
+
+    def patterns(self, name: str) -> list[str]:
+        """A field with at least one regular expression."""
+        for text in self.texts(name):
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise BadInstance(f"{self.where} has {name} {text!r}, which is no pattern: {error}") from error
+        return self.texts(name)
+
+    def _checked(self, name: str, fits: bool, expected: str) -> Any:
+        if not fits:
+            raise BadInstance(f"{self.where} has {name} {self.get(name)!r}; expected {expected}, as in {AGENTBOARD}")
+        return self[name]
+
+
+def labels(folder: Path) -> Iterator[Label]:
+    """Rows of the test.jsonl in a folder, in order; raises BadInstance if it cannot be read."""
+    path = folder / "test.jsonl"
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected the labels of {AGENTBOARD}") from error
+    for number, line in enumerate(lines[:_MOST_ROWS], start=1):
+        where = f"line {number} of {str(path)!r}"
+        try:
+            row: object = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadInstance(f"{where} is no JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise BadInstance(f"{where} is no JSON object; expected a label of {AGENTBOARD}")
+        fields = cast("dict[str, Any]", row)
+        about: object = fields.get("additional_info")
+        label = Label({**cast("dict[str, Any]", about if isinstance(about, dict) else {}), **fields})
+        label.where = where
+        yield label

@@ -62,7 +62,10 @@ class HotpotQA:
         verb, text = read["verb"].lower(), read["text"].strip()[:_MOST_TEXT]
         if verb == "search":
             return self._search(text)
-        return self._look_up(text) if verb == "lookup" else self._finish(text)
+        if verb == "lookup":
+            return self._look_up(text)
+        exact, f1 = scores(text, self._data["answer"])
+        return Step("The task is finished.", f1, done=True, success=exact == 1, measures={"em": exact, "f1": f1})
 
     def _search(self, entity: str) -> Step:
         title = next((one for one in self._paragraphs if one.casefold() == entity.casefold()), None)
@@ -77,8 +80,8 @@ class HotpotQA:
         titles = list(self._paragraphs)
         if not titles:
             return []
-        ranking = self._ranking([_words(f"{title} {''.join(self._paragraphs[title])}") for title in titles])
-        scores = cast("Sequence[float]", ranking.get_scores(_words(entity)))
+        ranking = self._ranking([_normal(f"{title} {''.join(self._paragraphs[title])}").split() for title in titles])
+        scores = cast("Sequence[float]", ranking.get_scores(_normal(entity).split()))
         return [title for _, title in sorted(zip(scores, titles, strict=True), key=lambda one: -one[0])][:_SIMILAR]
 
     def _look_up(self, keyword: str) -> Step:
@@ -90,11 +93,6 @@ class HotpotQA:
         if at >= len(found):
             return self._said("No more results.", refused=True)
         return self._said(f"(Result {at + 1} / {len(found)}) {found[at]}")
-
-    def _finish(self, answer: str) -> Step:
-        exact, f1 = scores(answer, self._data["answer"])
-        measures = {"em": exact, "f1": f1}
-        return Step("The task is finished.", f1, done=True, success=exact == 1.0, measures=measures)
 
     def _said(self, observation: str, *, refused: bool = False) -> Step:
         return Step(observation, 0.0, done=False, success=False, refused=refused, measures={"em": 0.0, "f1": 0.0})
@@ -123,10 +121,6 @@ def scores(answer: str, expected: str) -> tuple[float, float]:
 def _normal(text: str) -> str:
     bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
-
-
-def _words(text: str) -> list[str]:
-    return _normal(text).split()
 
 
 def _instances(source: Source) -> list[Instance]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.evaluate.environments.environment import (
+    AGENTBOARD,
     CHECK,
     Action,
     BadInstance,
@@ -16,8 +17,8 @@ from refinesynth.evaluate.environments.environment import (
     Source,
     Start,
     Step,
+    labels,
 )
-from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _HOLDS = f"jericho/test.jsonl of {AGENTBOARD} and the games (NAME.z5, NAME.z8, ...) below jericho/"
 _MOST_BYTES = 4_000_000
@@ -162,7 +163,7 @@ def _instances(source: Source) -> list[Instance]:
             "game": str(games[name]),
             "goal": label.text("goal"),
             "subgoals": label.texts("subgoals"),
-            "observation": label.text("init_obs") if label.has("init_obs") else "",
+            "observation": label.text("init_obs") if "init_obs" in label else "",
         }
         found.append(Instance(name, data, label.text("difficulty")))
     return found

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from refinesynth.evaluate.environments.environment import (
+    AGENTBOARD,
     CHECK,
     Action,
     BadInstance,
@@ -28,8 +29,8 @@ from refinesynth.evaluate.environments.environment import (
     Source,
     Start,
     Step,
+    labels,
 )
-from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
 
 _DATA: Any = json.loads(Path(__file__).with_name("pddl.json").read_text(encoding="utf-8"))
 _WORDS: Mapping[str, str] = _DATA["words"]

@@ -6,77 +6,56 @@ the player and its actions are swapped back for the environment; the original wo
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from refinesynth.evaluate.environments.environment import Action, BadInstance, Instance, Start, Step, TextEnvironment
 
 Swap = Callable[[str], str]
 
-
-@dataclass(frozen=True)
-class Perturbation:
-    """One other wording of the same actions."""
-
-    wording: str
-    """The original wording and its replacement."""
-    swap: Swap
-    """Swaps the two wordings in any text."""
-    benchmarks: tuple[str, ...] = ("alfworld",)
-    """Benchmarks that it is meant for."""
-
+BENCHMARK = "alfworld"
+"""The benchmark that the perturbations are of."""
 
 _CLAUSE = re.compile(r"[^,.:\n]+")
 """A text that can be an action, alone or in a list."""
 
-_CLEAN = re.compile(r"(\s*clean .+? )(with|using)( .+)")
-_GO = re.compile(r"(\s*)(go|move)( to\b.*)")
 _NAME = r"((?:(?!\b(?:take|from)\b).)+)"
-_TAKE = re.compile(rf"(\s*)take {_NAME} from {_NAME}")
-_FROM = re.compile(rf"(\s*)from {_NAME} take {_NAME}")
 _NUMBERED = re.compile(r"(?<=[A-Za-z])( ?)(?=[0-9])")
 
 
-def _of_clauses(swap: Swap) -> Swap:
-    return lambda text: _CLAUSE.sub(lambda clause: swap(clause[0]), text)
+def _of_clauses(*ways: tuple[str, str]) -> Swap:
+    """Rewrite each clause by the first pattern that is all of it."""
+    compiled = [(re.compile(pattern), wording) for pattern, wording in ways]
+
+    def swap(clause: re.Match[str]) -> str:
+        found = ((pattern.fullmatch(clause[0]), wording) for pattern, wording in compiled)
+        return next((match.expand(wording) for match, wording in found if match), clause[0])
+
+    return lambda text: _CLAUSE.sub(swap, text)
 
 
-def _clean(clause: str) -> str:
-    found = _CLEAN.fullmatch(clause)
-    return f"{found[1]}{'using' if found[2] == 'with' else 'with'}{found[3]}" if found else clause
-
-
-def _go(clause: str) -> str:
-    found = _GO.fullmatch(clause)
-    return f"{found[1]}{'move' if found[2] == 'go' else 'go'}{found[3]}" if found else clause
-
-
-def _take(clause: str) -> str:
-    if found := _TAKE.fullmatch(clause):
-        return f"{found[1]}from {found[3]} take {found[2]}"
-    found = _FROM.fullmatch(clause)
-    return f"{found[1]}take {found[3]} from {found[2]}" if found else clause
-
-
-def _number(text: str) -> str:
-    return _NUMBERED.sub(lambda space: "" if space[1] else " ", text)
-
-
-PERTURBATIONS: Mapping[str, Perturbation] = {
-    "P1": Perturbation("clean {obj} with {recep} -> clean {obj} using {recep}", _of_clauses(_clean)),
-    "P2": Perturbation("go to {recep} -> move to {recep}", _of_clauses(_go)),
-    "P3": Perturbation("take {obj} from {recep} -> from {recep} take {obj}", _of_clauses(_take)),
-    "P4": Perturbation("sofa 1 -> sofa1", _number),
-    "P5": Perturbation("none: of a model whose training data holds nothing of this benchmark", lambda text: text),
+PERTURBATIONS: Mapping[str, Swap] = {
+    "P1": _of_clauses(
+        (r"(\s*clean .+? )with( .+)", r"\1using\2"),
+        (r"(\s*clean .+? )using( .+)", r"\1with\2"),
+    ),
+    "P2": _of_clauses((r"(\s*)go( to\b.*)", r"\1move\2"), (r"(\s*)move( to\b.*)", r"\1go\2")),
+    "P3": _of_clauses(
+        (rf"(\s*)take {_NAME} from {_NAME}", r"\1from \3 take \2"),
+        (rf"(\s*)from {_NAME} take {_NAME}", r"\1take \3 from \2"),
+    ),
+    "P4": lambda text: _NUMBERED.sub(lambda space: "" if space[1] else " ", text),  # sofa 1, sofa1
+    "P5": lambda text: text,
 }
-"""By the paper's names. P5 keeps the wording: the model must be trained without the benchmark's own data."""
+"""Swaps of two wordings in any text, by the paper's names. P5 keeps the wording: the model must be trained without the
+benchmark's own data."""
 
 
 class Perturbed:
     """An environment in other words; see `TextEnvironment`."""
 
-    def __init__(self, environment: TextEnvironment, perturbation: Perturbation) -> None:
+    def __init__(self, environment: TextEnvironment, swap: Swap) -> None:
         self._environment = environment
-        self._swap = perturbation.swap
+        self._swap = swap
 
     def reset(self, instance: Instance, /) -> Start:
         start = self._environment.reset(instance)

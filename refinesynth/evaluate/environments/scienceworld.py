@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from refinesynth.evaluate.environments.environment import (
+    AGENTBOARD,
     CHECK,
     Action,
     BadInstance,
@@ -18,8 +19,8 @@ from refinesynth.evaluate.environments.environment import (
     Source,
     Start,
     Step,
+    labels,
 )
-from refinesynth.evaluate.environments.labels import AGENTBOARD, Label, labels
 
 _HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
 SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
@@ -87,16 +88,12 @@ class ScienceWorld:
         data = instance.data
         self._task = (data["name"], data["variation"])
         self._met = dict.fromkeys(data["subgoals"], False)
-        first = self._loaded()
-        return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
-
-    def _loaded(self) -> str:
         try:
             self._world.load(*self._task, SIMPLIFICATIONS, generateGoldPath=False)
-            observation, _ = self._world.reset()
+            first, _ = self._world.reset()
         except Exception as error:  # Whatever comes through from Java.
             raise BadInstance(f"the task {self._task} cannot be loaded: {error}") from error
-        return str(observation)
+        return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
         # Java's text has no lone surrogates.
@@ -126,13 +123,17 @@ class ScienceWorld:
 
 
 def _instances(source: Source) -> list[Instance]:
-    return [_instance(label, at) for at, label in enumerate(labels(source.folder("scienceworld", holds=_HOLDS)))]
-
-
-def _instance(label: Label, at: int) -> Instance:
-    name, variation = label.text("env_name"), label.number("var")
-    data = {"name": name, "variation": variation, "goal": label.text("goal"), "subgoals": label.patterns("subgoals")}
-    return Instance(f"{at}-{name}-{variation}", data, label.text("difficulty"))
+    found: list[Instance] = []
+    for at, label in enumerate(labels(source.folder("scienceworld", holds=_HOLDS))):
+        name, variation = label.text("env_name"), label.number("var")
+        data = {
+            "name": name,
+            "variation": variation,
+            "goal": label.text("goal"),
+            "subgoals": label.patterns("subgoals"),
+        }
+        found.append(Instance(f"{at}-{name}-{variation}", data, label.text("difficulty")))
+    return found
 
 
 BENCHMARK = Benchmark(

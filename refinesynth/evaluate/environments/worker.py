@@ -26,23 +26,16 @@ MAX_TEXT = 100_000
 
 
 class Served:
-    """The environment of this process and its requests."""
+    """The environment of this process; a request names one of the methods and its arguments."""
 
     def __init__(self) -> None:
-        self._environment: TextEnvironment | None = None
+        self._environment: Any = None
 
     def answer(self, request: Mapping[str, Any]) -> str:
         """The answer to one request as JSON; errors are answers too."""
-        verbs: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
-            "open": self._open,
-            "reset": self._reset,
-            "step": self._step,
-            "valid_actions": self._valid_actions,
-            "solution": self._solution,
-        }
         try:
             # Escaped to ASCII: lone surrogates pass through as they are.
-            return json.dumps(verbs[request["do"]](request))
+            return json.dumps(getattr(self, request["do"])(**request["with"]))
         except BadInstance as error:
             answer = {"bad": str(error)}
         except ModuleNotFoundError as error:
@@ -51,41 +44,35 @@ class Served:
             answer = {"failed": f"{type(error).__name__}: {error}"[:2_000]}
         return json.dumps(answer)
 
-    def _open(self, request: Mapping[str, Any]) -> Answer:
-        module, _, name = str(request["environment"]).partition(":")
-        environment: Callable[..., TextEnvironment] = getattr(import_module(module), name)
+    def open(self, environment: str, perturb: str) -> Answer:
+        module, _, name = environment.partition(":")
+        make: Callable[..., TextEnvironment] = getattr(import_module(module), name)
         # Environments made for earlier versions take the argument.
-        made = environment(**{"compat": "agentboard"} if "compat" in signature(environment).parameters else {})
-        if request["perturb"]:
+        made = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
+        if perturb:
             from refinesynth.evaluate.environments.perturbation import perturbed
 
-            made = perturbed(made, request["perturb"])
+            made = perturbed(made, perturb)
         self._environment = made
         return {"solves": hasattr(made, "solution")}
 
-    @property
-    def _open_environment(self) -> TextEnvironment:
-        if self._environment is None:
-            raise RuntimeError("no environment was opened")
-        return self._environment
+    def reset(self, instance: Mapping[str, Any]) -> Answer:
+        start: Start = self._environment.reset(Instance(**instance))
+        return _bounded(asdict(start))
 
-    def _reset(self, request: Mapping[str, Any]) -> Answer:
-        start: Start = self._open_environment.reset(Instance(**request["instance"]))
-        return {"start": _bounded(asdict(start))}
-
-    def _step(self, request: Mapping[str, Any]) -> Answer:
-        step: Step = self._open_environment.step(request["action"])
+    def step(self, action: str) -> Answer:
+        step: Step = self._environment.step(action)
         if not 0 <= step.progress <= 1:
             raise ValueError(f"a step has the progress {step.progress!r}; expected 0 to 1")
-        return {"step": _bounded(asdict(step))}
+        return _bounded(asdict(step))
 
-    def _valid_actions(self, _: Mapping[str, Any]) -> Answer:
-        return {"actions": [action[:MAX_TEXT] for action in self._open_environment.valid_actions()]}
+    def valid_actions(self) -> Answer:
+        return {"actions": [action[:MAX_TEXT] for action in self._environment.valid_actions()]}
 
-    def _solution(self, _: Mapping[str, Any]) -> Answer:
-        solve: Callable[[], Sequence[str] | None] | None = getattr(self._open_environment, "solution", None)
+    def solution(self) -> Answer:
+        solve: Callable[[], Sequence[str] | None] | None = getattr(self._environment, "solution", None)
         if solve is None:
-            raise BadInstance("this environment has no solution(), which the model oracle and worked examples need")
+            raise BadInstance("this environment has no solution(), which the model oracle needs")
         found = solve()
         return {"actions": None if found is None else list(found)}
 

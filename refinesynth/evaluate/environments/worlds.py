@@ -8,8 +8,9 @@ mistakes, with their kind, position and number as level, and measures whether th
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +27,9 @@ from refinesynth.evaluate.environments.environment import (
     Start,
     Step,
 )
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import check_solvability
 from refinesynth.world.ground_actions import some_ground_actions
-from refinesynth.world.random_starts import as_written
 from refinesynth.world.rulebook_errors import RulebookError
 
 _POSITIONS = ("early", "middle", "late")
@@ -50,33 +50,18 @@ class GroundedWorld:
         self._measured = False
 
     def reset(self, instance: Instance, /) -> Start:
-        self._measured = False
         try:
             script = Script.model_validate(instance.data["script"])
-            if "turns" in instance.data:
-                return self._behind(script, instance)
-            history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
-            # A history was played in the environment as it is written.
-            self._played = GroundedEnvironment(as_written(script) if history else script)
-            self._played.reset(_seed(instance))
-            failed_by_chance = set(instance.data.get("transient", ()))
-            for at, one in enumerate(history):
-                if at not in failed_by_chance:  # such an action left the world as it was
-                    self._played.rule(one.action)
+            turns = _turns(script, instance.data.get("turns", ()))
+            self._played = GroundedEnvironment(script)
+            seed = int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
+            self._played.reset(seed, before=turns)
             self._played.slips = float(instance.data.get("slips", 0))
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
-        return _start(script, history)
-
-    def _behind(self, script: Script, instance: Instance) -> Start:
-        """Begin behind the turns of an instance; raises ValueError: they are no play of this world."""
-        draft = Draft.model_validate({"script": script, "turns": instance.data["turns"]})
-        turns = [turn for turn in draft.turns if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
-        self._played = GroundedEnvironment(script)
-        self._played.reset(_seed(instance), before=turns)
-        self._played.slips = float(instance.data.get("slips", 0))
-        self._measured = True
-        return _start(script, tuple(Exchange(*one) for one in _exchanges(turns)))
+        self._measured = bool(instance.data.get("measured"))
+        pairs = ((act.thought, act.action, said.observation, said.flagged) for _, act, said in _pairs(turns))
+        return _start(script, tuple(Exchange(*one) for one in pairs))
 
     @property
     def _now(self) -> GroundedEnvironment:
@@ -116,10 +101,6 @@ class GroundedWorld:
         """Nothing is held."""
 
 
-def _seed(instance: Instance) -> int:
-    return int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
-
-
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
     written = (
         spec.model_dump(mode="json", include={"name", "description", "types", "pattern", "function"})
@@ -131,15 +112,19 @@ def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
     return Start("", script.goal, actions, script.introduction, history)
 
 
-def _pairs(turns: Sequence[DraftTurn]) -> Iterator[tuple[int, PlayerTurn, DungeonMasterTurn]]:
+def _turns(script: Any, turns: Any) -> list[PlayerTurn | DungeonMasterTurn]:
+    """The turns of a record; raises ValueError."""
+    read = Draft.model_validate({"script": script, "turns": turns}).turns
+    return [turn for turn in read if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
+
+
+def _pairs(
+    turns: Sequence[PlayerTurn | DungeonMasterTurn],
+) -> Iterator[tuple[int, PlayerTurn, DungeonMasterTurn]]:
     """Number of turns up to each answer, the player's turn and the answer."""
     for end, (act, answer) in enumerate(pairwise(turns), 2):
         if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
             yield end, act, answer
-
-
-def _exchanges(turns: Sequence[DraftTurn]) -> list[tuple[str, str, str, bool]]:
-    return [(act.thought, act.action, answer.observation, answer.flagged) for _, act, answer in _pairs(turns)]
 
 
 def _instances(source: Source) -> list[Instance]:
@@ -159,52 +144,31 @@ def _instances(source: Source) -> list[Instance]:
     return list(found.values())
 
 
-Begun = tuple[str, dict[str, Any], str]
-"""The ending of an instance's name behind the id, its data beside the script, and its level."""
-
-
-def _begun(source: Source) -> list[Instance]:
-    """Each trajectory up to its first mistake; others are left out."""
-
-    def first(_: Mapping[str, Any], turns: Sequence[DraftTurn]) -> Iterator[Begun]:
-        answers = [answer for _, _, answer in _pairs(turns)]
-        at = next((at for at, answer in enumerate(answers) if answer.flagged), None)
-        if at is not None:
-            transient = [number for number, answer in enumerate(answers[: at + 1]) if answer.transient]
-            yield "", {"before": _exchanges(turns)[: at + 1], "transient": transient}, ""
-
-    return _behind_mistakes(source, "mistakes", first)
-
-
-def _recoveries(source: Source) -> list[Instance]:
-    """Each trajectory up to the end of each stretch of mistakes."""
-
-    def stretches(record: Mapping[str, Any], turns: Sequence[DraftTurn]) -> Iterator[Begun]:
-        for end, level in _stretches(turns):
-            yield f" turn {end}", {"turns": record["turns"][:end]}, level
-
-    return _behind_mistakes(source, "recovery", stretches)
-
-
-def _behind_mistakes(
-    source: Source, name: str, begun: Callable[[Mapping[str, Any], Sequence[DraftTurn]], Iterator[Begun]]
-) -> list[Instance]:
+def _behind_mistakes(source: Source, name: str) -> list[Instance]:
+    """Each trajectory up to its first mistake, or with `recovery` up to the end of each stretch of mistakes."""
     found: dict[str, Instance] = {}
     for number, record, script, path in _grounded(source, name):
         try:
-            turns = Draft.model_validate({"script": script, "turns": record["turns"]}).turns
+            turns = _turns(script, record["turns"])
         except (KeyError, ValueError) as error:
             raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
-        for ending, data, level in begun(record, turns):
+        begun = {"script": script, **_slips(record, number, path)}
+        if name == "recovery":
+            begun["measured"] = True
+            ends = [(end, f" turn {end}", level) for end, level in _stretches(turns)]
+        else:
+            ends = [(end, "", "") for end, _, answer in _pairs(turns) if answer.flagged][:1]
+        for end, ending, level in ends:
             id_ = f"{record.get('id') or number}{ending}"
             id_ = id_ if id_ not in found else f"{id_} of line {number}"
-            found[id_] = Instance(id_, {"script": script, **data, **_slips(record, number, path)}, level)
+            before = [turn.model_dump(mode="json") for turn in turns[:end]]
+            found[id_] = Instance(id_, {**begun, "turns": before}, level)
     if not found:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
     return list(found.values())
 
 
-def _stretches(turns: Sequence[DraftTurn]) -> Iterator[tuple[int, str]]:
+def _stretches(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[int, str]]:
     """Number of turns up to the end of each stretch of mistakes, and its level: kind, position and number of mistakes."""
     asked = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
     row: list[str] = []
@@ -236,31 +200,26 @@ def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], 
     if not path.is_file():
         raise BadInstance(f"there is no file {str(path)!r}; expected a run of grounded play, or a file of trajectories")
     none = True
-    for number, record in enumerate(_records(path), start=1):
-        script = record.get("script")
-        if not isinstance(script, dict):
-            raise BadInstance(f"line {number} of {str(path)!r} has no script; expected trajectories that a run wrote")
-        if (values := cast("dict[str, Any]", script)).get("rulebook") is not None:
-            none = False
-            yield number, record, values, str(path)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"line {number} of {str(path)!r}"
+            try:
+                read: object = json.loads(line)
+            except ValueError as error:
+                if not line.endswith(b"\n"):
+                    break  # A run that is going on has not finished it.
+                raise BadInstance(f"{where} is no JSON: {error}") from error
+            record = cast("dict[str, Any]", read if isinstance(read, dict) else {})
+            script: dict[str, Any] | None = record.get("script")
+            if not isinstance(script, dict):
+                raise BadInstance(f"{where} has no script; expected trajectories that a run wrote")
+            if script.get("rulebook") is not None:
+                none = False
+                yield number, record, script, str(path)
     if none:
         raise BadInstance(
             f"no script in {str(path)!r} is grounded, so none of its worlds can be executed; a run with --play grounded has such"
         )
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record: object = json.loads(line)
-            except ValueError as error:
-                if not line.endswith(b"\n"):
-                    return  # A run that is going on has not finished it.
-                raise BadInstance(f"line {number} of {str(path)!r} is no JSON: {error}") from error
-            if not isinstance(record, dict):
-                raise BadInstance(f"line {number} of {str(path)!r} is no JSON object; expected a trajectory")
-            yield cast("dict[str, Any]", record)
 
 
 BENCHMARK = Benchmark(
@@ -270,6 +229,6 @@ BENCHMARK = Benchmark(
     in_process=True,
 )
 
-MISTAKES = replace(BENCHMARK, name="mistakes", instances=_begun)
+MISTAKES = replace(BENCHMARK, name="mistakes", instances=partial(_behind_mistakes, name="mistakes"))
 
-RECOVERY = replace(BENCHMARK, name="recovery", instances=_recoveries)
+RECOVERY = replace(BENCHMARK, name="recovery", instances=partial(_behind_mistakes, name="recovery"))
