@@ -178,59 +178,56 @@ class PlaySettings(BaseModel):
     model_config = _READ
 
     play: Annotated[str, Option(PLAY)] = "live"
-    """Play of an episode: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as
-    in the paper), `grounded` (as live, and the script's rulebook executes the world), or a registered play of another
-    package."""
+    """Kind of play: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as in the
+    paper), `grounded` (as live, but the script's rulebook executes the world), or a registered play of another package.
+    """
     player_form: Annotated[Literal["react", "tools"], Option(MODEL)] = "react"
-    """Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools` (native tool calls, one
-    function per action; text where its model takes no tools). Both are recorded alike."""
+    """Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools` (native tool calls,
+    one function per action; text if its model supports no tools). Records have the same form."""
     parallel_calls: Annotated[bool, Option(MODEL)] = Field(default=False, exclude_if=absent)
-    """Let the Player make several tool calls in a message, with `player_form` `tools`. They are executed in their order,
-    also after a mistake among them."""
+    """Allow several tool calls in a message of the Player, with `player_form` `tools`. They are executed in order, even
+    after a mistake among them."""
     match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"
-    """Reading of the Player's actions turn by turn: `strict` takes them as they are written; `lenient` reads a final
-    full stop, quotes, articles or the case of the first letter past, where exactly one action fits, and records that
-    action."""
+    """Matching of the Player's actions in turn-by-turn play: `strict` takes them literally; `lenient` ignores a final
+    full stop, quotes, articles and the case of the first letter if exactly one action fits, and records that action."""
     mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
     """Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted, prompted=1,4 (player
     turns from 0) or at_least=2."""
     repairer: Literal["model", "planner"] | None = None
     """Actor right after a mistake of the Player: `model` (the backend of the role `repairer`), `planner` (in grounded
-    play: a plan to the goal, without a model), or None for the Player itself. A backend that is given for the role, such
-    as `{"repairer": "planner"}`, sets it."""
+    play: a plan to the goal, without a model), or None for the Player itself. A backend for the role, such as
+    `{"repairer": "planner"}`, implies it."""
     repair_turns: Annotated[int | Literal["until"], _number_or("until"), Option(MISTAKES, "N|until")] = 1
-    """Turns that the repairer takes after each mistake; `until`: as many as it takes until the mistake is answered."""
+    """Number of turns of the repairer after each mistake; `until`: until the mistake is answered."""
     max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
-    """Mistakes of the Player after which it counts as stuck, as it does after the same action with the same outcome
-    three times; None for no bound."""
+    """Number of mistakes after which the Player counts as stuck; None for no limit. With a limit, a Player is also
+    stuck after the same action with the same outcome three times."""
     stuck: Annotated[Literal["repair", "give_up"], Option(MISTAKES)] = "repair"
-    """End of a play whose Player is stuck: `repair` (the repairer plays to the end) or `give_up` (the draft is
-    refused)."""
+    """Action for a stuck Player: `repair` (the repairer plays to the end) or `give_up` (the draft is refused)."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
-    """Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
+    """Attempts per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
     """Settings of plays with executed worlds."""
     branches: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
-    """Trajectories of each accepted play: itself, and others that continue differently from a verified part of it; with
-    a repairer, from one of its mistakes."""
+    """Number of trajectories of each accepted play: the play itself, and others that branch off from a verified prefix;
+    with a repairer, from one of its mistakes."""
     episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
-    """Plays of each accepted script."""
+    """Number of plays of each accepted script."""
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0
     """Seed of the run, 64 bits; each episode's seed is derived from it. The same seed, personas and settings give the
     same files if the backend is deterministic."""
     shard: Annotated[Shard | None, Option(MACHINES, "I/N")] = None
     """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
-    0), for an 8th of `n`. `refinesynth merge` puts the shards together. Budget and rate limits are each
-    shard's own."""
+    0), for an 8th of `n`. `refinesynth merge` joins the shards. Budget and rate limits apply to each shard."""
     max_turns: Annotated[Whole, Field(ge=2), Option(PLAY, "N")] = 60
-    """Turns of both voices after which a live play is broken off. Evaluations allow 30 actions."""
+    """Maximum number of turns of both voices in a live play. Evaluations allow 30 actions."""
     judge: Annotated[bool, Option(RULES)] = False
-    """Let an LLM judge what the rules accepted; both must accept."""
+    """Let an LLM judge every draft that the rules accept; both must accept it."""
     deadline: Annotated[Annotated[float, Field(gt=0)] | None, Option(LIMITS, "SECONDS")] = Field(
         default=DEADLINE, exclude=True
     )
-    """Seconds after which an episode is given up; time in which its backend is down does not count. The default is
-    far beyond what any but a stuck episode needs."""
+    """Time limit of an episode in seconds; time in which its backend is down does not count. The default is far above
+    the duration of normal episodes."""
 
     def place(self, index: int) -> int:
         """Return the place of the run's persona `index` in the whole, of which the run may be a shard; chance follows
@@ -243,66 +240,66 @@ class RunSettings(PlaySettings):
     """All settings of a run, except its progress display and stand-ins for its backends."""
 
     personas: Any = None
-    """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or async iterable, a Hugging Face dataset;
-    None for those that come with the package."""
+    """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or
+    async iterable, or a Hugging Face dataset; None for the personas of the package."""
     column: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Column or field of the persona in a file's rows; by default `persona` or `text`."""
     scripts: Annotated[Any, Option(INPUT, "RUN")] = None
-    """Run folder, or file of its trajectories, whose scripts are played again, each once, instead of writing new ones:
-    by another player, or under other rules. Replaces the personas."""
+    """Run folder, or file of its trajectories, whose scripts are each played again once, instead of new ones: with
+    another player or other rules. Replaces the personas."""
     tools: Annotated[Any, Option(INPUT, "FILE")] = None
-    """Functions that are the actions of all worlds: a JSON file, or a list, in the form of OpenAI or MCP. Of more than
-    40, each episode draws 40."""
+    """Functions as the actions of all worlds: a JSON file, or a list, in the form of OpenAI or MCP. From more than 40,
+    each episode draws 40."""
     mcp: Annotated[Annotated[str, Field(min_length=1)] | None, Option(INPUT, "COMMAND")] = None
     """Command of an MCP server, or its URL (http:// or https://), whose tools are the actions of all worlds. They are
-    listed once, at the start; none is called without `real`."""
+    listed once, at the start; they are called only with `real`."""
     allow_tool: Annotated[tuple[str, ...], Option(INPUT, "NAME")] = ()
-    """Names of the tools that are taken of those given; by default all."""
+    """Names of the tools to use; by default all."""
     real: Annotated[bool, Option(INPUT)] = False
-    """Execute the calls of live play on the server of `mcp`, whose results are the observations; each play starts its
-    own process. Models choose the arguments, so give it a sandbox. Needs `allow_tool`."""
+    """Execute the calls of live play on the MCP server of `mcp` and use its results as observations; each play starts
+    its own server process. Models choose the arguments, so use a sandbox. Requires `allow_tool`."""
     real_state: Annotated[str | None, Option(INPUT, "TEXT")] = None
-    """Data that the server of `real` has as a play begins, in words for the ScriptWriter."""
+    """Description of the server's data at the start of a play, for the ScriptWriter; with `real`."""
     n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
-    """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
-    was missing is kept whole."""
+    """Number of accepted trajectories to make. The run ends when it is reached; an episode with several trajectories is
+    kept whole."""
     backend: Any = "rehearsal"
-    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
-    there, a list for a role whose models take turns."""
+    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`; in a
+    mapping, a list for a role whose models take turns."""
     rules: Annotated[Any, Option(RULES, "CHAIN")] = None
-    """Rules that a draft must pass, by default strict(), in grounded play grounded(); `refinesynth rules` lists them."""
+    """Rules for drafts, by default strict(), in grounded play grounded(); `refinesynth rules` lists all rules."""
     script_rules: Annotated[Any, Option(RULES, "CHAIN")] = None
-    """Rules that a script must pass, by default script(), in grounded play grounded_script()."""
+    """Rules for scripts, by default script(), in grounded play grounded_script()."""
     curation: Curation | None = None
-    """Checks of accepted trajectories for near-duplicates and contamination; None for neither."""
+    """Removal of near-duplicates and of overlaps with evaluation sets among accepted trajectories; None for neither."""
     prompts: Annotated[Any, AfterValidator(_a_path), Option(MODEL, "FOLDER")] = None
-    """Folder with your own prompt templates; each replaces the shipped one of the same name. `@small`: short ones that
-    come with the package, for models below about 8 billion parameters."""
+    """Folder with your own prompt templates; each replaces the shipped one of the same name. `@small`: the shipped
+    short ones, for models below about 8 billion parameters."""
     output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
-    """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
-    continued, with the same personas in the same order; more may follow at their end."""
+    """The run folder, or a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. An existing run is
+    continued with the same personas in the same order; further ones may follow."""
     concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MOST), Option(LIMITS, "auto|N")] = "auto"
-    """Most episodes in flight. `auto` begins with 16, or fewer where `n` is small, and grows while the servers keep up, to at most 1,024 or a quarter
-    of the memory."""
+    """Maximum number of episodes in flight. `auto` starts with at most 16 and grows while the servers keep up, to at
+    most 1,024 or a quarter of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
-    """Processes that play, each on one core; budget and rate limits hold for all together. More than one need Ray
-    (extra `cluster`), and rules and completion functions that can be pickled."""
+    """Number of processes that play, each on one core; budget and rate limits apply to all together. More than one
+    requires Ray (extra `cluster`), and rules and completion functions that can be pickled."""
     cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
     """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; by default this machine."""
     budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
-    """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request
-    for each worker. The same run with a higher one continues."""
+    """Hard limit on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total exceeds it by less than one request per worker.
+    The same run with a higher limit continues."""
     early_stop: Annotated[Whole, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
-    """Finished episodes without one accepted after which the run stops early, in the order of their commits; 0 goes on
-    to the end."""
+    """Number of finished episodes without an accepted one after which the run stops early, in the order of their
+    commits; 0 never stops early."""
     fallback: Any = None
-    """A second backend, asked while the first is down or cannot be asked any more. Each trajectory's provenance names
-    the one that answered."""
+    """Second backend, used while the first is down or has become unusable. Each trajectory's provenance names the one
+    that answered."""
     batch: Annotated[bool, Option(MODEL)] = False
-    """Send the ScriptWriter's and the Narrator's requests in OpenAI's or Anthropic's batches: half the price, answers
-    within a day. Use it with a large `concurrency`."""
+    """Send the requests of ScriptWriter and Narrator in batches of OpenAI or Anthropic: half the price, answers within
+    a day. Use it with a large `concurrency`."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(OUTPUT)] = "info"
-    """Least severity of the events in events.jsonl; debug lists every completion."""
+    """Minimum level of the events in events.jsonl; debug lists every completion."""
 
     @model_validator(mode="before")
     @classmethod

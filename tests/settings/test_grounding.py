@@ -87,11 +87,11 @@ def test_a_curation_that_looks_for_nothing_is_idle() -> None:
         ),
         (
             {"curation": "off"},
-            "curation is 'off'; should be a valid dictionary or instance of Curation: checks of accepted",
+            "curation is 'off'; should be a valid dictionary or instance of Curation: removal of near-duplicates",
         ),
         (
             {"attempts": ["drafts=2"]},
-            "instance of Attempts: tries per persona, any of drafts=4, scripts=3, calls=8, answers=2",
+            "instance of Attempts: attempts per persona, any of drafts=4, scripts=3, calls=8, answers=2",
         ),
         ({"curation": 0.9}, "should be a valid dictionary or instance of Curation"),
         ({"branches": 0}, "branches is 0"),
