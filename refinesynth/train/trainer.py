@@ -165,30 +165,20 @@ class Preview:
 
 def preview(rendered: Rendered, tokenizer: Any) -> Preview:
     """Split `rendered` into pieces. Decodes once per change of label: for a few examples."""
-    labels = rendered.labels
-    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(rendered)] if len(rendered) else [0]
-    texts = _decoded(tokenizer, rendered.input_ids.tolist(), edges)
-    segments = tuple(
-        Segment(text, Label(int(labels[start])), stop - start)
-        for text, (start, stop) in zip(texts, pairwise(edges), strict=True)
-    )
-    return Preview(
-        rendered.id, segments, len(rendered), rendered.trained, int(np.count_nonzero(labels == Label.MISTAKE))
-    )
-
-
-def _decoded(tokenizer: Any, ids: Sequence[int], edges: Sequence[int]) -> list[str]:
-    """The text between two edges each: what the later edge adds, since tokenizers make blanks part of words."""
-    texts: list[str] = []
+    labels, ids = rendered.labels, rendered.input_ids.tolist()
+    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(ids)] if ids else [0]
+    segments: list[Segment] = []
     before = ""
     for start, stop in pairwise(edges):
+        # The text that the later edge adds, since tokenizers make blanks part of words.
         whole = str(tokenizer.decode(ids[:stop], skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        if whole.startswith(before):
-            texts.append(whole[len(before) :])
-        else:  # A character's bytes lie on both sides of the edge.
-            texts.append(str(tokenizer.decode(ids[start:stop], skip_special_tokens=False)))
+        text = whole.removeprefix(before)
+        if not whole.startswith(before):  # A character's bytes lie on both sides of the edge.
+            text = str(tokenizer.decode(ids[start:stop], skip_special_tokens=False))
+        segments.append(Segment(text, Label(int(labels[start])), stop - start))
         before = whole
-    return texts
+    mistakes = int(np.count_nonzero(labels == Label.MISTAKE))
+    return Preview(rendered.id, tuple(segments), len(rendered), rendered.trained, mistakes)
 
 
 def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:

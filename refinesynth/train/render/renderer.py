@@ -259,8 +259,11 @@ class Renderer:
             TemplateError: There is no template and none can be made, or it does not read its variables.
         """
         self._template = ChatTemplate(tokenizer, template, variables=chat_template_kwargs)
-        self._template.give_to(tokenizer)
         self.tokenizer: Any = tokenizer
+        own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
+        if self._template.source != own:
+            among = {**own, "default": self._template.source} if isinstance(own, Mapping) else self._template.source
+            tokenizer.chat_template = among
         if thought_as == "reasoning" and self._template.thought is None:
             raise TemplateError(
                 f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"

@@ -102,12 +102,6 @@ class ChatTemplate:
         self.source = _with_defaults(self.bare, variables)
         """The template with the variables as defaults, for the tuned model's tokenizer."""
 
-    def give_to(self, tokenizer: Any) -> None:
-        """Set it as the tokenizer's template, or the default among several."""
-        own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
-        if self.source != own:
-            tokenizer.chat_template = {**own, "default": self.source} if isinstance(own, Mapping) else self.source
-
     @cached_property
     def thought(self) -> str | None:
         """The one of `THOUGHTS` that it reads, if any."""
