@@ -1,11 +1,10 @@
-"""`refinesynth check-backend` and `backends`: what works with a backend and what to set; the backends by name."""
+"""`refinesynth check-backend`: what works with a backend and what to set; one episode is played."""
 
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from refinesynth.backends import Role
 from refinesynth.cli.backend_options import Set, tuned_backend
@@ -13,8 +12,7 @@ from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import displayed, import_backends
-from refinesynth.cli.terminal import note, notes, output, say, styled
-from refinesynth.client import describe
+from refinesynth.cli.terminal import note, notes, say
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
@@ -132,32 +130,3 @@ def _lines(found: BackendCheck) -> Iterator[str]:
     yield f"give: {settings or 'no --set; what works is found by itself'}"
     if found.problems("calls"):
         yield "leave --player-form at react: this player calls no tools"
-
-
-def backends() -> None:
-    """List the backends by name, with their models, how requests travel and whether the keys are set (never the
-    keys).
-    """
-    console = output()
-    table = Table.grid(padding=(0, 2))
-    for row in describe():
-        if row.key_variable is None:
-            key = styled("needs no key", "dim")
-        else:
-            key = styled(
-                f"{row.key_variable} {'✓ set' if row.key_set else '✗ not set'}", "green" if row.key_set else "dim"
-            )
-        table.add_row(styled(row.name, "bold"), styled(row.model), styled(row.path, "dim"), key)
-    console.print(table)
-    console.print()
-    for row in describe():
-        console.print(styled(f"{row.name}: {row.note}", "dim"))
-    console.print(
-        "\nlitellm: asked through its SDK. direct: the same below 128 requests in flight, and from there on over our own HTTP client, at an "
-        "eighth of the CPU, since the server speaks OpenAI's protocol. Results are the same; --set path=litellm or path=direct forces one.",
-        style="dim",
-    )
-    console.print(
-        "\nAny model string of litellm works as well, such as openrouter/qwen/qwen3-32b or hosted_vllm/MODEL.",
-        style="dim",
-    )

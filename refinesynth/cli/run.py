@@ -16,9 +16,7 @@ from refinesynth.cli.field_options import PlayOption, flag, given, option, typed
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.terminal import note, output
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.files.settings_file import explained
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
-from refinesynth.run import stable_repr
 from refinesynth.settings import RunSettings
 from refinesynth.settings.run import FORMER
 from refinesynth.text.printable import printable
@@ -180,6 +178,8 @@ def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[
 
 def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
+    from refinesynth.files.settings_file import explained
+
     settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
@@ -192,6 +192,8 @@ def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[s
 
 def _plain(value: object) -> object:
     """The value as JSON: rules and budgets as text, of a backend what was set."""
+    from refinesynth.run import stable_repr
+
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=isinstance(value, Backend))
     if isinstance(value, Mapping):
