@@ -45,7 +45,7 @@ class WorldFormat:
 
     form: Literal["react", "tools"] = "react"
     start: str = "clean"
-    """Beginning of the plays: `clean`, `mistakes` or `mixed:SHARE`, see `environments.starts`."""
+    """Beginning of the plays: `clean`, `mistakes` or `mixed:SHARE`, see `environments.read_worlds`."""
     name: str = "rl"
     reader: str = "reinforcement learning: TRL, verifiers, and others that ask a prompt and reward an answer"
     advice: Mapping[Masking, str] = field(

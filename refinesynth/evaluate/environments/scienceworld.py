@@ -88,12 +88,16 @@ class ScienceWorld:
         data = instance.data
         self._task = (data["name"], data["variation"])
         self._met = dict.fromkeys(data["subgoals"], False)
+        first = self._loaded()
+        return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
+
+    def _loaded(self) -> str:
         try:
             self._world.load(*self._task, SIMPLIFICATIONS, generateGoldPath=False)
-            first, _ = self._world.reset()
+            observation, _ = self._world.reset()
         except Exception as error:  # Whatever comes through from Java.
             raise BadInstance(f"the task {self._task} cannot be loaded: {error}") from error
-        return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
+        return str(observation)
 
     def step(self, action: str, /) -> Step:
         # Java's text has no lone surrogates.
