@@ -58,13 +58,19 @@ class Counted(BudgetTracker):
             raise RunStopped("the budget is spent.")
         self.allowed -= 1
         self.log.append("reserved")
-        return BudgetReservation(self)
+        return Noted(self)
 
-    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
-        self.log.append(f"settled {usage.total_tokens} {cost_usd}")
 
-    def put_back(self, reserved: BudgetReservation) -> None:
-        self.log.append("released")
+class Noted(BudgetReservation):
+    """A hold that writes down what becomes of it."""
+
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        assert isinstance(self.tracker, Counted)
+        self.tracker.log.append(f"settled {usage.total_tokens} {cost_usd}")
+
+    def release(self) -> None:
+        assert isinstance(self.tracker, Counted)
+        self.tracker.log.append("released")
 
 
 async def say(session: Session, model: LiteLLMModel, text: str, role: Role = Role.PLAYER) -> str:
