@@ -44,7 +44,7 @@ class Play:
         self.sampled = self.kind in {"own", "sampled"}
         """Of `own` until the model's first mistake; from there on it plays greedily, as from all other starts."""
         acted = [turn.action for turn in before if isinstance(turn, PlayerTurn)]
-        self.moves = [EpisodeStep(action, failed=True, given=True) for action in acted[-1:]]
+        self.moves: list[EpisodeStep] = [EpisodeStep(action, failed=True, given=True) for action in acted[-1:]]
         self.written = 0
         self._random = Random(f"{seed} {self.script.digest}")
         self._tokenizer = tokenizer

@@ -14,7 +14,6 @@ import refinesynth as rs
 from refinesynth.chat import to_messages
 from refinesynth.export import Masking, write_export
 from refinesynth.export.chat_shapes import conversations, sharegpt
-from refinesynth.export.export_files import DatasetInfo
 from refinesynth.train.data import read_conversations
 from refinesynth.train.render import Renderer
 
@@ -137,10 +136,17 @@ async def _rehearsed(count: int) -> Sequence[rs.Trajectory]:
 
 
 def _unmasked(path: Path, run: Sequence[rs.Trajectory]) -> Path:
-    entry = DatasetInfo(path, overwrite=True)
     records = [sharegpt(one.id, messages) for one in run for messages in conversations(to_messages(one), Masking.FLAG)]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
-    entry.write()
+    entry = {
+        "file_name": path.name,
+        "formatting": "sharegpt",
+        "columns": {"messages": "conversations"},
+        "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
+    }
+    info = path.with_name("dataset_info.json")
+    known: dict[str, Any] = json.loads(info.read_text()) if info.exists() else {}
+    info.write_text(json.dumps(known | {path.stem: entry}), encoding="utf-8")
     return path
 
 

@@ -67,7 +67,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"mistakes": 2},
         "mistakes is 2; should be a valid dictionary or instance of Mistakes: policy for mistakes: spread",
     ),
-    ({"attempts": 4}, "attempts is 4; should be a valid dictionary or instance of Attempts: attempts per persona, any of"),
+    (
+        {"attempts": 4},
+        "attempts is 4; should be a valid dictionary or instance of Attempts: attempts per persona, any of",
+    ),
     ({"rules": 5}, "rules is 5; expected a rule or its text"),
     ({"rules": "stricct()"}, "stricct"),
     ({"script_rules": "strict("}, "strict"),
