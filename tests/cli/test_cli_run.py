@@ -223,7 +223,7 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
         (["--rules", "strict("], "--rules: "),
         (["--script-rules", "Nothing()"], "--script-rules: "),
         (["--concurrency", "0"], "concurrency is '0'; expected 'auto', or"),
-        (["-n", "0"], "n is 0; should be greater than or equal to 1: accepted"),
+        (["-n", "0"], "n is 0; should be greater than or equal to 1: number of"),
         (["--mistakes", "many"], "mistakes is 'many'; expected one of: spread"),
         (["--attempts", "drafts=0"], "attempts is 'drafts=0'; drafts: "),
         (["--prompts", "no-such-folder"], "no-such-folder"),

@@ -50,8 +50,8 @@ def names(folder: Path) -> list[str]:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"n": 0}, "n is 0; should be greater than or equal to 1: accepted trajectories to make"),
-    ({"n": 10**400}, "should be less than or equal to 1000000000000: accepted"),
+    ({"n": 0}, "n is 0; should be greater than or equal to 1: number of accepted trajectories"),
+    ({"n": 10**400}, "should be less than or equal to 1000000000000: number of"),
     ({"n": True}, "n is True"),
     ({"n": 2.5}, "n is 2.5"),
     ({"concurrency": 0}, "concurrency is 0; expected 'auto', or a whole number from 1 to 100,000"),
