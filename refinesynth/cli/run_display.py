@@ -27,7 +27,7 @@ from refinesynth.errors import (
 from refinesynth.files.output_folder import is_url, next_aside
 from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
-from refinesynth.run.jsonl import LOGGER, facts_of
+from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
 from refinesynth.stores import work_folder

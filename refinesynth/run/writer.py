@@ -11,7 +11,8 @@ from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, Paid, SpentRow
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
-from refinesynth.run.jsonl import LineWriter, logged, open_events
+from refinesynth.run.event_log import logged, open_events
+from refinesynth.run.jsonl import LineWriter
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory, blocks_of, collect
 from refinesynth.run.run_config import RunConfig
 from refinesynth.run.run_folder import CARRIED, RunFolder, worker_journals

@@ -19,7 +19,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
-from refinesynth.run.jsonl import LEVELS
+from refinesynth.run.event_log import LEVELS
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings

@@ -36,7 +36,7 @@ from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.journal import Journal, Paid
 from refinesynth.run import CompletedEpisode, EpisodeMemory
-from refinesynth.run.jsonl import LOGGER, facts_of
+from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
 from refinesynth.synthesis.concurrency import EpisodeLimit

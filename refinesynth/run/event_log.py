@@ -1,0 +1,95 @@
+"""Events of a run: log records of the package, written as JSON lines.
+
+events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The
+logger is bound to the run's own file; structlog's global configuration is neither read nor changed.
+"""
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from refinesynth.errors import StorageError
+from refinesynth.run.jsonl import LineWriter
+from refinesynth.text.json_reader import write_json
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+LOGGER = "refinesynth"
+"""Parent of all loggers of the package."""
+
+LEVELS: Final[Mapping[str, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+"""Names that `RunSettings.log_level` takes."""
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the facts of a record, from `extra={"facts": {"event": ..., ...}}`; text alone is the event `log`."""
+    facts: Mapping[str, Any] = getattr(record, "facts", {})
+    return {"event": "log", "text": record.getMessage(), **facts}
+
+
+@contextmanager
+def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
+    """Write the package's log records at `level` or above to `log` too, while the context lasts."""
+    logger = logging.getLogger(LOGGER)
+    handler = _ToEvents(log, level)
+    before = logger.level
+    logger.addHandler(handler)
+    if not logger.isEnabledFor(level):
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class _ToEvents(logging.Handler):
+    def __init__(self, log: "FilteringBoundLogger", level: int) -> None:
+        super().__init__(level)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = facts_of(record)
+        try:
+            self._log.log(record.levelno, facts.pop("event"), **facts)
+        except StorageError:
+            # A full disk is found out by those who write what counts; logging must not fail for it.
+            self.handleError(record)
+
+
+def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
+    """Return a structlog logger that writes events of `level` and above to `writer`."""
+    # Imported here: it brings rich with it, and reading a run needs neither.
+    import structlog
+
+    logger = structlog.wrap_logger(
+        _Lines(writer),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(serializer=write_json, default=repr),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+class _Lines:
+    """Sink of structlog: one method a level."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+
+    def info(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    debug = warning = error = critical = info
