@@ -1,4 +1,4 @@
-"""Compiled laws of an action."""
+"""Compiled actions, knowledge record and invariants of a rulebook."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ class CompiledRequirement:
     kind: MistakeKind
     hint: Template
     effects: tuple[CompiledEffect, ...] = ()
-    """Effects of the refusal."""
+    """Effects if this requirement refuses the action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class CompiledAction:
     def observation(
         self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
     ) -> Template:
-        """Return the observation of a step: the first one whose condition holds."""
+        """Return the template of the observation of a step: the first one whose condition holds after it."""
         known, (*several, last) = {BEFORE: before, **values}, self.reveals
         for number, (when, text) in enumerate(several, 1):
             answer = when is None or when.answer(new, known)
@@ -98,7 +98,7 @@ class CompiledKnowledge:
     texts: tuple[str, ...]
 
     def after(self, state: JsonValue, told: str, values: Mapping[str, str]) -> JsonValue:
-        """Return the state with the texts added that the observation mentions and the action's values do not contain.
+        """Return the state with the texts added that the observation mentions and no value of the action does.
 
         Raises:
             Inapplicable: There is no list at the path.
@@ -108,7 +108,7 @@ class CompiledKnowledge:
         def more(known: JsonValue) -> JsonValue:
             if not isinstance(known, list):
                 raise Inapplicable(f"what the player knows is no list at {pointer_text(keys)}")
-            # A text in the action's own values was said by the player, not read: a guess may be part of a longer value.
+            # A text in the action's own values is the player's guess, not read. It may be part of a longer value.
             learned = {
                 text
                 for text in self.texts
@@ -228,7 +228,7 @@ def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
     """Compile a knowledge record.
 
     Raises:
-        RulebookError: The path cannot be read.
+        RulebookError: The path does not parse, or a text is blank or contains a lone surrogate.
     """
     with where("knows"):
         for text in knows.texts:

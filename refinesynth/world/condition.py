@@ -40,8 +40,8 @@ Chain = tuple[str | Slot, ...]
 """Keys from the state to the value that an expression reads, as far as they are constant or parameters."""
 
 Evaluate = Callable[[JsonValue, Mapping[str, Any]], Any]
-"""Evaluation function of the state and variables by name: parameters, macro variables, and `visible`, a function of the
-state. Raises `NoAnswer`."""
+"""Evaluation function of the state and variables by name: parameters, macro variables, `before`, and `visible`, a
+function of the state. Raises `NoAnswer` if there is no value."""
 
 _MACROS: Mapping[str, Callable[[Iterator[tuple[Any, Any]]], Any]] = {
     "all": lambda walk: all(truth(held) for _, held in walk),
@@ -50,13 +50,14 @@ _MACROS: Mapping[str, Callable[[Iterator[tuple[Any, Any]]], Any]] = {
     "filter": lambda walk: [item for item, held in walk if truth(held)],
     "sum": lambda walk: total(number for _, number in walk),
 }
-"""Results of macros from pairs of an item and its second argument. `sum` is an extension of CEL."""
+"""Results of macros from pairs of an item and the value of the second argument for it. `sum` is an extension of CEL."""
 _KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
 RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
-"""Names that no parameter may have: CEL's keywords, the state, visible names, and the variable of sights."""
+"""Names that no parameter may have: CEL's keywords, `state`, `visible`, and `each`."""
 
 BEFORE = "before"
-"""Variable for the state before the action in an effect's expressions, unless a parameter has this name."""
+"""Variable for the state before the action in expressions of effects and observations, unless a parameter has this
+name."""
 
 _INSTEAD = {
     "map": "write exists, all, filter or sum instead of map",
@@ -79,7 +80,8 @@ class Analysis:
     growth: int
     """Factor by which a value can exceed its inputs inside macros."""
     longest: int
-    """Longest list literal, in items."""
+    """Upper bound of the length of a list that the expression builds, in items: the longest list literal,
+    doubled for each `+`."""
     conjuncts: tuple[str, ...]
     """Expressions joined by `&&` at the top; the expression itself if there is only one."""
     members: tuple[tuple[Chain, str | Slot], ...]
@@ -102,10 +104,11 @@ def compile_tree(
     typed: tuple[tuple[str, ParameterType], ...] = (),
 ) -> tuple[Analysis, Evaluate]:
     """Compile an expression over `state`, the parameters, with `sees` the visible names, and with `looks_back` the
-    state before the action. Values of `typed` parameters are JSON.
+    state before the action. In it, values of `typed` parameters are JSON of their type.
 
     Raises:
-        RulebookError: Its syntax is not supported; the message suggests an alternative.
+        RulebookError: It does not parse, uses an unknown variable or unsupported syntax, or is nested too deeply; the
+            message suggests an alternative.
     """
     try:
         tree, conjuncts = parse(source)
@@ -204,7 +207,7 @@ class _Compiler:
         return lambda _state, _names: value
 
     def _variable(self, name: str, chain: Chain = (), member: str | Slot | None = None) -> Evaluate:
-        """Compile a variable with a chain of keys and the values searched there."""
+        """Compile a variable; record the chain of keys that is read from it, and the value searched there."""
         self._work[len(self._scope)] += 1
         if name not in self._scope:
             self._names.add(name)
@@ -212,7 +215,7 @@ class _Compiler:
             self._chains.setdefault(chain, set()).add(member)
             return lambda state, _names: state
         if name == BEFORE and name not in {*self._scope, *self._parameters}:
-            # The state before the action is read where the action begins.
+            # The state before the action is the state in which the action begins, so this is a read of the state.
             self._chains.setdefault(chain, set()).add(member)
         if name == VISIBLE:
             return lambda state, names: list(names[VISIBLE](state).names)
@@ -228,7 +231,7 @@ class _Compiler:
         return named
 
     def _path(self, node: ast.expr, member: str | Slot | None = None, *, has: bool = False) -> Evaluate:
-        """Compile a path in a variable; or with `has`, a test whether it exists."""
+        """Compile a path in a variable; or with `has`, a test for its last key, which needs all keys before it."""
         base, places = path_of(node)
         known = [self._key(place) for place in places]
         if None in known:
@@ -281,7 +284,7 @@ class _Compiler:
                 return self._converted(FUNCTIONS["size"], target)
             case ast.Call(ast.Attribute(target, "_contains" | "_startsWith" | "_endsWith" as name), [value]):
                 function, text, part = FUNCTIONS[name[1:]], self._node(target), self._node(value)
-                # In the order of CEL's library: the searched value comes first.
+                # In the order of CEL's library: the searched value is evaluated first.
                 return lambda state, names: function(part(state, names), text(state, names))
             case ast.Call(ast.Attribute(_, name) | ast.Name(name)):
                 instead = _INSTEAD.get(name[1:], f"available are: {', '.join(sorted({'has', *FUNCTIONS, *_MACROS}))}")
@@ -404,7 +407,7 @@ def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluat
 
 
 def _joined(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
-    """Return conditions joined in a balanced tree, in CEL's order of evaluation if several have no answer."""
+    """Return conditions joined in a balanced tree, as in CEL; its order decides the error if several fail."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2

@@ -2,7 +2,7 @@
 
 CEL expressions correspond to Python's with other tokens: `&&` is `and`, `!` is `~` (which has the same precedence), and
 `c ? a : b` has the order of `c if a else b`. A condition is translated token by token and parsed by Python's parser.
-Nothing is executed. `condition` refuses syntax that CEL does not have.
+Nothing is executed. `condition` refuses all other syntax that Python's parser accepts.
 """
 
 import ast
@@ -21,7 +21,7 @@ MAX_BRACKETS = 24
 """Deepest nesting of brackets."""
 
 MOST_INT = 2**63 - 1
-"""Largest whole number."""
+"""Largest whole number that a condition can contain or calculate with."""
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+)

@@ -37,7 +37,7 @@ MAX_VALUE_TEXTS = 32
 """Maximum number of texts in an effect's value, each of which may copy a part of the state."""
 
 MAX_NUMBER = 2**53
-"""Largest absolute value of a sum; every JSON reader represents smaller whole numbers exactly."""
+"""Largest absolute value of a sum or a calculation; every JSON reader represents smaller whole numbers exactly."""
 
 ANY = "any"
 """Path step that stands for every key, see `Effect.path`."""
@@ -49,16 +49,17 @@ MAX_CALCULATIONS = 4
 """Maximum number of calculations in an effect's value."""
 
 EACH = "each"
-"""Variable for the current text of `each`, see `Effect.each`."""
+"""Variable for the current text of `each` in an effect or a sight, see `Effect.each`."""
 
 ELSE = "else"
-"""Condition of an effect that is applied if the one before it is not, see `Effect.when`."""
+"""Condition of an effect that is applied if the last effect with a `when` before it was skipped, see `Effect.when`."""
 
 MAX_EACH = 64
-"""Maximum number of texts of `each`."""
+"""Maximum number of texts for which an effect is applied, see `Effect.each`."""
 
 Notice = Callable[[str, bool | str], None]
-"""Callback with the name of a conditional part and its answer, or the reason why it has none."""
+"""Callback with the name of an effect or observation and the answer of its condition, or the reason why it has none;
+true without a condition."""
 
 Filled = Callable[[JsonValue, Values], JsonValue]
 """Function from a state and parameters to a value."""
@@ -78,7 +79,7 @@ class CompiledEffect:
     templates: tuple[Template, ...] = ()
     """All templates in the value."""
     text: Template | None = None
-    """The value if it is a text."""
+    """Template of the value if it is a text."""
     expressions: tuple[Expression, ...] = ()
     """All expressions in the value."""
     copies: bool = False
@@ -87,7 +88,7 @@ class CompiledEffect:
     """Index of the step `{any}` in the path from which a value is removed."""
     each: Pointer | None = None
     otherwise: bool = False
-    """True if the effect is applied when the ones before it were skipped, see `Effect.when`."""
+    """True if the effect is applied when the last effect with a `when` before it was skipped, see `Effect.when`."""
 
     @property
     def looks_back(self) -> bool:
@@ -114,9 +115,9 @@ class CompiledEffect:
         return tuple({**values, EACH: name} for name in named)
 
     def apply(self, state: JsonValue, values: Values, answers: list[bool | str] | None = None) -> JsonValue:
-        """Apply this effect; return the same object if nothing changed. The old state is never modified.
+        """Return the state after this effect; the same object if nothing changed. The old state is never modified.
 
-        A `when` without an answer counts as false. Its answers are added to `answers`.
+        A `when` without an answer counts as false. All of its answers, one per text of `each`, are added to `answers`.
 
         Raises:
             Inapplicable: The effect cannot be applied in this state, or makes it too large.
@@ -135,9 +136,10 @@ class CompiledEffect:
         return state
 
     def relaxed(self, state: JsonValue, values: Values) -> JsonValue:
-        """Apply this effect in a relaxed way, for search: `when` holds, and moved values need not exist.
+        """Return the state after this effect in relaxed form, for search only: `when` is not evaluated, and moved
+        values need not exist.
 
-        If even that is impossible, the state is returned unchanged.
+        If the effect cannot be applied even so, the state is returned unchanged.
         """
         try:
             readings = self.readings(state, values)
@@ -178,7 +180,9 @@ class CompiledEffect:
         return state if keys == source else put(drop(state, source), keys, moved)
 
     def _taken_from_any(self, state: JsonValue, values: Values, at: int) -> JsonValue:
-        """Return the state after a removal from all matching lists, or a move from the first one."""
+        """Return the state after a removal from all lists that hold the value, or a move from the first one; `at` is
+        the index of the step `{any}`.
+        """
         value = cast("Filled", self.value)(state, values)
         if self.from_path is None:
             return _take_out_of_all(state, tuple(_holding(value, self.path, at, state, values)), at, value)
@@ -191,8 +195,8 @@ class CompiledEffect:
 def apply_effects(
     effects: Sequence[CompiledEffect], state: JsonValue, values: Values, notice: Notice | None = None
 ) -> JsonValue:
-    """Apply effects in order; return the same object if nothing changed. `notice` receives the answers of their
-    conditions.
+    """Return the state after these effects, in order; the same object if nothing changed. `notice` receives the answers
+    of their conditions.
 
     Raises:
         Inapplicable: An effect cannot be applied in its state.
@@ -214,9 +218,9 @@ def apply_effects(
 
 
 def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: Values) -> JsonValue:
-    """Apply effects in a relaxed way, for search: all their conditions are assumed to hold.
+    """Return the state after these effects in relaxed form, for search only: their conditions are assumed to hold.
 
-    A `when` is evaluated only before an `else`, which would otherwise undo the effect before it.
+    A `when` is evaluated only if the next effect has `else`, because that effect would undo this one.
     """
     values, held = {BEFORE: state, **values}, True
     for at, effect in enumerate(effects, 1):
@@ -251,7 +255,7 @@ def compile_effect(
     name: str = "the effect",
     types: Types = NO_TYPES,
 ) -> CompiledEffect:
-    """Compile an effect; its `when` may use `visible` if it is given.
+    """Compile an effect. Its `when` and calculations may use the visible names if `visible` is given; not with `each`.
 
     Raises:
         RulebookError: A bad path, template or condition, or parts that do not fit the operation.
@@ -264,7 +268,7 @@ def compile_effect(
     each = None if effect.each is None else parse_pointer(effect.each, parameters)
     most = MAX_COST
     if each is not None:
-        # A condition for each of many items has a lower cost limit and cannot use `visible`.
+        # An expression for each of many items has a lower cost limit and cannot use `visible`.
         parameters, most, visible = parameters | {EACH}, MAX_COST // MAX_EACH, None
     # A calculation has a lower cost limit than a condition, because an action can have many.
     otherwise = effect.when == ELSE
@@ -441,8 +445,8 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
 
 
 def _take_out_of_all(state: JsonValue, places: tuple[tuple[str, ...], ...], at: int, value: JsonValue) -> JsonValue:
-    """Return the state after a change of several lists whose keys differ in step `at` only; shared parents are copied
-    once.
+    """Return the state without the first item equal to `value` in each of several lists. Their keys are equal before
+    step `at`; the value above that step is copied once.
     """
     if not places:
         return state

@@ -54,7 +54,7 @@ class World:
     invariants: tuple[CompiledInvariant, ...] = field(init=False, repr=False)
     knowledge: CompiledKnowledge | None = field(init=False, repr=False)
     names: frozenset[str] = field(init=False, repr=False)
-    """Every name in the actions' parameters."""
+    """Allowed values of all parameters: every name that an action can contain."""
 
     def __post_init__(self) -> None:
         rulebook = self.script.rulebook
@@ -129,15 +129,16 @@ class World:
         """Return the state after an action, without a check of requirements; the same object if nothing changed.
 
         Raises:
-            Inapplicable: An effect cannot be applied in this state, or an invariant would be broken.
+            Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
+                invariant would be broken.
         """
         return self._carried_out(state, action, values, told=False)[0]
 
     def _carried_out(
         self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], *, told: bool = True
     ) -> tuple[JsonValue, str]:
-        """Return the state after an action and its observation, before the knowledge record is updated; the observation
-        is empty if it is neither requested nor recorded.
+        """Return the state after an action, with the updated knowledge record, and the observation, filled from the
+        state before that update. The observation is empty if it is neither requested (`told`) nor recorded.
         """
         new, text = action.applied(state, values), ""
         if told or self.knowledge is not None:
@@ -147,7 +148,7 @@ class World:
         return new, text
 
     def learned(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
-        """Return the state `new` with the knowledge record updated by the observation.
+        """Return the state `new`, to which the action led from `state`, with the knowledge record updated.
 
         Raises:
             Inapplicable: The record cannot be updated in this state, or makes it too large.
@@ -173,7 +174,7 @@ class World:
         unmet: Unmet,
         notice: Notice | None = None,
     ) -> JsonValue:
-        """Return the state after a refused action; the same object if the requirement has no effects.
+        """Return the state after a refused action; the same object if the requirement has no effects or no answer.
 
         Raises:
             Inapplicable: An effect cannot be applied in this state, an invariant would be broken, or the goal reached.
@@ -193,7 +194,7 @@ class World:
             invariant.check(new, action.spec.name)
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
-        """Return the action and its parameters' values; None for another text."""
+        """Return the action of a text and its parameters' values; None for a text that is no action."""
         match = match_in(self.script, action_text)
         if match is None:
             return None
@@ -202,7 +203,7 @@ class World:
     def visible(self, state: JsonValue) -> tuple[str, ...]:
         """Return the visible names in a state: those of the rulebook's sights, or all `names` without sights.
 
-        At most `MAX_SEEN`, without duplicates; none in an invalid state. Never raises.
+        Without duplicates. With sights, at most `MAX_SEEN`, and none in an invalid state. Never raises.
         """
         return self.visibility.names_in(state).names
 
@@ -215,9 +216,10 @@ class World:
         return all(condition.answer(state, {}) is True for condition in self.goal)
 
     def withheld(self, state: JsonValue, ruling: Ruling) -> Ruling:
-        """Return the ruling on an action that fails by chance: the state, progress and visible names are unchanged.
+        """Return the ruling on an action that fails by chance in this state: the state, progress and visible names stay
+        unchanged.
 
-        Only the action and its kind of mistake remain as ruled.
+        The action, its values, its text, the kind of mistake and the problem remain as ruled.
         """
         progress = self.progress(state)
         return replace(
@@ -303,8 +305,8 @@ def world_or_problem(script: Script) -> World | str:
     world = _by_digest.get(digest)
     if world is None:
         try:
-            # A copy with shared parts: a world with a reference to the script would keep it alive, and through the
-            # cache itself.
+            # A copy with shared parts: a world with a reference to the script would keep it alive and so, through the
+            # cache, itself.
             world = _by_digest[digest] = World(script.model_copy())
         except RulebookError as error:
             return str(error)

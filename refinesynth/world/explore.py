@@ -65,7 +65,7 @@ class RulebookFaults:
             self.met(unmet.problem, text)
 
     def check_sights(self, world: World, state: JsonValue) -> None:
-        """Record sights without an answer in this state."""
+        """Record the fault of the sights in this state, if any."""
         problem = world.visibility.names_in(state).problem
         if problem is not None:
             self.add("the sights", problem)
@@ -86,7 +86,7 @@ class RulebookFaults:
         self.fill(f"reveals of {action.spec.name!r}", words, new, values)
 
     def noticing(self, text: str) -> Notice:
-        """Return a callback that records conditions of an action with this text."""
+        """Return a callback that records which conditions of an action with this text hold or have no answer."""
 
         def notice(name: str, answer: bool | str) -> None:
             if answer is True:
@@ -98,7 +98,7 @@ class RulebookFaults:
         return notice
 
     def fill(self, where: str, template: Template, state: JsonValue, values: Mapping[str, str]) -> None:
-        """Record for each lookup of a text whether it finds a value."""
+        """Record for each lookup of a text whether it finds a value here or found one before."""
         for part in template.parts:
             if isinstance(part, Pointer) and not self._looked_up.get((where, part)):
                 self._looked_up[where, part] = _finds(part, state, values)
@@ -172,7 +172,7 @@ class Explorer:
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
     def begin(self, state: JsonValue) -> Node:
-        """Return the node of the initial state."""
+        """Return the node of an initial state."""
         return self._node(state)
 
     def done(self, node: Node) -> bool:
@@ -180,14 +180,14 @@ class Explorer:
         return all(self._ask(node, number) == _HOLDS for number in self._goal)
 
     def expand(self, node: Node) -> tuple[tuple[GroundAction, Node], ...]:
-        """Return the results of all possible actions with an effect."""
+        """Return all possible actions that change the state, with their resulting nodes."""
         following = self._following.get(node)
         if following is None:
             following = self._following[node] = tuple(self._successors(node, range(len(self._needs))))
         return following
 
     def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
-        """Return the results of these actions, if possible and with an effect."""
+        """Return those of these actions that are possible and change the state, with their resulting nodes."""
         self.planner.work_limit.size = node.size
         found: list[tuple[GroundAction, Node]] = []
         for number in numbers:
@@ -208,7 +208,7 @@ class Explorer:
         return found
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
-        """Return the results of all refused actions with an effect."""
+        """Return the nodes that result from all refused actions that change the state."""
         world, work_limit = self.planner.world, self.planner.work_limit
         work_limit.size = node.size
         found: list[Node] = []
@@ -243,7 +243,7 @@ class Explorer:
         return None
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
-        """Return the states along these actions, including the first, up to one that is not possible."""
+        """Return `node` and the states along these actions, up to one that is not possible or changes nothing."""
         nodes = [node]
         for action in actions:
             found = self._successors(nodes[-1], (self._at[action.text],))
@@ -280,8 +280,8 @@ class Explorer:
         return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
 
     def _flood(self, queue: list[Node], most: int) -> tuple[int, bool]:
-        """Explore from these states with right actions and mistakes; return the number of expanded states, at most
-        `most`, and whether the goal was reached.
+        """Explore from these states with right actions and mistakes, and append new states to `queue`. Return the
+        number of expanded states, at most `most`, and whether the goal was reached.
         """
         known, won = set(queue), False
         for at, node in enumerate(queue):
@@ -305,7 +305,7 @@ class Explorer:
             return True
         if not self._costly:
             return False
-        # Any effect of a mistake is assumed to be reparable.
+        # With mistakes, `_conceivable` is too optimistic: it assumes that they can establish all that they touch.
         queue = [node]
         expanded, won = self._flood(queue, _MAX_FLOODED)
         return expanded == len(queue) and not won
@@ -338,7 +338,7 @@ class Explorer:
         return possible
 
     def never_made(self) -> tuple[str, ...]:
-        """Return the names of effects whose condition never held."""
+        """Return the names of effects whose condition never held so far."""
         names = dict.fromkeys(name for action in self.planner.actions for name in action.action.conditional())
         return tuple(name for name in names if name not in self.faults.held)
 
@@ -368,8 +368,8 @@ class Explorer:
         )
 
     def _never_shown(self, fact: Fact) -> bool:
-        """Return whether a condition requires a visible name that no sight can show and no possible action brings into
-        view.
+        """Return whether a condition requires a visible name that no sight could show in the initial state, and that is
+        brought into view only by actions that require the same condition.
         """
         name, sights = fact.sought, self.planner.world.visibility.sights
         if name is None or not sights or name in shown_anywhere(self.planner.world):
@@ -378,7 +378,7 @@ class Explorer:
         return not any(
             overlap(write if write[-1:] == (Item(name),) else self._grown(write), place)
             for action in self.planner.actions
-            # A refusal's effects apply only if some requirement is unmet.
+            # A refusal's effects apply if a requirement is unmet, so they count even if the action has this condition.
             for write in (*(action.writes if fact not in action.requires else ()), *action.costs)
             for place in looked_at
         )

@@ -82,7 +82,7 @@ class Expression:
         Raises:
             NoAnswer: It has no value; the message states the reason.
         """
-        # Only macros, or a low limit, need the exact cost; other expressions cost about one read of the state.
+        # Only macros, or a low limit, need a check of the cost; other expressions cost about one read of the state.
         if len(self.analysis.work) > 1 or self.most < MAX_COST:
             shown, given = self._shown(state, values), self._given(state, values)
             question = json_bytes((shown, given))
@@ -110,7 +110,7 @@ class Expression:
 
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
-        """Conditions that `&&` joins in this one."""
+        """Conditions that `&&` joins in this one, which holds if all of them hold; without `&&`, this one itself."""
         # A reference to itself would prevent freeing by reference counting.
         return (self,) if len(self.analysis.conjuncts) == 1 else self._parts
 
@@ -182,7 +182,7 @@ def compile_expression(
     types: Types = NO_TYPES,
 ) -> Expression:
     """Compile a condition over `state`, these parameters, the visible names if `visible` is given, and with
-    `looks_back` the state before the action.
+    `looks_back` the state before the action. In it, values of parameters with a type in `types` are JSON.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or unsupported syntax.

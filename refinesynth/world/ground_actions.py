@@ -60,7 +60,7 @@ class Item:
 
 
 MakeEffects = Callable[[Sequence[CompiledEffect], JsonValue, Values], JsonValue]
-"""Function that applies effects in order; raises `Inapplicable`."""
+"""Function that applies effects in order; raises `Inapplicable` if one cannot be applied."""
 
 Place = tuple[str | Item | None, ...]
 """Keys of a place in the state; None for a key that is known only at execution."""
@@ -69,7 +69,7 @@ Place = tuple[str | Item | None, ...]
 def ground_actions(world: World) -> Iterator[str]:
     """Yield every action with every combination of its allowed values, in the rulebook's order.
 
-    Actions with an open parameter are omitted. The number can be huge; take as many as you need.
+    Actions with a parameter that has no list of values are omitted. The number can be huge; take as many as you need.
     """
     for action in world.actions:
         yield from _fillings(action)
@@ -105,7 +105,7 @@ def _fillings(action: CompiledAction) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """A condition with its parameters."""
+    """A condition with the values of its parameters."""
 
     condition: Expression
     values: Mapping[str, str]
@@ -177,7 +177,7 @@ class GroundAction:
     requires: tuple[Fact, ...]
     """All requirements, split at `&&`."""
     writes: tuple[Place, ...]
-    """Places that its effects change."""
+    """Places that its effects, and the update of the knowledge record, change."""
     lookups: tuple[Place, ...]
     """Places that determine the target or value of a write."""
     learned: Callable[[JsonValue, JsonValue, CompiledAction, Mapping[str, str]], JsonValue] | None = None
@@ -209,7 +209,7 @@ class GroundAction:
         self._charge(self.action.effects, self.dependent[0], state, make, told=self.learned is not None)
 
     def charge_watched(self, state: JsonValue) -> None:
-        """Charge the cost of its effects and observation in this state."""
+        """Charge the cost of its effects and observation in this state if they are evaluated only to watch them."""
         self._charge(self.action.effects, self.dependent[0], state, apply_effects, told=True)
 
     def charge_price(self, at: int, state: JsonValue) -> None:
@@ -259,7 +259,7 @@ def _work_of(effect: CompiledEffect, state: JsonValue, values: Values, size: int
 
 
 class Facts:
-    """Facts by content, each created once."""
+    """Facts by condition and values, each created once."""
 
     def __init__(self, visibility: Visibility, work_limit: WorkLimit) -> None:
         self._visibility = visibility
@@ -292,7 +292,7 @@ class Facts:
 def ground(
     world: World, texts: Iterable[str], facts: Facts | None = None, work_limit: WorkLimit | None = None
 ) -> tuple[GroundAction, ...]:
-    """Read action texts; unknown and repeated ones are omitted."""
+    """Return the ground actions of these texts; repeated texts and texts that are no action are omitted."""
     work_limit = work_limit or WorkLimit()
     facts = facts or Facts(world.visibility, work_limit)
     found: dict[str, GroundAction] = {}
@@ -403,7 +403,7 @@ def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
 
 
 def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
-    """Return the places of the state that a condition reads itself."""
+    """Return the places of the state that a condition reads itself, without those that it reads through `visible`."""
     members = dict[Chain, list[str | Slot]]()
     for keys, sought in condition.analysis.members:
         members.setdefault(keys, []).append(sought)

@@ -22,7 +22,7 @@ _PARTLY = 3
 """Extra cost of an action that changes a condition's inputs and does not establish it yet."""
 
 _MAX_SIGHTINGS = 64
-"""Maximum number of places at which a name could become visible."""
+"""Maximum number of examined places at which a name could become visible, and of evaluations of a sight."""
 
 _MAX_PAIRS = 1_000
 """Maximum number of action pairs that are tried for a condition in a state."""
@@ -39,7 +39,7 @@ class HeuristicValue(NamedTuple):
     """Estimate for a state."""
 
     distance: int
-    """Number of actions in the relaxed plan; neither a lower nor an upper bound."""
+    """Number of actions in the relaxed plan plus extra costs, or `UNREACHED`; neither a lower nor an upper bound."""
     helpful: tuple[GroundAction, ...]
     """Possible actions with which the cheapest ways begin."""
 
@@ -87,8 +87,8 @@ class Heuristic:
     def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
         """Yield ways to establish an unmet condition.
 
-        For a visible name, by the places where it could be seen. Otherwise by one action, else by two, of which the
-        first determines the second one's target, else by a change of the condition's inputs.
+        For the visibility of a name, by the places where it could be seen. Otherwise by one action, else by two, of
+        which the first determines what the second one writes, else by a change of the condition's inputs.
         """
         sightings = tuple(self._sightings(fact, state))
         if sightings:
@@ -105,7 +105,7 @@ class Heuristic:
             yield from (_Way((action,), _PARTLY) for action in (*fixed.change, *moving.change))
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
-        """Yield pairs of actions that establish a condition, of which the first determines the second one's target."""
+        """Yield pairs of actions that establish a condition; the first one determines what the second one writes."""
         after: dict[GroundAction, JsonValue] = {}
         tried = 0
         for second in self.touching(fact):
@@ -164,7 +164,7 @@ class Heuristic:
         return self._touching[fact]
 
     def enabling(self, action: GroundAction) -> tuple[GroundAction, ...]:
-        """Return the actions that write a value that determines this action's target."""
+        """Return the actions that write a value that determines the target or value of this action's writes."""
         if action not in self._enabling:
             self._enabling[action] = tuple(
                 other
@@ -238,7 +238,7 @@ class _View:
             queue.extend(need for link in self._links[fact] for need in link.needs if need not in self._links)
 
     def _settle(self) -> None:
-        """Propagate costs from requirements until none changes."""
+        """Propagate costs from requirements to what needs them, until none changes, in at most `_SWEEPS` rounds."""
         self._costs = dict.fromkeys(self._links, UNREACHED)
         order = tuple(reversed(self._links))
         for _ in range(_SWEEPS):

@@ -20,18 +20,18 @@ from refinesynth.world.text_template import Pointer, Slot, Template
 from refinesynth.world.visibility import CompiledSight, names_at
 
 MAX_READ = 4_000
-"""Maximum number of values that are read for one sight."""
+"""Maximum number of values that are read at each step of a path."""
 
 MAX_BESIDE = 32
-"""Maximum number of fields of an object that may state its own place."""
+"""Maximum number of fields of an object that may state its own place; larger objects are not examined for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenNames:
-    """Initially hidden names and their places; only names from actions' parameters."""
+    """Initially hidden names and their places; only names in `World.names`."""
 
     where: Mapping[str, frozenset[str]]
-    """Hidden name to its places."""
+    """Hidden name to its places; names without a named place are omitted."""
     places: frozenset[str]
     """Every name on a path to names that a sight could show."""
 
@@ -55,8 +55,8 @@ def hidden_names(world: World) -> HiddenNames:
 
 @weakly_cached
 def shown_anywhere(world: World) -> frozenset[str]:
-    """Return every name that a sight could show in the initial state, regardless of its conditions; all names of
-    actions if that cannot be determined.
+    """Return every name that a sight could show in the initial state, for all keys of variable steps and regardless of
+    its condition. The result includes all of `World.names` if a sight shows its own `each` or has too many values.
     """
     shown = set[str]()
     for sight in world.visibility.sights:

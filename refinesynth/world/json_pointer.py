@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from refinesynth.world.rulebook_errors import Inapplicable
 
 Update = Callable[[JsonValue], JsonValue]
-"""Function from the old to the new value at the end of a path; raises `Inapplicable`."""
+"""Function from the old to the new value at the end of a path; raises `Inapplicable` if there is no new value."""
 
 
 def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
@@ -61,7 +61,8 @@ def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
 
 
 def change(state: JsonValue, keys: tuple[str, ...], make: Update) -> JsonValue:
-    """Return the state with `make(old)` in the place of the value at `keys`; the same object if the value is unchanged.
+    """Return the state with `make(old)` in the place of the value at `keys`; the same object if `make` returns the old
+    object.
 
     Only objects and lists along the path are copied.
 
@@ -131,5 +132,5 @@ def _with(parent: JsonValue, key: str, value: JsonValue) -> JsonValue:
 
 
 def _index(key: str) -> int:
-    """Return a list's index; beyond every list if the key is none."""
+    """Return a list's index; a number beyond every list if the key is no index."""
     return int(key) if _INDEX.fullmatch(key) else sys.maxsize

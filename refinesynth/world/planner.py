@@ -28,13 +28,13 @@ from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
 from refinesynth.world.rulebook_errors import Inapplicable
 
 _PRICES = 16
-"""Maximum number of mistakes with a price that are tried in a state."""
+"""Maximum number of mistakes with a price that are tried in a state; further ones count as fatal."""
 
 MAX_NODES = 2_000
-"""Default number of states that a search expands."""
+"""Default maximum number of states that a search expands."""
 
 Evaluate = Callable[[JsonValue], HeuristicValue]
-"""Estimated distance of a state from the goal, and the actions to try there."""
+"""Function from a state to its estimated distance from the goal and the actions to try there."""
 
 
 def plan(
@@ -47,7 +47,7 @@ def plan(
 
     Args:
         world: World with the actions and the goal.
-        state: Initial state.
+        state: State in which the plan begins.
         candidates: Action texts in order of preference; texts that are no action are ignored. None for all ground
             actions, or a share of each action's if there are more than `MAX_GROUND_ACTIONS`.
         most: Maximum number of expanded states in each of the two searches. All other work is bounded too.
@@ -82,7 +82,8 @@ class Planner:
         """Return the state after an action, without a check of requirements.
 
         Raises:
-            Inapplicable: An effect cannot be applied in this state, or an invariant would be broken.
+            Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
+                invariant would be broken.
         """
         size = self.work_limit.size
         self.work_limit.charge(BASE)
@@ -111,7 +112,7 @@ class Planner:
     def _search(
         self, state: JsonValue, goal: tuple[Fact, ...], evaluate: Evaluate, most: int
     ) -> tuple[GroundAction, ...] | None:
-        """A* by length and estimated distance; ties in order of discovery, nearer states first."""
+        """A* by length and estimated distance; among ties, nearer states first, then in order of discovery."""
         numbers = count()
         lengths = {self._digest(state): 0}
         distance, actions = evaluate(state)
@@ -202,7 +203,7 @@ def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int
     """
 
     def taken(last: int) -> int | None:
-        """Return the executed ones of the last actions; None if they do not reach the goal."""
+        """Return the number of executed actions among the last ones; None if they do not reach the goal."""
         found = carried_out(world, state, solution[len(solution) - last :])
         return None if found is None else len(found)
 
@@ -233,8 +234,9 @@ def mistakes_possible(
 ) -> frozenset[MistakeKind]:
     """Return the kinds of mistakes that are possible in this state.
 
-    A mistake is an action that the state refuses, with known values only, that was not `made` before (see `meaning`); a
-    text that is no action is always possible. Omitted are kinds with a price after which the known `solution` fails.
+    A mistake is an action that the state refuses, with `known` or typed values only, that was not `made` before (see
+    `meaning`); a text that is no action is always possible. A kind is omitted if one of its mistakes has a price after
+    which the known `solution` fails.
 
     At most `MAX_GROUND_ACTIONS` are examined, with an equal share for each action.
     """

@@ -15,7 +15,7 @@ from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.text_template import parse_pointer
 
 MAX_OUTCOMES = 64
-"""Maximum number of combinations of draws; a solution is searched for each."""
+"""Maximum number of combinations of draws; each one is searched for a solution."""
 
 
 def drawn(script: Script, seed: int) -> Script:
@@ -53,7 +53,8 @@ def check_draws(script: Script) -> None:
 
     Raises:
         RulebookError: A path does not exist or overlaps with another draw's, the written value is not among the values,
-            a value is too large, shares do not fit, or there are more than `MAX_OUTCOMES` combinations.
+            a drawn environment is too deep or too large, shares do not fit, or there are more than `MAX_OUTCOMES`
+            combinations.
     """
     draws = _draws(script)
     if (count := prod(len(draw.values) for draw in draws)) > MAX_OUTCOMES:

@@ -1,4 +1,4 @@
-"""Errors of a rulebook."""
+"""Errors of a rulebook, as opposed to mistakes in a player's action."""
 
 from refinesynth.errors import InputError
 
@@ -8,6 +8,7 @@ class RulebookError(InputError):
 
 
 class Inapplicable(Exception):
-    """An expression, lookup or effect cannot be applied in this state. The executor catches it and reports it in the
-    ruling.
+    """An expression, lookup or effect cannot be applied in this state, or its result is not allowed.
+
+    `World.step` catches it and reports it in the ruling.
     """

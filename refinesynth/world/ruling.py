@@ -18,10 +18,10 @@ MAX_CHANGE_BYTES = 1_000
 """Largest value that a change shows, in bytes of JSON; a larger one is described by its size."""
 
 MAX_LISTED_NAMES = 40
-"""Maximum number of names in a sentence."""
+"""Maximum number of names in a sentence; the others are counted."""
 
 MAX_SEARCHED = 20_000
-"""Characters of an observation that are searched for names."""
+"""Number of characters at the beginning of an observation that are searched for names."""
 
 _MAX_OCCURRENCES = 200
 """Maximum number of examined occurrences of a name within other words."""
@@ -34,9 +34,9 @@ class Change:
     path: str
     """JSON Pointer."""
     before: JsonValue
-    """Value before the action, or null. A value that is too large is described by a sentence in parentheses."""
+    """Value before the action; null if there was none. A value that is too large is described in parentheses."""
     after: JsonValue
-    """Value after the action, or null."""
+    """Value after the action, in the same form; null if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Ruling:
     kind: MistakeKind | None
     """Kind of the mistake; None for an accepted action."""
     text: str
-    """Observation, or the hint of the unmet requirement. With sights, the observation of an accepted action ends with
-    the names that appeared and that it does not mention."""
+    """Observation, hint of the unmet requirement, or message about a text that is no action. With sights, it ends with
+    the names that appeared and that it does not mention; a refusal with effects can show names too."""
     action: str | None
     """Name template of the action; None for a text that is no action."""
     values: Mapping[str, str]
@@ -73,7 +73,8 @@ class Ruling:
 def state_changes(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:
     """Return the differences between two states, in the order of the newer one's keys, at most `MAX_CHANGES`.
 
-    Objects are compared by key, lists of objects or lists of equal length by item, and other values as a whole.
+    Objects are compared by key. Lists of the same length that hold only objects and lists are compared by item.
+    All other values are compared as a whole.
     """
     return tuple(islice(_changes((), before, after), MAX_CHANGES))
 
@@ -93,7 +94,7 @@ def mentions(text: str, name: str) -> bool:
 
 
 def _stands_in(text: str, name: str) -> bool:
-    """Return the same for lower-case arguments; an empty name never occurs."""
+    """Return whether a name occurs in a text as whole words, for case-folded arguments; an empty name never occurs."""
     at = text.find(name) if name else -1
     for _ in range(_MAX_OCCURRENCES):
         if at < 0:

@@ -147,7 +147,7 @@ class Solvability:
     """Effects that cannot be applied, conditions without an answer, broken invariants, and failing lookups: the place,
     and how to fix it."""
     difficulty: Difficulty | None = None
-    """None without a solution."""
+    """Difficulty of `shortest`; None without a solution, or if the work limit was reached before."""
 
 
 def check_solvability(script: Script) -> Solvability:
@@ -256,7 +256,7 @@ class _Checker:
             self.faults.add("knows", f"knows: {error}; put an empty list there")
 
     def _check_draws(self, explorer: Explorer) -> None:
-        """Search a way to the goal from each drawn environment, with the known solution first."""
+        """Search for a way to the goal from each drawn environment; try the known solution first."""
         drawn = {words: cast("JsonValue", script.environment) for words, script in outcomes(self.world.script)}
         self.unproved_draws = tuple(drawn)
         for words, state in drawn.items():
@@ -301,7 +301,7 @@ class _Checker:
         return tuple(taken)
 
     def _scan(self, explorer: Explorer, node: Node) -> None:
-        """Evaluate all requirements and hints of every action in a state."""
+        """Check the hint of the first unmet requirement of every action in a state."""
         for number, action in enumerate(explorer.planner.actions):
             explorer.planner.work_limit.charge(node.size)
             unmet = explorer.refused(node, number)
@@ -310,7 +310,7 @@ class _Checker:
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
 
     def _check_goal(self, nodes: Sequence[Node]) -> None:
-        """Record goal conditions without an answer in any state."""
+        """Record goal conditions that have an answer in none of the first `MAX_INSPECTED_STATES` states."""
         for at, condition in enumerate(self.world.goal, 1):
             answers = [condition.answer(node.state, {}) for node in nodes[:MAX_INSPECTED_STATES]]
             if answers and all(isinstance(answer, str) for answer in answers):

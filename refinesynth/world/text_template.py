@@ -18,7 +18,8 @@ from refinesynth.world.json_pointer import resolve, unescape
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 
 REMEMBERED = 4_096
-"""Number of cached templates of each kind; worlds share many texts, and each is compiled several times."""
+"""Maximum number of cached texts of each kind: templates, pointers and conditions. Worlds share many texts, and each
+world is compiled several times."""
 
 MAX_POINTER_STEPS = 32
 """Maximum number of steps in a pointer."""
@@ -45,7 +46,8 @@ class VisibleNames:
     names: tuple[str, ...]
     """Names without duplicates, in the order of the sights; keys of an object are sorted."""
     problem: str | None = None
-    """Message to the author about sights without an answer or with too many names."""
+    """Message to the author about the first fault: a sight without an answer, too many evaluations or too many
+    names; None without a fault."""
     known: frozenset[str] = field(init=False, repr=False)
     """The same names as a set."""
 
@@ -114,7 +116,7 @@ class Template:
 
     @property
     def constant(self) -> str | None:
-        """The text, if it has no parameters and lookups."""
+        """The text, if it has no parameters or lookups; else None."""
         if not self.parts:
             return ""
         return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], str) else None
@@ -124,7 +126,7 @@ class Template:
         return "".join(part if isinstance(part, str) else _words_of(part, state, values) for part in self.parts)
 
     def value(self, state: JsonValue, values: Values) -> JsonValue:
-        """Return the JSON value of a single lookup, else the text; `Inapplicable` if a value is missing."""
+        """Return the JSON value if the template is one lookup, else the text; `Inapplicable` if a value is missing."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Pointer):
             return self.parts[0].read(state, values)
         return "".join(
@@ -239,7 +241,7 @@ def _as_key(value: JsonValue) -> str:
 
 
 def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tuple[list[Part], int]:
-    """Return the parts from `at` up to a character of `stop`, an unmatched closing brace or the end."""
+    """Return the parts from `at` up to a character of `stop`, an unmatched `}` or the end, and that position."""
     parts: list[Part] = []
     literal = ""
     while at < len(text) and text[at] not in stop:
@@ -261,7 +263,7 @@ def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tup
 
 
 def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | VisibleLookup, int]:
-    """Return the content of the braces that open at `at`, and their end."""
+    """Return the content of the braces that open at `at`, and the position after them."""
     if nesting >= MAX_NESTING:
         raise RulebookError(f"{text[:80]!r}: lookups are nested deeper than {MAX_NESTING}")
     begin = at + 1

@@ -18,10 +18,10 @@ MAX_READINGS = 512
 """Maximum number of evaluations of all sights in one state: one per sight, or one per text of `each`."""
 
 MAX_SEEN = 1_000
-"""Maximum number of visible names."""
+"""Maximum number of visible names in a state, with sights."""
 
 _REMEMBERED = 256
-"""Number of states with cached visible names."""
+"""Maximum number of states with cached visible names."""
 
 _BLIND = VisibleNames(())
 
@@ -33,13 +33,13 @@ class CompiledSight:
     path: Pointer | None
     """Path to the names; None if the sight shows `name` itself."""
     name: str
-    """The name, or `{each}`, without a path."""
+    """The name or `{each}`; used only if there is no path."""
     each: Pointer | None
     when: Expression | None
 
     @property
     def named_by_each(self) -> bool:
-        """True if it shows the texts of its own `each`."""
+        """True if it has `each` and no path, as a sight that shows the texts of `each`."""
         return self.path is None and self.each is not None
 
     def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
@@ -53,7 +53,7 @@ class CompiledSight:
         return () if self.when is None else self.when.conjuncts
 
     def at(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
-        """Return the current keys of `path`; None if it has none."""
+        """Return the current keys of `path`; None without a path, or if a lookup in it fails."""
         if self.path is None:
             return None
         try:
@@ -68,7 +68,7 @@ class CompiledSight:
         return name in self._names(state, values)
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
-        """Return the names of one evaluation, or the reason why `when` has no answer."""
+        """Return the names of one evaluation, none if `when` is false, or the reason why `when` has no answer."""
         if self.when is not None:
             answer = self.when.answer(state, values)
             if answer is not True:
@@ -91,7 +91,7 @@ class Visibility:
     _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
 
     def names_in(self, state: JsonValue) -> VisibleNames:
-        """Return the visible names; none in an invalid state. Never raises."""
+        """Return the visible names; with sights, none in an invalid state. Never raises."""
         if not self.sights:
             return self.everything
         encoded = json_bytes(state)
@@ -173,7 +173,7 @@ def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonVa
 
 
 def names_at(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
-    """Return the texts of a list, the keys of an object, or a single text; blank ones are omitted."""
+    """Return the texts of a list, the sorted keys of an object, or with `alone` a single text; without blank ones."""
     if isinstance(value, dict):
         return tuple(sorted(filter(str.strip, value)))
     if isinstance(value, list):
