@@ -146,7 +146,8 @@ async def check_backend(
 
     Raises:
         RunStopped: The backend cannot be used: key, model, address or quota.
-        ConfigurationError: No variable holds the required key, or the play or role is unknown.
+        ConfigurationError: No variable holds the required key, or a role is unknown.
+        InputError: The play is unknown.
     """
     backend, asked_roles = found.backend, find(play).roles(settings_of(play))
     known = [role.value for role in asked_roles]

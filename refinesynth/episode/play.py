@@ -68,7 +68,7 @@ _Actor = TypeVar("_Actor", bound=Actor)
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeContext:
-    """Context of an episode: settings, record, models, and a shared limit on completions."""
+    """Context of one play of an episode: settings, record, models, and a limit on completions that the roles share."""
 
     settings: EpisodeSettings
     record: EpisodeRecord

@@ -76,7 +76,7 @@ def _told(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Itera
 
 
 def _due(luck: Luck, past: Past, missing: int) -> list[int]:
-    """Return the number of steps before each mistake, spread over the rest of the plan but never the very first turn."""
+    """Return the number of steps before each mistake, spread over the rest of the plan but not the first turn."""
     steps = range(len(past.position.plan))
     if not past.exchanges and len(steps) > 1:
         steps = steps[1:]

@@ -44,12 +44,14 @@ class InvalidAnswer(EpisodeAbandoned):
 
 
 class CallLimitReached(EpisodeAbandoned):
-    """The episode's limit on completions is reached."""
+    """The limit on completions of one play of an episode is reached."""
 
 
 @dataclass
 class CallLimit:
-    """Number of answered completions and its limit; shared by the roles of an episode."""
+    """Number of answered completions and its limit, shared by the roles of one play of an episode. The first play's
+    include those for the script.
+    """
 
     most: int | None = None
     """Maximum number of completions; None for no limit."""
