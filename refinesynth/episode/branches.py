@@ -139,7 +139,7 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: b
 
 
 def why_none(record: EpisodeRecord, stage: Literal["script", "draft"]) -> str:
-    """Return the reason why no script or draft was accepted: the last violation."""
+    """Return the reason why no script or draft was accepted: the first rejecting violation of the last refused one."""
     tried = record.scripts if stage == "script" else record.drafts
     last = record.refused[-1] if record.refused else None
     if last is None or last.stage != stage:
