@@ -27,7 +27,7 @@ TEXT = "action"
 _LONGEST = 60
 """Longest name, in characters: providers accept 64, and a number may be appended."""
 _LONGEST_TEXT = 20_000
-"""Longest text that is searched for a call in Python's syntax, in characters; a call has at most 1,000."""
+"""Longest text that is searched for a call in Python's syntax, in characters; a call's arguments have at most 1,000."""
 _ABSURD = 1e15
 _LINE = re.compile(
     r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z_]\w*\([^\n]{0,1000}\))`*[ \t]*$",
@@ -51,13 +51,18 @@ class Tool:
     """An action as a function."""
 
     name: str
-    """ASCII letters, digits and `_`, at most 64 characters, unique within a script."""
+    """ASCII letters, digits and `_`, at most 64 characters, unique within a script. A user's function keeps its own
+    name, which may contain `-`.
+    """
     action: ActionSpec
     properties: Mapping[str, str]
-    """Placeholder to property name, derived like a function's name."""
+    """Placeholder to property name, derived like a function's name; for a user's function, its own argument name."""
 
     def spelled(self, placeholder: str, given: str | None) -> str:
-        """Return a value's text in an action: the default for a missing one, else the placeholder."""
+        """Return the canonical spelling of `given` in an action's text, or `given` itself if it has none.
+
+        A missing value becomes the default; without a default, it is empty if it is optional, else the placeholder.
+        """
         kind = self.action.type_of(placeholder)
         if given is None:
             left_out = "" if kind.optional else f"{{{placeholder}}}"
@@ -107,10 +112,11 @@ def call_of(script: Script, text: str) -> Call:
 
 
 def text_of(script: Script, call: Call) -> str:
-    """Return the action's text for a call: its filled template; a placeholder without an argument stays in braces.
+    """Return the action's text for a call: its filled template.
 
-    For an unknown function, return its only argument (see `call_of`), or the function's words and the values of its
-    arguments. Unknown arguments are omitted. Never raises.
+    A missing argument becomes its default; without a default, it is empty if it is optional, else the placeholder stays
+    in braces. Unknown arguments are omitted. For an unknown function, return the only argument if it is named `action`,
+    else the function's words and the values of its arguments. Never raises.
     """
     tool = _tools(script).get(call.name)
     if tool is not None:
@@ -127,8 +133,8 @@ def python_call(script: Script, text: str) -> tuple[int, Call] | None:
     """Return the only call in Python's syntax in a text, such as `open(door="red")`, and its position; None for no call
     or several different ones.
 
-    The call is on the last line, alone, in a fence or after `Action:`. It must name a function of the script and have
-    literal arguments.
+    The call is on the last line, alone, in a fence or after `Action:`. It names a function of the script, or the first
+    words of only one that fits. Its arguments are literals, none is unknown, and no required one is missing.
     """
     matches = [*_LINE.finditer(text[:_LONGEST_TEXT])]
     if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
@@ -196,7 +202,7 @@ def _tools(script: Script) -> dict[str, Tool]:
 
 
 def _said(tool: Tool, values: Mapping[str, str]) -> Call | None:
-    """Return the call with all values of the action; None if one is missing."""
+    """Return the call with the action's values; None if one is missing. Empty optional values are omitted."""
     if values.keys() != tool.properties.keys():
         return None
     arguments: dict[str, JsonValue] = {}

@@ -30,7 +30,7 @@ _MOST_ALTERNATIVES = 64
 _MOST_VISITED = 1_000
 _SHOWN = 5
 _TRIED = 16
-"""Positions at which a function's description is split."""
+"""Maximum number of positions at which a function's description is split."""
 
 
 def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec, ...]:
@@ -38,8 +38,8 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
     if given.
 
     Raises:
-        ValueError: The value is no such list, or a function is missing or unusable; the message names each with the
-            reason.
+        ValueError: The value is no such list, the list is empty, or a function is missing or unusable. The message
+            names up to five unusable ones, each with the reason.
     """
     tools = _object(cast("object", given)).get("tools") if isinstance(given, Mapping) else given
     if isinstance(tools, list | tuple) and not tools:
@@ -66,7 +66,10 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
 
 
 def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
-    """Read a definition written by `calls.Tool.definition`, except for a number after the name; None for another form."""
+    """Read a definition written by `calls.Tool.definition`; a number after the function's name is ignored.
+
+    Another definition is read as a user's function; None if it is unusable.
+    """
     function = _object(tool.get("function"))
     said, properties = (
         str(function.get("description") or ""),

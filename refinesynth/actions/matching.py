@@ -1,10 +1,10 @@
 """Matching of a player's text with a script's actions, and the captured parameter values.
 
 A text is an action if all of it, trimmed, matches the action's pattern, and every captured group holds an allowed value
-of its parameter. Either all groups are named like the template's placeholders, or all are unnamed, in the placeholders'
-order. Case counts, because the text is trained on as written: fixed words follow the pattern and its flags, values,
-trimmed, the script's spelling. A parameter without allowed values accepts any. A group that took no part in the match
-has no value, so the action does not match.
+of its parameter. There are as many groups as placeholders. Either all groups are named like the template's
+placeholders, or all are unnamed, in the placeholders' order. Case counts, because the text is trained on as written:
+fixed words follow the pattern and its flags; values, trimmed, follow the script's spelling. A parameter without allowed
+values accepts any value of its type. A group that took no part in the match has no value, so the action does not match.
 """
 
 import difflib
@@ -33,8 +33,8 @@ _SHOWN = 80
 """Characters of a text that are quoted to the player."""
 _CASE = "capital and small letters count"
 _REMEMBERED = 256
-"""Cached results of `match_in` per script: role, rules and the DungeonMaster's request match the same text in
-succession."""
+"""Maximum number of cached results of `match_in` per script: role, rules and the DungeonMaster's request match the same
+text in succession."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Match:
 
     action: ActionSpec
     values: dict[str, str]
-    """Placeholder to value: in the script's spelling if it lists values, else as captured, trimmed."""
+    """Placeholder to value: in the script's spelling if it lists values, else in the type's spelling, trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
 
 
 def match_in(script: Script, text: str) -> Match | None:
-    """Return the match among a script's actions, cached for the lifetime of the script."""
+    """Return the match among a script's actions. Recent results are cached as long as the script exists."""
     if len(text) > MAX_ACTION_CHARACTERS:
         return None
     answers = _answers(script)
@@ -156,8 +156,8 @@ _ARTICLE = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 
 
 def leniently(script: Script, text: str) -> str:
-    """Return the text, or the only action that equals it except for quotes, a final full stop, articles and the case of
-    its first letter.
+    """Return the text, or if it is no action, the only action that equals it except for quotes, final full stops or
+    exclamation marks, articles and the case of its first letter.
     """
     if match_in(script, text) is not None:
         return text
@@ -188,7 +188,7 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
     """Return a key for the effect of a text: equal for texts that are the same action with the same values, and for
     equal texts that are no action.
 
-    White space is ignored; case counts if it matters to the pattern.
+    The amount of white space is ignored; case counts if it matters to the pattern.
     """
     found = match_in(script, text)
     said = (text,) if found is None else (found.action.name, *found.values.values())
@@ -196,7 +196,9 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
 
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
-    """Return the values that the pattern of `action` captures from `text`, allowed or not; None without a match."""
+    """Return the values that the pattern of `action` captures from `text`, by placeholder, allowed or not; None without
+    a match.
+    """
     return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, to_utf8(text.strip()))
 
 

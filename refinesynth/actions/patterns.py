@@ -29,7 +29,7 @@ _re2 = cast("Any", re2)
 
 
 class PatternError(ValueError):
-    """A pattern is too long or refused by RE2; the message is feedback to the LLM that wrote it."""
+    """A pattern is too long, holds a lone surrogate or is refused by RE2. The message is feedback to its LLM."""
 
 
 class Pattern:
@@ -41,7 +41,7 @@ class Pattern:
         """Compile `source`, whose length is not limited here.
 
         Raises:
-            PatternError: RE2 refuses it.
+            PatternError: RE2 refuses it, or it holds a lone surrogate.
         """
         try:
             self._regexp = _re2.compile(source.encode(), _options(ignore_case, max_memory))
@@ -92,7 +92,9 @@ class PatternSet:
             self._set = None
 
     def at_once(self, text: bytes) -> Sequence[int]:
-        """Return the numbers of the patterns that match all of `text`; none if the automaton runs out of memory."""
+        """Return the numbers of the patterns that match all of `text`; none if they are too large together, or
+        the automaton runs out of memory.
+        """
         return cast("list[int]", self._set.Match(text) or []) if self._set is not None else ()
 
     def one_by_one(self, text: bytes) -> Sequence[int]:
@@ -114,7 +116,7 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
     """Compile an LLM's pattern; results are cached.
 
     Raises:
-        PatternError: It is longer than `MAX_PATTERN_CHARACTERS`, or RE2 refuses it.
+        PatternError: It is longer than `MAX_PATTERN_CHARACTERS`, holds a lone surrogate, or RE2 refuses it.
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise PatternError(

@@ -33,14 +33,14 @@ _ADDED = re.compile(r"\n- `types`, only where a value is no text: (?:[^\n]|\n  )
 """Paragraph of the script prompts that earlier versions did not have."""
 
 STOPS = ("\nObservation:", "\nAfter action:", "\nAfter Action:")
-r"""Stop sequences of a player's answer. `\nThought:` is not among them: many models begin with a blank line."""
+r"""Stop sequences of a player's answer. `\nThought:` is not among them: many models put a blank line before it."""
 
 SOMEWHERE = "You are in an environment that answers each of your actions."
 """Default introduction of a script."""
 
 
 TurnLabel = Literal["", "player", "mistake", "repair"]
-"""Label of a player's turn: right, flagged as wrong, or right and by the repairer."""
+"""Label of a player's turn: right, flagged as wrong, or right and by the repairer. Empty for a user message."""
 
 
 class Message(NamedTuple):
@@ -88,7 +88,7 @@ def render_task(script: Script) -> str:
 
 
 def task_with_actions(script: Script, instructions: str) -> str:
-    """Return the message with these actions and this description of the form."""
+    """Return a first user message: introduction, goal and available actions of the script, then `instructions`."""
     shared = shared_values(script.actions)
     lines = [render_action(action, shared=shared) for action in script.actions]
     if shared:
@@ -140,8 +140,8 @@ def parse_player(text: str) -> PlayerTurn:
     backticks around the action are removed. Text before the first label is the thought if there is no other.
 
     Raises:
-        ValueError: There is no action, another one right after it, or a different one later without an invented
-            observation in between. The message is feedback to the model.
+        ValueError: There is no action or an empty one, another one right after it, or a different one later without an
+            invented observation anywhere after the first. The message is feedback to the model.
     """
     labels, words, at = _labels(text)
     if at is None:
@@ -210,7 +210,7 @@ def action_label(text: str) -> int | None:
 
 
 def _labels(text: str) -> tuple[list[re.Match[str]], list[str], int | None]:
-    """Return all labels, their words, and the one that begins the action."""
+    """Return all labels, their words, and the number of the one that begins the action."""
     labels = list(_LABEL.finditer(text))
     words = [label["word"].casefold() for label in labels]
     return labels, words, next((k for k, word in enumerate(words) if word == "action"), None)

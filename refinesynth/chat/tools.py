@@ -48,7 +48,7 @@ class ToolMessage(NamedTuple):
     role: Literal["user", "assistant", "tool"]
     content: str
     loss: bool
-    """True if training learns to write this message; with several calls, all are right."""
+    """True if training learns to write this message; with several calls, only if none is a mistake."""
     id: str = ""
     """Id of the call that is made or answered."""
     call: Call | None = None
@@ -66,8 +66,8 @@ class ToolMessage(NamedTuple):
     def openai(
         self, thought: ThoughtIn = "content", *, arguments: Literal["text", "object"] = "text"
     ) -> dict[str, Any]:
-        """Return the message in the form of a chat completion, without the loss flag. Its arguments are JSON text; many
-        chat templates expect an object instead.
+        """Return the message in the form of a chat completion, without the loss flag. The thought beside a call is
+        under the key `thought`. A call's arguments are JSON text by default; many chat templates expect an object.
         """
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.role == "tool":
@@ -92,11 +92,11 @@ def render_tool_turns(
     script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], *, parallel: bool = False
 ) -> list[ToolMessage]:
     """Return any number of turns, the counterpart of `chat.render_turns`. With `parallel`, or if a message has several
-    calls, the task allows that.
+    calls, the task allows several.
 
-    Ids have nine letters and digits, `call00000` for the first turn, a form that every provider accepts. A call without
-    an answer gets an empty one; consecutive observations are joined. The answers to the calls of one message follow it
-    in order.
+    Ids have nine letters and digits, `call00000` for the first turn, a form that every provider accepts. A call that
+    another call follows without an answer gets an empty one; the last call may remain unanswered. Consecutive
+    observations are joined. The answers to the calls of one message follow it in order.
     """
     mistakes = set(flagged_turns(turns))
     allowed = parallel or any(isinstance(turn, PlayerTurn) and turn.parallel for turn in turns)

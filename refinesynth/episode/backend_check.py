@@ -42,7 +42,7 @@ TEXT = "text"
 _PERFECT = Rehearsal(Faults.none())
 _RETRIES = 2
 _A_SCRIPT = 8000
-"""Largest useful answer, in tokens."""
+"""Value of `max_tokens` that is enough for every answer, in tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,9 @@ class BackendCheck:
         return [probe for probe in self._asked(form) if probe.problem]
 
     def _by_itself(self) -> OutputMode:
-        """Mode that a run chooses by default: the usual one, or the next one that the server accepts."""
+        """Mode of a run with this backend as it is: the configured one, else the usual one or the next that the server
+        accepts.
+        """
         usual = output_mode(self.backend, profile_of(self.backend), frozenset())
         if self.backend.output_mode is not OutputMode.AUTO:
             return usual
@@ -144,7 +146,8 @@ async def check_backend(
 
     Raises:
         RunStopped: The backend cannot be used: key, model, address or quota.
-        ConfigurationError: No variable holds the required key, or the play or role is unknown.
+        ConfigurationError: No variable holds the required key, or a role is unknown.
+        InputError: The play is unknown.
     """
     backend, asked_roles = found.backend, find(play).roles(settings_of(play))
     known = [role.value for role in asked_roles]

@@ -55,14 +55,17 @@ class SeveralPlays:
     judged: bool = False
     """True if a play failed for another reason than its backend."""
     doubtful: bool = field(default=False, init=False)
-    """True if the settings of a backend may be the cause, see `EpisodeDoubtful`."""
+    """True if the settings of a backend may be the cause (`EpisodeDoubtful`)."""
 
     def __post_init__(self) -> None:
         self.record, self.settings = self.first.record, self.first.settings
 
     async def all(self) -> None:
-        """Play all requested trajectories. Raises InputError: a play returned a draft that its verifier had not
-        accepted.
+        """Play all requested trajectories.
+
+        Raises:
+            InputError: A play returned a draft that its verifier had not accepted.
+            RunStopped: No episode can continue.
         """
         branches, session = self.settings.branches, self.record.session
         written = dict(session.answered_by)
@@ -121,7 +124,7 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: b
 
     The prefix ends after an accepted exchange in the middle third, or with `at_mistakes` after a mistake of the player
     if there is one. The episode's seed and the play's number determine the choice. Without a candidate, the prefix ends
-    at the accepted exchange nearest to the middle, or is empty.
+    after the accepted exchange nearest to the middle that leaves turns to play, or is empty.
     """
     ends = [at + 1 for at, turn in enumerate(turns[:-1]) if _went_well(turn)]
     among = [at + 2 for at in flagged_turns(turns) if _by_player(turns[at])] if at_mistakes else []
@@ -136,7 +139,7 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int, at_mistakes: b
 
 
 def why_none(record: EpisodeRecord, stage: Literal["script", "draft"]) -> str:
-    """Return the reason why no script or draft was accepted: the last violation."""
+    """Return the reason why no script or draft was accepted: the first rejecting violation of the last refused one."""
     tried = record.scripts if stage == "script" else record.drafts
     last = record.refused[-1] if record.refused else None
     if last is None or last.stage != stage:

@@ -3,7 +3,7 @@
 A draft that breaks a rule is cut back to its verified prefix, and the play continues from there with private feedback
 to the roles. A violation without a verified prefix, such as too few mistakes, restarts the play.
 
-A play that exceeds the turn limit also restarts, because the turn at which it went wrong is unknown: an imagined world
+A play that reaches the turn limit also restarts, because the turn at which it went wrong is unknown: an imagined world
 may contradict itself, or the goal may be out of reach. On the next attempt, the DungeonMaster is reminded of the
 completion conditions from the first turn.
 """
@@ -132,7 +132,8 @@ _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actio
 
 
 _IN_A_CIRCLE = 3
-"""Repetitions of an action with the same outcome in the same state after which a player is stuck."""
+"""Number of times that an action has the same outcome in the same state, the first included, until a player is stuck.
+"""
 
 _STUCK = Violation(
     rule="MaxMistakes",
@@ -195,7 +196,7 @@ class Conversation(ABC):
         self.number = context.number
         """Number of this play of the script, from 0."""
         self._ran_out = False
-        """True if an earlier attempt exceeded the turn limit."""
+        """True if an earlier attempt at this play reached the turn limit."""
         self._begun = 0
         """Number of turns taken over from an earlier play."""
         self._stuck_after: Turns | None = None
@@ -262,7 +263,7 @@ class Conversation(ABC):
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
-        """Return the next turn: the player's, or the repairer's after a mistake.
+        """Return the next turn: the player's, or after a mistake the repairer's, if there is one.
 
         The calls of one message are executed in order, even if one of them fails.
         """
@@ -303,7 +304,9 @@ class Conversation(ABC):
         return since < self.settings.repair_turns
 
     def _is_stuck(self, turns: Turns) -> bool:
-        """Return whether the player made too many mistakes, repeats a cycle, or insists on a refused action."""
+        """Return whether the player made too many mistakes, repeats a cycle, or insists on a refused action; never
+        without `max_mistakes`.
+        """
         if self.settings.max_mistakes is None:
             return False
         if self._stuck_after is not None and turns[: len(self._stuck_after)] == self._stuck_after:
@@ -318,7 +321,7 @@ class Conversation(ABC):
         return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
 
     def _place(self, turns: Turns) -> bytes | None:  # noqa: ARG002
-        """Return the position in the world as a comparable key; None if it is unknown."""
+        """Return the state of the world as a comparable key; None if it is unknown."""
         return None
 
     def _keeps_to_a_mistake(self, turns: Turns, verdict: Verdict, *, is_told: bool) -> bool:
@@ -366,7 +369,7 @@ class _Talk:
     draft: Draft
     verdict: Verdict
     out_of_turns: bool = False
-    """True if the play exceeded the turn limit; rules of other packages may use the same code."""
+    """True if the play reached the turn limit; rules of other packages may use the same code."""
 
 
 def _out_of_turns(turns: int) -> Violation:

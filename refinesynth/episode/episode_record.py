@@ -13,7 +13,7 @@ from refinesynth.trajectory import Draft, Persona, Script
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Turns `start` to `end` of one attempt and their cost."""
+    """Turns of one attempt from `start` up to `end`, exclusive, and their cost."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class EpisodeRecord:
     drafts: int = 0
     """Drafts of the current play so far."""
     in_text: bool = False
-    """True if the player was asked for tool calls, does not support them, and plays in text."""
+    """True if the current play's player was asked for tool calls, does not support them, and plays in text."""
     _drafts_before: int = 0
     """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
@@ -79,7 +79,7 @@ class EpisodeRecord:
         self._refuse("script", self.scripts, violations, script=script, text=text, **dict(spent))
 
     def refuse_draft(self, draft: Draft, violations: Sequence[Violation] = (), *, text: str | None = None) -> None:
-        """Record a refused draft."""
+        """Record a refused draft as far as it was played."""
         self._kept.append(_Stretch(self._after, len(draft.turns), self.session.spent - self._before))
         self._open = True
         self._refuse("draft", self._drafts_before + self.drafts, violations, draft=draft, text=text)

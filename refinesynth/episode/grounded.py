@@ -159,7 +159,7 @@ class Grounded(Conversation):
     async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """Return the planner's or the repairer's turns; none if there is no plan or a planned turn was taken back.
 
-        Raises Unanswerable: the mistake changed the world, and no plan reaches the goal any more.
+        Raises Unanswerable: the mistake changed the world, and no plan to the goal is found any more.
         """
         if self.settings.repairer != PLANNER or taken.player:
             return await super()._repair(turns, taken)
@@ -193,7 +193,8 @@ class Grounded(Conversation):
         return state
 
     def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
-        """Extend the request for a mistake with the world's facts: remaining actions, and possible kinds of mistakes.
+        """Return the mistake or repair to request from the player, if any, given the actions that remain in the world
+        and the kinds of mistakes that are possible.
 
         No mistake is requested right after a transient failure. Such a failure counts neither as a mistake nor as a
         repair.
@@ -234,8 +235,8 @@ class Grounded(Conversation):
         return mistakes_possible(self.world, state, known, refused, solution)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """Return the excuse of a transient failure if one is drawn; never twice in a row, and never for an action
-        without effect.
+        """Return the excuse of a transient failure if one is drawn. The same action never fails twice in a row; a
+        mistake and an action without effect never fail.
         """
         if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
             return None
@@ -258,7 +259,7 @@ class Grounded(Conversation):
                     self.script, turns, ruled.action, ruled.shown(), violations=reasons
                 )
             except InvalidAnswer:
-                break  # it got what is wrong, and was asked again, already
+                break  # `word` has already retried with feedback
             answer = ruled.turn(words.thought, words.observation)
             found = self._contradicts(ruled, words.observation) or self._breaks((*turns, act, answer))
             if not found:
@@ -284,6 +285,6 @@ class Grounded(Conversation):
 
 
 def _fault(turn: int, action: str, problem: str) -> Violation:
-    """Violation for an action on which the rulebook has no ruling; it is no mistake of the player."""
+    """Return the violation for an action on which the rulebook has no ruling; it is no mistake of the player."""
     message = f"The world has no answer to {quoted(action)}: {problem}. Take a different action."
     return Violation(rule="RulebookAnswers", turn=turn, code="rulebook_fault", message=message)

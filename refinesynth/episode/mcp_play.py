@@ -60,8 +60,8 @@ _ARGUMENTS = re.compile(
 async def connected(
     server: str, *, seconds: float = START_S
 ) -> AsyncGenerator[tuple["Client", anyio.CancelScope], None]:
-    """Open a session with the MCP server behind a command or a URL; yield the client and its timeout scope. At the end
-    the server process has stopped.
+    """Open a session with the MCP server behind a command or a URL; yield the client and its timeout scope,
+    which covers the whole block unless its deadline is extended. At the end the server process has stopped.
 
     The process inherits only HOME, PATH and a few similar variables. Raises ValueError: the server cannot be started,
     does not answer in time, or is no MCP server; the message quotes its last output.

@@ -52,7 +52,9 @@ def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
 
 
 def worded(world: World, tried: str, before: JsonValue, action: str, draw: Random) -> PlayerTurn:
-    """Return a planned turn: its thought explains the mistake `tried` in the state `before` and the next action."""
+    """Return a planned turn: its thought explains the next action and, if `tried` was a mistake in the state `before`,
+    that mistake. `draw` varies the words.
+    """
     # Imported here because it imports the rehearsal's families of worlds.
     from refinesynth.rehearsal.phrasing import say
 
@@ -63,7 +65,7 @@ def worded(world: World, tried: str, before: JsonValue, action: str, draw: Rando
 
 
 def goal_lost(turns: Turns) -> Unanswerable:
-    """Return the violation for an action after which no plan reaches the goal."""
+    """Return the error for the last action of `turns`, after which no plan to the goal is found."""
     message = f"After {quoted(_tried(turns))} no way to the goal is found. Take a different action before that."
     return Unanswerable(turns, Violation(rule="Planner", turn=len(turns) - 2, code="goal_lost", message=message))
 
@@ -102,6 +104,8 @@ def _way(world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, mo
 
 
 def _rest(world: World, state: JsonValue, way: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the shortest suffix of a plan that reaches the goal from here, without actions that have no effect."""
+    """Return the shortest suffix of a plan that reaches the goal from here, without actions that have no effect;
+    None if there is none.
+    """
     rests = (carried_out(world, state, way[at:]) for at in range(len(way), -1, -1))
     return next((rest for rest in rests if rest is not None), None)

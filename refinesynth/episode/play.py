@@ -35,7 +35,11 @@ from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerT
 
 
 class EpisodeSettings(PlaySettings):
-    """Settings of an episode: play, roles and rules."""
+    """Settings of an episode: play, roles and rules.
+
+    Raises:
+        pydantic.ValidationError: A setting is out of its range.
+    """
 
     rules: Annotated[Rule, SkipValidation]
     script_rules: Annotated[Rule, SkipValidation]
@@ -44,7 +48,7 @@ class EpisodeSettings(PlaySettings):
     bounded: frozenset[Role] = frozenset()
     """Roles with their default `max_tokens`, because the backend sets none."""
     tools: tuple[ActionSpec, ...] = ()
-    """Actions from the user; scripts have exactly these."""
+    """Actions from the user. Scripts have exactly these, or at most `MOST_TOOLS` of them, drawn per episode."""
     server: str | None = None
     """MCP server that executes the actions in live play; None if the DungeonMaster imagines the results."""
     real_state: str | None = None
@@ -64,7 +68,7 @@ _Actor = TypeVar("_Actor", bound=Actor)
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeContext:
-    """Context of an episode: settings, record, models, and a shared limit on completions."""
+    """Context of one play of an episode: settings, record, models, and a limit on completions that the roles share."""
 
     settings: EpisodeSettings
     record: EpisodeRecord
@@ -107,7 +111,7 @@ class EpisodeContext:
 
     @cached_property
     def verifier(self) -> Verifier:
-        """Verifier with the run's rules and judge; the judge's requests do not count against the limit."""
+        """Verifier with the run's rules and judge, if any; the judge's requests do not count against the limit."""
         settings = self.settings
         if not settings.judge:
             return Verifier(settings.rules)
@@ -167,11 +171,11 @@ class Play(ABC):
         return all_of()
 
     def digest(self, prompts: Prompts) -> str:
-        """Return the digest of all prompts of this play. A run can only be resumed with the same digest."""
+        """Return the hexadecimal digest of all prompts of this play. A run can only be resumed with the same digest."""
         return prompts.digest
 
     async def write(self, context: EpisodeContext, /) -> Script | None:
-        """Write a script that the script rules accept; None after the last attempt.
+        """Return the first script that the script rules accept; None after the last attempt.
 
         Raises `EpisodeAbandoned`, and `RunStopped` if no episode can continue.
         """
@@ -181,7 +185,7 @@ class Play(ABC):
 
     @abstractmethod
     async def play(self, context: EpisodeContext, /, script: Script, start: Turns = ()) -> Draft | None:
-        """Play a draft that `context.verifier` accepts; None after the last attempt.
+        """Return the first draft that `context.verifier` accepts; None after the last attempt.
 
         It begins with `start`, a verified prefix that is never taken back. The play reports attempts and refused drafts
         to `context.record`. Raises as `write` does.
@@ -189,7 +193,9 @@ class Play(ABC):
 
 
 def given_script(play: Play, context: EpisodeContext, script: Script) -> Script | None:
-    """Return a given script if the current rules accept it, else None. Its run may have had other rules."""
+    """Return a given script if the current rules and play accept it; else record it as refused and return None. Its run
+    may have had other rules.
+    """
     verdict = judged(script, context.settings.script_rules, play.needs())
     if verdict.accepted:
         return script

@@ -35,7 +35,11 @@ class _Recorder:
 
 
 def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> EpisodeSettings:
-    """Return settings for an episode outside a run: the play's default rules, and `more` by field name."""
+    """Return settings for an episode outside a run: the play's default rules, and `more` by field name.
+
+    Raises:
+        InputError: The play is unknown, or the prompts cannot be read.
+    """
     chosen = find(play)
     drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
     return EpisodeSettings(

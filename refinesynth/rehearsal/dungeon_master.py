@@ -90,7 +90,7 @@ def _refusal(rng: Random, past: Past, why: str) -> str:
 
 
 def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
-    """Return the text in an unused wording, if there is one."""
+    """Return the text in an unused wording, or with the answer's number if all are used."""
     more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
     ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
     return next(

@@ -12,7 +12,7 @@ from refinesynth.rehearsal.families import CLASSIC, FAMILIES
 T = TypeVar("T")
 
 Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-"""Share of the requests that the fault can affect, 0 to 1."""
+"""Share of the requests with the fault, among those that it can affect, 0 to 1."""
 
 
 def _known(family: str) -> str:

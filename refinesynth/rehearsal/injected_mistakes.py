@@ -18,7 +18,7 @@ _TIMELY = (MistakeKind.PLACE, MistakeKind.LOGIC)
 """Kinds of mistakes with an available action."""
 
 _SHORTEST = 4
-"""Shortest word that may be misspelt."""
+"""Length of the shortest word that may be misspelt, in characters."""
 
 
 class Slip(NamedTuple):
@@ -47,7 +47,7 @@ def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
 
 
 def wrong_value(rng: Random, past: Past) -> Slip | None:
-    """Return an action of the right form with an unavailable value."""
+    """Return an action of the right form with an unavailable value; None if none was found."""
     return _first(past, MistakeKind.PARAMETER, _wrong_values(rng, past.position, _next(rng, past)))
 
 

@@ -23,7 +23,9 @@ _TEXT = "rehearsal"
 
 
 def instance(schema: object) -> Any:
-    """Return a value for this schema; patterns, formats and conditions are ignored. Never raises."""
+    """Return a value for this schema; patterns, formats, conditions and other constraints than lengths, `minItems`,
+    `minimum`, `exclusiveMinimum` and `maximum` are ignored. Never raises.
+    """
     return _Maker(schema).value(schema, 0)
 
 

@@ -27,7 +27,7 @@ Spoken = PlayerTurn | DungeonMasterTurn
 
 
 def tell(luck: Luck, script: JsonValue, verified: JsonValue, minimum: JsonValue) -> list[Spoken]:
-    """Return the turns after `verified`, with at least `minimum` mistakes in all."""
+    """Return the turns after `verified`; in a known scene, with at least `minimum` mistakes in all, up to 12."""
     before = [read_turn(item) for item in verified] if isinstance(verified, list) else []
     exchanges = tuple(_exchanges(before))
     position = dungeon_master.world_of(script)
@@ -76,7 +76,7 @@ def _told(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Itera
 
 
 def _due(luck: Luck, past: Past, missing: int) -> list[int]:
-    """Return the number of steps before each mistake, spread over the rest of the plan except for the first turn."""
+    """Return the number of steps before each mistake, spread over the rest of the plan but not the first turn."""
     steps = range(len(past.position.plan))
     if not past.exchanges and len(steps) > 1:
         steps = steps[1:]

@@ -69,7 +69,9 @@ def reason(position: Position, action: str, ruling: Ruling) -> str:
 
 
 def remedy(position: Position, wrong: str, right: str) -> str:
-    """Return the correction of a wrong wording; empty if it is unrelated to the right action."""
+    """Return the correction of a wrong wording: the form of the right action, or its value if only one is wrong; else
+    empty.
+    """
     meant = position.ruling(right)
     if meant.action is None:
         return ""

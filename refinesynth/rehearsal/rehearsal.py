@@ -193,7 +193,7 @@ def unreadable(luck: Luck, kind: str, text: str) -> str:
     if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
         return rng.choice(_PROSE)
     if kind == "turns":
-        # Without the closing brackets only, it could still be repaired.
+        # JSON that lacks only its closing brackets could still be repaired.
         return text[: min(rng.randrange(len(text) // 4, len(text)), text.rfind(',"observation":'))]
     # An answer's first value is a text, and its required keys follow.
     return text[: rng.randrange(12, 24)]

@@ -59,7 +59,7 @@ class Scene:
 
     @property
     def hidden(self) -> bool:
-        """True if no text names the places."""
+        """True if no text tells where things are."""
         return _hidden(self.label)
 
     @cached_property
@@ -179,7 +179,7 @@ def _drawn(label: str) -> tuple[Family, Plot, Random]:
 
 
 def _hidden(label: str) -> bool:
-    """Return whether a grounded scene hides places, which is true for every other one."""
+    """Return whether no text tells where things are, which is true for about half of the grounded scenes."""
     return is_grounded(label) and _generator(f"{label} hidden").random() < 0.5  # noqa: PLR2004 - heads or tails
 
 

@@ -21,7 +21,8 @@ _MOST_PERSONA = 160
 def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[str, Any]:
     """Return a script for a persona as JSON, of the scene that `scene` draws.
 
-    Every other refused script is written again without faults; otherwise another scene is drawn.
+    About half of the refused scripts are written again, for the same scene; otherwise another scene is drawn. Faults
+    are drawn anew.
     """
     label = label_of(previous) if scene.pick("mend", (True, False)) else None
     script = opening(label or random_label(scene.rng("label"), scene.faults.families)).scene.script
@@ -116,7 +117,7 @@ def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
 
 
 def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """Add a requirement that never holds to an action outside the solution."""
+    """Add a requirement that never holds to an action outside the solution, if there is one, else to any action."""
     steps = _templates(scene, written["rulebook"]["solution"])
     spare = [action for action in written["actions"] if action["name"] not in steps]
     action = luck.rng("useless action").choice(spare or written["actions"])
@@ -129,7 +130,7 @@ def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
 
 
 def _misaligned_goal(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
-    """Remove or add a condition, so goal and sentences do not correspond."""
+    """Remove a goal condition or add a sentence, so goal and sentences do not correspond."""
     if len(written["completion_conditions"]) > 1 and luck.pick("misaligned", (True, False)):
         written["rulebook"]["goal"].pop()
     else:
@@ -179,8 +180,8 @@ def write_grounded(
 ) -> tuple[str, dict[str, Any]]:
     """Return the kind of answer and a grounded script as JSON, of the scene that `scene` draws.
 
-    Every other refused script is written again without faults. The scene has as many of the requested features as
-    possible among the drawn ones.
+    About half of the refused scripts are written again, for the same scene; faults are drawn anew. Another scene has as
+    many of the requested features as possible among the drawn ones.
     """
     label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
     drawn = opening(label or _label(scene, wanted)).scene

@@ -39,7 +39,9 @@ def sought(past: Past) -> str | None:
 
 
 def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
-    """Return the index of the first step about an unknown hidden thing, its name and its places."""
+    """Return the index of the first step about a hidden thing that was never seen or mentioned, its name and its
+    places.
+    """
     scene = past.position.scene
     if not scene.hidden:
         return None

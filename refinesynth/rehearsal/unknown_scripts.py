@@ -62,7 +62,7 @@ def see_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
-    """Accept an action that the script lists, with allowed values."""
+    """Return the answer to an action: accepted if the script lists it with allowed values, else a parameter error."""
     try:
         read = Script.from_llm(script)
         actions, needed = read.actions, CALLS.search(read.introduction)

@@ -44,12 +44,14 @@ class InvalidAnswer(EpisodeAbandoned):
 
 
 class CallLimitReached(EpisodeAbandoned):
-    """The episode's limit on completions is reached."""
+    """The limit on completions of one play of an episode is reached."""
 
 
 @dataclass
 class CallLimit:
-    """Counts of requested and answered completions with their limit; shared by the roles of an episode."""
+    """Number of answered completions and its limit, shared by the roles of one play of an episode. The first play's
+    include those for the script.
+    """
 
     most: int | None = None
     """Maximum number of completions; None for no limit."""
@@ -86,8 +88,8 @@ class Actor:
         `instructions` apply to this question only: a form is shared by all episodes and holds nothing specific to one.
 
         Raises:
-            InvalidAnswer: Every answer was invalid; the message describes the last error.
-            CallsSpent: Another completion would exceed the limit.
+            InvalidAnswer: Every answer was invalid, or one was incomplete; the message describes the last error.
+            CallLimitReached: Another completion would exceed the limit.
             EpisodeAbandoned: The model refuses or fails to answer this request.
             RunStopped: The model cannot be used.
         """
@@ -131,7 +133,7 @@ async def _respond(
     calls.made += 1
     if response.finish_reason == "content_filter" and not (called(response) or said(response)):
         raise _refused(model, "its answer was filtered")
-    if response.finish_reason == "length":  # it may look whole, and asked again it would be cut off again
+    if response.finish_reason == "length":  # it may look complete, and a retry would be cut off again
         raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
     if response.finish_reason == "error":
         raise InvalidAnswer("it broke off")
@@ -154,7 +156,7 @@ def _quoted(response: ModelResponse) -> str:
 
 
 def _shortened(problem: str) -> str:
-    """Return the text on one line, valid as UTF-8."""
+    """Return the text on one line, valid as UTF-8, cut after 500 characters."""
     text = scrub(" ".join(problem.split()))
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 

@@ -142,7 +142,7 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, J
 def ending(
     script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], limit: int
 ) -> dict[str, int | tuple[str, ...]]:
-    """Return the reminder of the play's end: its completion conditions, or its turn limit."""
+    """Return the data of the reminder of the play's end: turn limit, turns left, and completion conditions."""
     # The pending action and its answer count as turns.
     return {"limit": limit, "left": max(0, limit - len(turns) - 2), "conditions": script.completion_conditions}
 

@@ -43,7 +43,7 @@ class Narrator(Actor):
             violations=[violation.message for violation in violations],
         )
         try:
-            # The remaining draft has at least one exchange, and a complete one has another per missing mistake.
+            # A continuation has at least one exchange; a complete draft has one more exchange per required mistake.
             form = _form(2 if verified else 2 * self.minimum + 2)
             answer = await self.ask(form, request, instructions=self._instructions())
         except InvalidAnswer as error:

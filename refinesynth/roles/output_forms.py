@@ -118,15 +118,15 @@ def object_form(
 ) -> AnswerForm[_Answer]:
     """Return the form for an object described by `schema`. The schema does not validate; `read` does.
 
-    A bare list is read as the object's key `listed`, or without such a key as its only item. Without `instructions`,
-    each question brings its own.
+    A bare list is read as the value of the object's key `listed`, or without such a key as the only object in it.
+    Without `instructions`, each request has its own.
     """
     described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
     description = described.pop("description", None)
 
     def load(given: str | dict[str, Any] | None) -> _Answer:
         answer = _object_of(given, listed)
-        orjson.dumps(answer)  # what cannot be written could not be kept: too deep, an integer beyond 64 bits
+        orjson.dumps(answer)  # raises TypeError for what cannot be stored: too deep, an integer beyond 64 bits
         return read(answer)
 
     tool = ToolDefinition(name=_TOOL, description=description, parameters_json_schema=described, kind="output")
@@ -160,6 +160,6 @@ def _object(value: object, listed: str | None) -> dict[str, Any]:
         objects = [cast("object", item) for item in items if isinstance(item, dict)]
         if listed is not None:
             value = {listed: items}
-        elif len(objects) == 1:  # in brackets of its own, or beside some that prose around it has
+        elif len(objects) == 1:  # in its own brackets, or beside brackets of the prose around it
             value = objects[0]
     return _OBJECT.validate_python(value)

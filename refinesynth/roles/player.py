@@ -97,7 +97,7 @@ def _read(text: str) -> PlayerTurn:
 
 
 class ReactForm(AnswerForm[PlayerTurn]):
-    """Read a thought and an action from text; text after the action is ignored."""
+    """Form of a thought and an action as text; text after the action is ignored."""
 
     def repair(self, response: ModelResponse) -> str | None:
         return "text after the action" if goes_on(said(response)) else None
@@ -136,10 +136,10 @@ class ToolPlayer(Actor):
         flag: Flag | None = None,
     ) -> tuple[PlayerTurn, ...]:
         """Return the turns of the next message after `view`, one per call, as `Player.act`. The private note is at the
-        end of the last message.
+        end of the last message, which is the answer to a call or the task.
 
         Raises:
-            InvalidAnswer: No answer had a thought and one call, or at most `most`.
+            InvalidAnswer: No answer had a thought and one to `most` usable calls.
         """
         last = view[-1]
         last = last._replace(content=with_notes(self.prompts, last.content, mistake, violations, flag))
@@ -168,7 +168,8 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
         """Return the turns in a response, one per call.
 
         Raises:
-            ValueError: There is no thought, no call, or too many calls; the message is feedback to the model.
+            ValueError: There is no thought or no call, there are too many calls, or a call is unusable. The message is
+                feedback to the model.
         """
         calls = called(response)
         if not calls:
@@ -216,7 +217,9 @@ def _misread(script: Script, call: Call, text: str) -> str | None:
 
 
 def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
-    """Return the parameters of a request that may be answered by calls of these functions (see `chat.render_tools`)."""
+    """Return the parameters of a request that may be answered by calls of these functions, given as the `tools` of a
+    chat completion.
+    """
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(

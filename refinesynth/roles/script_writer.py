@@ -109,7 +109,7 @@ def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
 
 
 def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Script schema for given actions: only their names and laws are read."""
+    """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`."""
     actions = map(_object, _listed(answer.get("actions")))
     kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
     return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
@@ -221,7 +221,7 @@ def _named(item: Any, key: str) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return a list; another value becomes its only item."""
+    """Return a list unchanged, an empty list for None, and another value as the only item of a list."""
     if value is None:
         return []
     return cast("list[Any]", value) if isinstance(value, list) else [value]

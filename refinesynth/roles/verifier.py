@@ -63,7 +63,7 @@ class Verifier:
     async def verify(self, draft: Draft) -> Verdict:
         """Return the verdict of the rules and, for an accepted finished draft, of the judge.
 
-        A finished draft with malformed turns is refused under any rules.
+        Under any rules, a finished draft is refused if it has malformed turns, no turns, or text that cannot be read.
         """
         verdict = await self._verdict(draft)
         if verdict.accepted and draft.finished:

@@ -81,7 +81,7 @@ class Plot:
     useful: tuple[Act, ...]
     """Actions that can lead to the goal, among which the planner searches."""
     losable: bool = False
-    """True if a possible action can make the goal unreachable."""
+    """True if a possible action is known to make the goal unreachable."""
     away: bool = True
     """True if something that the goal needs is invisible at the beginning."""
 

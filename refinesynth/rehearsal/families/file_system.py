@@ -29,7 +29,7 @@ def draw_files(family: Family, rng: Random) -> Plot:
         acts = len(task) + ("pack" in task) + len(locked)
         ways = {name for one, end in permutations([start, *at], 2) for name in _path(parents, one, end)}
         passed = [file for file in files.values() if file["directory"] in ways | {start}]
-        # On the way to the goal every action is of use.
+        # Every kind of action has an effect on the way to the goal.
         useful = files[config] in passed and len({file["read_only"] for file in passed}) > 1
         if useful and acts + _least(parents, start, at) in STEPS:
             break

@@ -18,7 +18,7 @@ def draw_household(family: Family, rng: Random) -> Plot:
     ]
     item, other = foods if "warm" in task else articles[:2]
     moved = (item, other) if "put both" in task else (item,)
-    # Something that is merely carried is shut away, so that there is more to it than four steps.
+    # A thing that is only carried starts in a closed container, so the solution has more than four steps.
     shut_away = task == ("put",)
     source = rng.choice(containers if shut_away else spots)
     target, start = rng.sample([name for name in spots if name != source], 2)
@@ -36,7 +36,7 @@ def draw_household(family: Family, rng: Random) -> Plot:
         spot["shows"] = "things" if spot["open"] else "front"
     items = tuple(shuffled(rng, [*foods, *articles]))
     for name in items:
-        # There is food at the heat and what is carried is dirty, so that warming and washing are of use.
+        # One food is at the heat and the moved things are dirty, so warming and washing have an effect.
         where = source if name in moved else heat if name == foods[1] else rng.choice(list(places))
         dirty = name in moved or chance(rng, 0.4)
         places[where]["things"][name] = {"dirty": dirty, "food": name in foods, "warm": False}

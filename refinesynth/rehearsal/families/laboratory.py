@@ -18,7 +18,8 @@ def draw_laboratory(family: Family, rng: Random) -> Plot:
     sample, spare, *_ = samples
     labels, garments = rng.sample(words["labels"], 4), rng.sample(words["garments"], 2)
     source, target, elsewhere = rng.sample(others, 3)
-    # Where nothing has to be heated, all that it takes is there, so that heating is of use all the same.
+    # If the task needs no heating, a garment is worn and a weighed sample lies at the heater: heating is still possible
+    # and has an effect.
     heated = "heat" in task
     worn = () if heated else garments[1:]
     stations: dict[str, Any] = {

@@ -14,7 +14,7 @@ def draw_office(family: Family, rng: Random) -> Plot:
     source, target, start = rng.sample(plain, 3)
     names = rng.sample(words["people"], 4)
     signer, receiver, *_ = names
-    # Neither signer nor receiver is where the document lies, so that nothing is done without a walk.
+    # Neither signer nor receiver is in the document's room, so every task needs a walk.
     desks = {name: rng.choice([room for room in plain if room != source]) for name in names}
     signing = [name for at, name in enumerate(names) if at % 2 == 0]
     rooms: dict[str, Any] = {
@@ -31,7 +31,7 @@ def draw_office(family: Family, rng: Random) -> Plot:
     for name in shuffled(rng, documents):
         where = source if name == documents[0] else rng.choice(plain)
         rooms[where]["documents"][name] = {"signed_by": "", "copied": False, "stamped": False}
-    # Where the document can be in the end, beside the player's folder.
+    # Possible final places of the document, besides the player's folder.
     ends = {"hand": f'state.people["{receiver}"].desk', "file": f'state.rooms["{target}"].documents'}
     ways = {"sign": desks[signer], "hand": desks[receiver], "file": target, "copy": copying, "stamp": stamping}
     walked = {ways[step] for step in task}
@@ -64,6 +64,6 @@ def draw_office(family: Family, rng: Random) -> Plot:
             "document": tuple(shuffled(rng, documents)),
             "person": tuple(shuffled(rng, names)),
         },
-        # On the way the document can be handed to a person who is not to have it, and does not give it back.
+        # On the way, the document can be handed to a wrong person, who does not give it back.
         losable=any(desks[name] in walked and not (name == receiver and "hand" in task) for name in names),
     )

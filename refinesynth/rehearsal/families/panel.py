@@ -17,7 +17,7 @@ def draw_panel(family: Family, rng: Random) -> Plot:
     names = [f"{kind} {number}" for (kind, _), number in zip(kinds, rng.sample(range(2, 30), 7), strict=True)]
     dial, other, *_ = names
     first, second, third = rng.sample(_MOVES, 3)
-    # Each way two moves are needed: no single one is their sum.
+    # The goal needs two moves, because no single move is their sum.
     reads = {name: rng.randrange(40, 65, 5) for name in names}
     up, other_up = chance(rng, 0.6), chance(rng, 0.6)
     goal = reads[dial] + (first + second) * (1 if up else -1)

@@ -23,7 +23,7 @@ def draw_service(family: Family, rng: Random) -> Plot:
     records = {
         name: {
             "register": rng.choice(others if name in subjects.values() else registers),
-            # More than is to be refunded could be, and that would be final.
+            # A refund of more than the requested amount is possible and final.
             "paid": int(amounts[-1]) if name == subjects["refund"] else rng.randrange(10, limit + 1, 5),
             "refunded": 0,
             "date": rng.choice(dates[:3]),

@@ -33,7 +33,7 @@ def draw_warehouse(family: Family, rng: Random) -> Plot:
         }
         for name in shuffled(rng, names)
     }
-    # It is not full, so that charging is of use.
+    # The battery is not full, so charging has an effect.
     battery = "low" if charging else rng.choice(("low", "half"))
     loads = [f"the {name}{' (heavy)' * one['heavy']} in {one['zone']}" for name, one in crates.items()]
     return family.plot(
@@ -66,7 +66,7 @@ def draw_warehouse(family: Family, rng: Random) -> Plot:
         parts=task,
         values={"zone": zones, "crate": tuple(crates), "vehicle": tuple(parked)},
         acts=[("drive", {"zone": name}) for name in way],
-        # Where the load is wanted stands a vehicle that it does not belong on.
+        # A vehicle that must not get the crate is parked at the crate's target.
         losable=any(at == to and not (name == vehicle and "load" in task) for name, at in parked.items()),
         away=zone != start,
     )
