@@ -169,7 +169,8 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class EnvironmentLimits(ScriptRule, built_in=True):
-    """The environment is not empty, too deep or too large; the script's other texts hold no control characters.
+    """The environment is not empty, too deep or too large. Introduction, goal, completion conditions and actions hold
+    no control characters.
 
     Codes: `environment_empty`, `environment_too_deep`, `environment_too_large`, `control_character`.
     """

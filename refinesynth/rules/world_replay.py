@@ -34,7 +34,7 @@ class Answered:
     action: str
     answer: DungeonMasterTurn
     ruling: Ruling
-    """Outcome of the action in its state; without the new state."""
+    """Outcome of the action in its state; without the new state and the list of changes."""
     changes: bool
     """True if the action would change the state."""
     done: bool

@@ -29,7 +29,7 @@ from refinesynth.settings.mistakes import Mistakes
 from refinesynth.trajectory.value import absent
 
 DEADLINE: Final = 7_200.0
-"""Default seconds of an episode: far beyond what any but a stuck one needs."""
+"""Default time limit of an episode in seconds, far above the duration of normal episodes."""
 EARLY_STOP: Final = 32
 """Default number of finished episodes after which a run stops if none was accepted."""
 
@@ -37,7 +37,7 @@ FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_fail
 """Former names of arguments, accepted for one release, to the present ones; None for removed ones without effect."""
 
 _MOST: Final = 100_000
-"""Most episodes in flight: each is a task with a few kilobytes of its own."""
+"""Largest `concurrency`, in episodes in flight."""
 
 Whole = Annotated[int, Field(strict=True)]
 
@@ -45,18 +45,19 @@ _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, a
 
 
 class Attempts(BaseModel, frozen=True, extra="forbid"):
-    """Bounds on what one episode may spend."""
+    """Limits on the attempts and completions of one episode."""
 
     scripts: int = Field(default=3, ge=1)
-    """Scripts written until one passes the script rules."""
+    """Maximum number of written scripts until one passes the script rules."""
     drafts: int = Field(default=4, ge=1)
-    """Drafts that may be verified: in live play, plays that end or are cut back at a violation; in narrated play,
-    answers of the Narrator."""
+    """Maximum number of drafts of each play: in turn-by-turn play, plays that end or are cut back at a violation; in
+    narrated play, answers of the Narrator."""
     calls: int | None = Field(default=None, ge=1)
-    """Completions in all, the script's and every retried answer included, the judge's not; None sets no bound. The
-    paper allows four. Where a script is played more than once, each further play may have as many again."""
+    """Maximum number of completions for the script and its first play, including retried answers, without the judge's;
+    None for no limit. Each further play of the script may have the same number. The paper allows four."""
     answers: int = Field(default=2, ge=0)
-    """Times that an answer of invalid form goes back to the model with its errors, before its attempt is refused."""
+    """Maximum number of times that an answer of invalid form goes back to the model with its errors, before its attempt
+    is refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,8 +84,8 @@ class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
     near_duplicates: Annotated[
         Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None, Option(RULES, "SIMILARITY")
     ] = None
-    """Similarity, 0 to 1, from which on a script counts as a duplicate of an earlier one and is refused; by default
-    none is."""
+    """Similarity to an earlier script, above 0 and up to 1, from which on a script's trajectories are refused; by
+    default none are."""
     contamination: Annotated[tuple[str, ...], Option(RULES, "FILE")] = ()
     """Files of evaluation sets that scripts and trajectories are compared with. A continued run needs files with the
     same content."""
@@ -221,7 +222,7 @@ class PlaySettings(BaseModel):
     """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
     0), for an 8th of `n`. `refinesynth merge` joins the shards. Budget and rate limits apply to each shard."""
     max_turns: Annotated[Whole, Field(ge=2), Option(PLAY, "N")] = 60
-    """Maximum number of turns of both voices in turn-by-turn play. Evaluations allow 30 actions by default."""
+    """Maximum number of turns of both voices in turn-by-turn play. Most evaluations allow 30 actions."""
     judge: Annotated[bool, Option(RULES)] = False
     """Let an LLM judge every finished draft that the rules accept; both must accept it."""
     deadline: Annotated[Annotated[float, Field(gt=0)] | None, Option(LIMITS, "SECONDS")] = Field(
@@ -238,7 +239,7 @@ class PlaySettings(BaseModel):
 
 
 class RunSettings(PlaySettings):
-    """All settings of a run, except its progress display and stand-ins for its backends."""
+    """All settings of a run, except those of one call, see `synthesis.request.Request`."""
 
     personas: Any = None
     """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or
