@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 SHOWN = 3
-"""Number of example scripts in a prompt."""
+"""Maximum number of example scripts in a prompt, with rulebooks or without."""
 
 _Item = TypeVar("_Item")
 
@@ -72,7 +72,7 @@ def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN) -
 
 @cache
 def shipped_examples() -> Examples:
-    """Read the examples in the package's folder `prompts/examples`."""
+    """Return the examples in the package's folder `prompts/examples`, read once."""
     folder = files("refinesynth.prompts") / "examples"
     scripts = {name: Script.from_json(text) for name, text in _texts(folder / "scripts")}
     return Examples(
@@ -88,7 +88,7 @@ def _played(script: Script, text: bytes) -> Draft:
 
 
 def _texts(folder: Traversable) -> list[tuple[str, bytes]]:
-    """Return the files in a folder, name to content, sorted by name."""
+    """Return name and content of each JSON file in a folder, sorted by name."""
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
     return [(entry.name, entry.read_bytes()) for entry in sorted(found, key=lambda entry: entry.name)]
 
@@ -156,11 +156,13 @@ class Prompts:
     A template is a Jinja2 file `<name>.md.j2` with the blocks in `SECTIONS`. It runs sandboxed; an unknown variable is
     an error. Data is printed only through the filter `block` (`{{ persona | block("persona") }}`), so text of a persona
     or a model cannot become part of the prompt itself; whole numbers may be printed directly. Every block can use
-    `limits` for the limits of `rules`: `{{ limits.TurnLimit.most }}` is that rule's setting `most`.
+    `limits`, so a prompt names the sizes that are refused: `{{ limits.TurnLimit.most }}` is the setting `most` of that
+    rule in `rules`, or its default if `rules` lack it.
 
     Raises:
-        ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
-            compiled or filled. All templates are tried at construction, so filling them later cannot fail.
+        ConfigurationError: `folder` is no folder, holds no template, a template of an unknown name, or one that cannot
+            be read, compiled or filled. All templates are tried with sample data at construction, so a wrong one is
+            found before a run.
     """
 
     def __init__(
@@ -194,7 +196,7 @@ class Prompts:
         return sha256(self._shared()).hexdigest()
 
     def digest_with(self, templates: Collection[str], *examples: Kind) -> str:
-        """Return the digest for a play with further `templates` and these examples."""
+        """Return the digest for a play with further `templates` and examples of these kinds."""
         shown = "".join(block(getattr(self.examples, kind), kind) for kind in examples)
         return sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
 

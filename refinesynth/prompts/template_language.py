@@ -59,7 +59,7 @@ def joined(pieces: Iterable[str]) -> str:
     """Return a section of a filled template.
 
     Raises:
-        ConfigurationError: It is longer than any prompt.
+        ConfigurationError: It is longer than any prompt, or has too many pieces.
     """
     found, characters = list[str](), 0
     for piece in pieces:
@@ -78,7 +78,7 @@ def environment_of(sources: frozenset[tuple[str, str]]) -> Environment:
     environment = _Language(
         loader=DictLoader(dict(sources)),
         undefined=StrictUndefined,
-        autoescape=False,  # this is no HTML; what enters a prompt is escaped by the filter `block`
+        autoescape=False,  # no HTML; the filter `block` escapes data
         finalize=_only_inserted,
     )
     environment.globals.clear()

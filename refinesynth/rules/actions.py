@@ -69,7 +69,8 @@ class FreshObservations(BaseRule, built_in=True):
 
     Two looks may show the same, and so may entering a room and looking around. A further repetition means that the
     DungeonMaster no longer describes the action's effect, or that the player goes in circles. Answers to mistakes and
-    transient failures are not counted. Texts are compared without case and white space.
+    transient failures are not counted, because errors may be worded alike. Texts are compared without regard to case
+    and white space.
     """
 
     times: Annotated[int, Field(ge=1)] = 2

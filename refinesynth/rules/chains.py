@@ -61,9 +61,9 @@ def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailu
 
 @built_in
 def strict(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100, imagined: bool = True) -> All:
-    """`agentrefine` and checks beyond the paper; the default of a synthesis.
+    """`agentrefine` and checks beyond the paper; the default of a synthesis, except in grounded play.
 
-    Further checks: a refinement for each mistake `within` this number of player turns, no unchanged repetition of a
+    Further checks: a refinement for each mistake after at most `within` player turns, no unchanged repetition of a
     mistake, no false alarm, no leak in a thought, no repeated observation, no success before the end, alternating turns
     that are not blank and can be read back as rendered, at most `max_turns`, and limits of size. All violations are
     reported, not only the first. A trajectory without mistakes is accepted unless `min_refinements` requires some. With
@@ -88,7 +88,7 @@ def strict(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100, i
 
 @built_in
 def grounded(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100) -> All:
-    """`strict` for grounded play: the rulebook replays the draft and must confirm every flag.
+    """`strict` for grounded play: the rulebook replays the draft and must confirm flags, progress and success.
 
     `NoFalseAlarm` is omitted because `Replays` includes it, and `FreshObservations` because a rulebook words the same
     outcome in the same way. Instead, the words must agree with the rulings. The requirements on mistakes and

@@ -53,7 +53,7 @@ class TaskSucceed(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class SucceedsOnce(BaseRule, built_in=True):
-    """Only the last observation contains `phrase`, and it does not answer a mistake; else code `success_too_early`.
+    """No observation before the last turn contains `phrase`, and none with a flag; else code `success_too_early`.
 
     A player that reads the phrase has finished; with further turns it would learn that success is no reason to stop. If
     the text is unreadable after some turn, that turn is not the last, because the verified prefix would contain the

@@ -45,5 +45,5 @@ def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -
 
 
 def is_complete(draft: Draft) -> bool:
-    """Return whether the draft is complete, so an ending and a minimum can be required."""
+    """Return whether the draft is finished and was read to its end, so an ending and a minimum can be required."""
     return draft.finished and draft.text_error is None

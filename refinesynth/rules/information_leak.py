@@ -37,10 +37,11 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
 
     A listed value does not reveal its place. An action is refused if all of these hold:
 
-    - it names a thing and a place, and by the rulebook's sights the thing is hidden there at the beginning;
-    - the thing was never visible, and no introduction, opening or accepted answer named it. The goal, the actions'
-      descriptions and refusals count if they name thing and place together;
-    - no earlier action named the place: a player that was there may try to take things from it;
+    - it names a thing, which is itself no place, and a place, and by the rulebook's sights the thing is hidden there at
+      the beginning;
+    - the thing was not visible before, and no introduction, opening or accepted answer named it. The goal, the actions'
+      descriptions, refusals and transient failures count if they name thing and place together;
+    - no earlier action named the place: a player that went there, or tried to open it, may try to take things from it;
     - it matters to the rulebook: part of a requirement with both names holds there, and does not hold for the same
       thing at another place that no action has named. This excludes a last remaining choice and conditions that hold
       everywhere;
@@ -69,12 +70,12 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
 
 @plain_dataclass
 class _Known:
-    """Places that a player can know and names that it has used."""
+    """Knowledge that a player can have of the places of things, and the values of its actions."""
 
     names: Names
     seen: set[str]
     stated: set[str]
-    """Names mentioned in an accepted exchange, as words."""
+    """Names mentioned in the introduction, the opening, an accepted answer or a long list, as words."""
     paired: set[tuple[str, str]]
     """Names mentioned together, as words."""
     named: set[str] = field(default_factory=set[str])
@@ -112,8 +113,8 @@ class _Known:
         record(step.answer.observation)
 
     def of(self, thing: str, places: frozenset[str]) -> bool:
-        """Return whether the player can know that a thing is at these places. Names that no text can be searched for
-        count as known.
+        """Return whether the player can know that a thing is at one of these places. Names that no text can be searched
+        for count as known.
         """
         words = self.names.known_from(thing)
         if thing in self.seen or not words or not self.stated.isdisjoint(words):

@@ -144,12 +144,12 @@ def normalized(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Return its sentences in lower case, without quotations; a line break ends a sentence too."""
+    """Return the sentences of a text in lower case, without quotations; a line break ends a sentence too."""
     return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := normalized(part))]
 
 
 def verbs_of(action: str) -> frozenset[str]:
-    """Return the verbs for the effect of an action or template: its own and its synonyms."""
+    """Return the verbs for the effect of an action or template: its first word, and all verbs of its words' groups."""
     words = re.findall(r"[^\W\d_]+", re.sub(r"\{[^{}]*\}", " ", action.casefold()[:500]))
     found = [verb for word in words for verb in _OF_KIND.get(word, ())]
     first = [word for word in words[:1] if word not in _NO_VERBS]
@@ -157,7 +157,7 @@ def verbs_of(action: str) -> frozenset[str]:
 
 
 def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether the text reports one of the verbs, or anything, as done."""
+    """Return whether a sentence reports one of the verbs as done, or success in general."""
     done = _done(frozenset(verbs))
     return any(
         not _OPEN_ENDED.search(clause)
@@ -167,7 +167,7 @@ def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
 
 
 def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether the text reports one of the verbs, or anything, as not possible."""
+    """Return whether a sentence reports one of the verbs as not possible, or failure in general."""
     undone = _undone(frozenset(verbs))
     return any(
         not _NO_FAILURE.search(clause) and (_FAILURE.search(clause) or undone.search(clause))
@@ -183,17 +183,17 @@ def tells_hindrance(text: str) -> bool:
 
 
 def tells_goal(sentence: str) -> bool:
-    """Return whether the text says that the goal is reached."""
+    """Return whether a sentence says that the goal is reached."""
     return any(_GOAL.search(clause) and not _OPEN_ENDED.search(clause) for clause in _clauses(sentence))
 
 
 def tells_no_goal(sentence: str) -> bool:
-    """Return whether the text says that the goal is not reached yet."""
+    """Return whether a sentence says that the goal is not reached yet."""
     return any(map(_GOAL_MISSED.search, _clauses(sentence)))
 
 
 def _clauses(sentence: str) -> list[str]:
-    """Return its clauses, with `not` as a separate word."""
+    """Return the clauses of a sentence, with `not` as a separate word."""
     written = sentence.replace("cannot", "can not").replace("can't", "can not").replace("won't", "will not")
     return [clause.strip() for clause in _CLAUSES.split(written.replace("n't", " not")) if clause.strip()]
 
@@ -243,12 +243,14 @@ class _Found(NamedTuple):
 def judge_words(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool = False
 ) -> list[str]:
-    """Return the problems of an observation as wording of a ruling, one sentence each; empty for a correct one.
+    """Return the problems of an observation as wording of a ruling, each a message to its writer; empty for a correct
+    one.
 
     `before` are the names visible before the action, `action` is the player's text, and `transient` marks a failure by
-    chance of an action that the ruling accepts. The ruling's own text and each of its sentences are always right, up to
-    `MAX_TEXT` characters; the rest of an observation is not read either. If the script is not in English, only names
-    and the program's own phrases are checked. Never raises.
+    chance of an action that the ruling accepts. Unless `transient`, the ruling's own text and each of its sentences are
+    right, except for the success phrase, which the program adds. Only the first `MAX_TEXT` characters of ruling and
+    observation are read. If the script is not in English, only names, the success phrase and omitted texts of the
+    knowledge record are checked. Never raises.
     """
     found = _judge(world, ruling, before, observation, action=action, transient=transient)
     return [one.sentence for one in found if _refuses(world, one)]
@@ -294,8 +296,9 @@ class WordsAgree(BaseRule, built_in=True):
     """Observations of a grounded draft agree with their rulings; else code `words_disagree`.
 
     An observation must not name anything that is invisible before and after the action and occurs in none of the
-    action, the ruling, the introduction and the goal. It must not report a success for a mistake or a transient
-    failure, a failure for an accepted action, or the goal before it is reached; a transient failure must be reported.
+    action, the ruling, the introduction, the goal and the actions' templates. It must not report a success for a
+    mistake or a transient failure, a failure for an accepted action, a goal that is not reached, or a missed goal that
+    is reached. It must report a transient failure, and repeat texts of the knowledge record that the ruling mentions.
     See `judge_words`. If the script is not in English, problems from the English tables of phrases are warnings. A
     script without a working rulebook is left to `Replays`.
     """
@@ -351,8 +354,8 @@ def _player_briefing(world: World) -> Iterator[str]:
 
 
 def _own_sentences(observation: str, said: str) -> list[str]:
-    """Return the sentences that differ from the ruling's; the last of its sentences may be cut off."""
-    # The engine keeps only this much of the success phrase from a rulebook's text.
+    """Return the sentences that the ruling does not contain; a sentence of the ruling may be cut off by `...`."""
+    # The engine writes `success` for the success phrase in a rulebook's text.
     known = " ".join(sentences(said[:MAX_TEXT]))
     known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
     observed = dict.fromkeys(sentences(observation))

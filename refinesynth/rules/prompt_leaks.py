@@ -104,7 +104,7 @@ class NoLeaks(BaseRule, built_in=True):
 
 @lru_cache(maxsize=64)
 def _reader(also: tuple[str, ...], builtin: bool) -> Pattern | None:
-    """All patterns as one automaton, so a thought is read once; None without patterns."""
+    """Return all patterns as one automaton, so a thought is read once; None without patterns."""
     for pattern in also:
         _compile(pattern)
     patterns = (*LEAKS, *also) if builtin else also

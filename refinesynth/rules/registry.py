@@ -33,7 +33,7 @@ INSTALLED = Table("rule", "refinesynth.rules")
 
 
 def available() -> dict[str, str]:
-    """Return every known name with a one-line description; rules of other packages are not loaded."""
+    """Return the name of every rule and chain with a one-line description; those of other packages are not loaded."""
     chains_first = sorted(BUILT_IN.items(), key=lambda item: isinstance(item[1], type))
     known = {name: _summary(factory) for name, factory in chains_first}
     for name, entry in INSTALLED.entries().items():
@@ -42,7 +42,7 @@ def available() -> dict[str, str]:
 
 
 def find(name: str) -> Factory:
-    """Return the factory of that name; loads an entry point.
+    """Return the factory of that name, loaded from its entry point if it is not built in.
 
     Raises:
         InputError: The name is unknown, the entry point cannot be loaded, or it has the name of a built-in rule and is
@@ -81,8 +81,8 @@ _AT_LEAST = frozenset({"least", "minimum"})
 
 
 def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
-    """Rule name to setting to its number, for the built-in rules that every accepted draft satisfies; the strictest
-    number counts.
+    """Return rule name to setting to its number, for the built-in rules that every draft accepted by all `rules`
+    satisfies; the strictest number counts.
 
     Rules that only warn, and alternatives, are not included.
     """
@@ -96,7 +96,7 @@ def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
 
 
 def usual_numbers() -> Mapping[str, Mapping[str, int]]:
-    """Rule name to setting to its default number."""
+    """Return rule name to setting to its default number, for all built-in rules."""
     return numbers(*(made for made in (factory() for factory in BUILT_IN.values()) if type(made) in BUILT_IN.values()))
 
 

@@ -7,15 +7,15 @@ because a program cannot judge more. In an executed world (the script has a work
 mistake is answered by an accepted action if one of these holds:
 
 - the requirement that refused the mistake holds since this action and did not hold before. The window is the number of
-  player turns of this repair plus two, because fetching a key includes the way to it;
+  actions that this repair needs plus two, because fetching a key includes the way to it;
 - it is the refused action itself, which now succeeds, at any time;
 - the refused text was no action of the world, and this is the intended one, within a few player turns: its form matches
   the text with another value, it begins with the same word, or its value occurs in the text.
 
 Further calls in the message of a mistake answer nothing, because they were made before its result was known.
 
-A mistake is abandoned if the goal is reached without an answer and without another failed attempt at the same action.
-Otherwise it is unanswered.
+A mistake in an executed world is abandoned if the goal is reached without an answer and without another failed attempt
+at the same action. Otherwise it is unanswered.
 """
 
 from bisect import bisect_left, bisect_right
@@ -59,7 +59,7 @@ class Repair(NamedTuple):
     """Index of the first different, accepted player turn after it, in an imagined world within the window; None without
     one."""
     retake: int
-    """Index of the player turn right after it; the number of turns if there is none."""
+    """Index of the first player turn after its message; the number of turns if there is none."""
     waits: bool
     """True if an answer can still come."""
     again: bool = False
@@ -130,7 +130,7 @@ def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, e
 
 
 def _behind(steps: Sequence[Exchange], number: int) -> int:
-    """Return the first step after the message of a step."""
+    """Return the first step after the message of a step; the number of steps if there is none."""
     return next((at for at in range(number + 1, len(steps)) if not steps[at].player.parallel), len(steps))
 
 
@@ -218,14 +218,14 @@ def _is_meant(world: World, text: str, step: Answered) -> bool:
 
 @dataclass(frozen=True)
 class Mistake:
-    """The DungeonMaster flagged this player turn."""
+    """Label of a player turn that the DungeonMaster flagged."""
 
     kind: MistakeKind
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """This player turn answers mistakes, see `repairs`."""
+    """Label of a player turn that answers mistakes, see `repairs`."""
 
     of: tuple[int, ...]
     """Indices of the mistakes."""
@@ -233,7 +233,7 @@ class Refinement:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """This player turn was the first accepted one after abandoned mistakes, see `repairs`."""
+    """Label of the first different, accepted player turn after abandoned mistakes, see `repairs`."""
 
     of: tuple[int, ...]
     """Indices of the mistakes."""
@@ -241,7 +241,7 @@ class Abandoned:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """This player turn was the first accepted one after unanswered mistakes."""
+    """Label of the first different, accepted player turn after unanswered mistakes."""
 
     of: tuple[int, ...]
     """Indices of the mistakes."""
@@ -294,7 +294,7 @@ class EnoughMistakes(BaseRule, built_in=True):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
 class RealRefinement(BaseRule, built_in=True):
-    """Each mistake is refined; else code `not_refined`, at the player turn right after it.
+    """Each mistake is refined; else code `not_refined`, at the player turn right after its message.
 
     In an imagined world, a different action must be accepted within a few player turns. In an executed world, the
     mistake must be answered or abandoned, as defined in `repairs`. Actions are compared by their effect, see `meaning`.
@@ -303,8 +303,8 @@ class RealRefinement(BaseRule, built_in=True):
     """
 
     within: Annotated[int, Field(ge=1)] = WITHIN
-    """Number of player turns after the mistake within which the answer must come; in an executed world, in addition to
-    those of the repair."""
+    """Number of player turns after the mistake within which the answer must come. In an executed world, a repair of
+    several actions has one more for each further action."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for found in repairs(draft, self.within):
@@ -329,8 +329,9 @@ class NoRepeatedMistake(BaseRule, built_in=True):
     """No refused action is repeated unchanged; else code `mistake_repeated`.
 
     The exception is an action that is now accepted, after another accepted one in between: an action that failed in the
-    hall may work in the kitchen. Before its answer, only the second condition is checked. Actions are compared by their
-    effect, see `meaning`. A transient failure is no refusal and may be retried; it changes nothing either.
+    hall may work in the kitchen. Before its answer, only the second condition is checked. In an executed world, a
+    refusal with effects counts as a change too. Actions are compared by their effect, see `meaning`. A transient
+    failure is no refusal and may be retried; it changes nothing either.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -35,7 +35,7 @@ class Violation(BaseModel, frozen=True, extra="forbid"):
     rule: str
     """Name of the rule's class, the key of its statistics."""
     turn: int = Field(ge=0)
-    """Index of the first wrong turn; all turns before it are verified."""
+    """Index of the first turn that the problem makes invalid; the number of turns for a problem after the last one."""
     code: str
     """Machine-readable kind of the problem, in snake_case."""
     message: str
@@ -124,7 +124,7 @@ class BaseRule:
 
 
 def _refuse_others(*given: object) -> None:
-    """Raises TypeError: one of these is no rule."""
+    """Raise TypeError if one of these is no rule."""
     for one in given:
         if not callable(one) or isinstance(one, type):
             make = {str: f"rules.parse({one!r}) makes one of text", type: "call the class to make one"}
@@ -172,7 +172,10 @@ def all_of(*rules: Rule) -> All:
 
 @dataclass(frozen=True)
 class Either(BaseRule):
-    """Passes if one of the two passes; otherwise yields the violations of both. Written `a | b`."""
+    """Alternative of two rules, written `a | b`. Passes if one of them passes, with the warnings of that one.
+
+    Otherwise yields the violations of both. The second rule is applied only if the first refuses.
+    """
 
     left: Rule
     right: Rule
@@ -198,9 +201,10 @@ class Either(BaseRule):
 
 @dataclass(frozen=True)
 class Not(BaseRule):
-    """Passes if the rule does not. Written `~a`. Its violation keeps no prefix, because no single turn is wrong.
+    """Negation of a rule, written `~a`. Passes if the rule refuses the draft.
 
-    An unfinished draft passes, because its remaining turns may still break the rule.
+    Its violation keeps no prefix, because no single turn is wrong. An unfinished draft passes, because its remaining
+    turns may still break the rule.
     """
 
     rule: Rule
@@ -219,10 +223,10 @@ class Not(BaseRule):
 
 @dataclass(frozen=True)
 class FirstFailure(BaseRule):
-    """Reports only the first failure in turn order, as the paper's Algorithm 1.
+    """Several rules of which only the first failure in turn order is reported, as in the paper's Algorithm 1.
 
-    The first failure is the one at the earliest turn, and of several there, that of the earliest rule. Earlier warnings
-    are reported too.
+    The first failure is the one at the earliest turn, and of several there, that of the earliest rule. All warnings are
+    reported too.
     """
 
     rules: tuple[Rule, ...]
@@ -246,7 +250,7 @@ class FirstFailure(BaseRule):
 
 
 def first_failure(*rules: Rule) -> FirstFailure:
-    """Return a chain that stops at the first failure in turn order, see `FirstFailure`."""
+    """Return a chain that reports only the first failure in turn order, see `FirstFailure`."""
     return FirstFailure(rules)
 
 

@@ -1,4 +1,4 @@
-"""Diagnosis of rules that raise or are slow: the rule and the place in its code."""
+"""Diagnosis of rules that raise, are slow or do not return: the rule and the place in its code."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ class _Check(Protocol[_Draft_contra, _Found_co]):
 
 
 def timed(rule: _Check[_Draft_contra, _Found_co], draft: _Draft_contra) -> Iterator[_Found_co]:
-    """Yield the violations of `rule`; logs a warning to `refinesynth.rules` if it is slow."""
+    """Yield the violations of `rule`, and log a warning to `refinesynth.rules` if it takes more than `SECONDS`."""
     began = perf_counter()
     yield from rule(draft)
     seconds = perf_counter() - began
@@ -58,7 +58,7 @@ def blame(error: Exception) -> RuleFailed | None:
 
 
 def running(frame: FrameType) -> str | None:
-    """Return the rule that a thread executes, and the place; None if there is none."""
+    """Return the rule that a thread with this frame executes, and the place in it; None if there is none."""
     rule, place = _innermost(reversed(list(walk_stack(frame))))
     return None if rule is None else f"the rule {_name(rule)}{place}"
 

@@ -1,7 +1,7 @@
 """Rules about an executable world, in stages; each message says how to fix the rulebook.
 
-All but the first use the result of `world.check_solvability`, which is bounded by a number of states and cached. After
-a failed stage, the later ones report nothing.
+All but `GoalFitsConditions` and `ValuesExist` use the result of `world.check_solvability`, which is bounded by a number
+of states and cached. After a failed stage, the later ones report nothing.
 """
 
 import re
@@ -29,7 +29,8 @@ def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]
     """Yield action, placeholder and values of each placeholder that the world depends on and whose values all do not
     exist.
 
-    Existing values are the environment's keys, texts and numbers, and the rulebook's own literals.
+    Existing values are the environment's keys, texts and numbers, and the rulebook's own literals. Numbers, dates and
+    times always exist.
     """
     known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
     for action in script.actions:
@@ -50,7 +51,7 @@ def _matters(action: ActionSpec, placeholder: str) -> bool:
 
 
 def _written(script: Script) -> Iterator[str]:
-    """Yield the literals in conditions, steps of paths, and values of effects."""
+    """Yield the literals in conditions, steps of paths, values of effects, and texts of the knowledge record."""
     expressions = list(script.rulebook.goal) if script.rulebook else []
     effects = list(script.rulebook.each_step) if script.rulebook else []
     if script.rulebook and script.rulebook.knows:
@@ -132,7 +133,7 @@ class GoalFitsConditions(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class ValuesExist(Stage, built_in=True):
-    """At least one value of an action's placeholder exists in the world; else code `values_unknown`.
+    """At least one value of each placeholder of an action exists in the world; else code `values_unknown`.
 
     Names that exist nowhere are allowed as distractors beside existing ones. Applies to placeholders in a path or a
     condition; values that only occur in texts need not exist.
@@ -160,7 +161,7 @@ class RulebookRuns(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class NotYetDone(Stage, built_in=True):
-    """The goal is not reached at the beginning; else code `already_done`."""
+    """The goal is not reached at the beginning, in the written environment or a drawn one; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if check_solvability(script).met_at_start:
@@ -188,7 +189,9 @@ class SolutionWorks(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class Solvable(Stage, built_in=True):
-    """A way to the goal is known, by the rulebook's solution or a bounded search; else code `unsolvable`."""
+    """A way to the goal is known, by the rulebook's solution or a bounded search, also from each drawn environment;
+    else code `unsolvable`.
+    """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         found = check_solvability(script)

@@ -40,9 +40,9 @@ EXHAUSTIVE = 64
 def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
     """Yield at most `most` assignments of values to placeholders.
 
-    All combinations up to `EXHAUSTIVE`, with one value for an open parameter. Otherwise as many rows as the longest
-    list, so every allowed value occurs, and then the lists shifted against each other, so values are combined
-    differently. Open parameters get `SAMPLES` in turn.
+    All combinations if there are at most `EXHAUSTIVE`; an open parameter counts as one value. Otherwise as many rows as
+    the longest list, so every allowed value occurs, and then the lists shifted against each other, so values are
+    combined differently. Open parameters get `SAMPLES` in turn.
     """
     names = action.placeholders
     lists = [_samples(action, name) for name in names]
@@ -89,7 +89,7 @@ class ScriptRule(BaseRule):
         return self.violation(0, code, message, keeps_prefix=False)
 
     def actions(self, draft: Draft) -> tuple[ActionSpec, ...]:
-        """The script's actions, at most `MAX_ACTIONS_READ`."""
+        """Return the script's actions, at most `MAX_ACTIONS_READ`."""
         return draft.script.actions[:MAX_ACTIONS_READ]
 
 
@@ -169,7 +169,8 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class EnvironmentLimits(ScriptRule, built_in=True):
-    """The environment is not empty and not too large; texts for the player hold no control characters.
+    """The environment is not empty, too deep or too large. Introduction, goal, completion conditions and actions hold
+    no control characters.
 
     Codes: `environment_empty`, `environment_too_deep`, `environment_too_large`, `control_character`.
     """
@@ -328,8 +329,8 @@ def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:
 
 
 def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) -> dict[tuple[int, int], bytes]:
-    """Return the first filled template of each action that another action's pattern matches too, by the numbers of the
-    two.
+    """Return, by the numbers of two actions, the first filled template of the second that the pattern of the first
+    matches.
 
     Only fillings that the action's own pattern matches are used, or all if it matches none; at most `most` per action.
     """
@@ -345,7 +346,7 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 
 
 def _texts(action: ActionSpec, most: int) -> list[bytes]:
-    """Return `most` fillings of the template, or as many for each sample value."""
+    """Return at most `most` fillings of the template, or as many for each sample value."""
     return [
         to_utf8(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
         for values in fillings(action, most=most)

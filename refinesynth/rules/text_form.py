@@ -64,8 +64,8 @@ class Alternation(BaseRule, built_in=True):
 @dataclass(frozen=True, config=FIELDS)
 class NothingBlank(BaseRule, built_in=True):
     """A player's thought and action and a DungeonMaster's observation are not blank; else code `blank`. A
-    DungeonMaster's thought may be blank, because it is not shown. A further call of a message has the thought of the
-    first.
+    DungeonMaster's thought may be blank, because it is not shown. A further call of a message needs no thought, because
+    it has the thought of the first.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -140,7 +140,7 @@ MAX_OBSERVATION = 4_000
 
 @dataclass(frozen=True, config=FIELDS)
 class TurnLimit(BaseRule, built_in=True):
-    """At most this number of turns; else code `too_many_turns`, which starts over because a prefix of that length
+    """The draft has at most `most` turns; else code `too_many_turns`, which starts over because a prefix of that length
     leaves no room for an ending.
     """
 

@@ -19,10 +19,10 @@ from refinesynth.world.executor import world_or_problem
 from refinesynth.world.expression import Expression
 
 _AWAITED = 32
-"""Number of recent mistakes that are tracked until they are answered, so a replay takes linear time."""
+"""Maximum number of mistakes, the latest ones, that are tracked until they are answered; a replay takes linear time."""
 
 _FOLLOWED = 12
-"""Number of actions after a mistake that are tested for necessity; the time grows with its square."""
+"""Maximum number of actions after a mistake that are tested for necessity; the time grows with its square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Answered:
     action: str
     answer: DungeonMasterTurn
     ruling: Ruling
-    """Outcome of the action in its state; without the new state."""
+    """Outcome of the action in its state; without the new state and the list of changes."""
     changes: bool
     """True if the action would change the state."""
     done: bool
@@ -74,7 +74,7 @@ class ReplayedDraft:
 
 
 def world_played(draft: Draft) -> ReplayedDraft | None:
-    """Replay a draft; None if its script has no world. Never raises.
+    """Return the replay of a draft; None if its script's world cannot be executed. Never raises.
 
     The last replay of a world is cached with its final state, so a draft that grows by an exchange costs one step.
     """
@@ -89,7 +89,7 @@ def world_played(draft: Draft) -> ReplayedDraft | None:
 def _exchanged(
     turns: Sequence[object],
 ) -> tuple[list[tuple[int, PlayerTurn, DungeonMasterTurn]], int]:
-    """Return actions with their answers, up to the first turn out of order; an answer may come first."""
+    """Return actions with their answers up to the first turn out of order, and its index; an answer may come first."""
     at = 1 if turns and isinstance(turns[0], DungeonMasterTurn) else 0
     found: list[tuple[int, PlayerTurn, DungeonMasterTurn]] = []
     while at + 1 < len(turns):
@@ -156,8 +156,8 @@ class _Known:
 
 
 class _Course:
-    """Cached last replay of a world. It depends on the world and the actions only, and does not refer to the world, so
-    both can be freed.
+    """Cached last replay of a world. It depends on the world, the actions and the marks of transient failures only, and
+    does not refer to the world, so both can be freed.
     """
 
     def __init__(self, world: World) -> None:
@@ -226,8 +226,8 @@ class Replays(BaseRule, built_in=True):
     """The rulebook's replay of the actions confirms the draft's flags, progress and success, turn by turn.
 
     Only the actions and the marks of transient failures are taken from the draft; a transient failure must belong to an
-    action that would have changed something, and changes nothing. Codes: `not_grounded` and `done_at_start`, which
-    start over, `wrong_flags`, `wrong_progress`, `wrong_transient`, `wrong_success`, `goes_on` after the goal, and
+    accepted action that would have changed something, and changes nothing. Codes: `not_grounded` and `done_at_start`,
+    which start over, `wrong_flags`, `wrong_progress`, `wrong_transient`, `wrong_success`, `goes_on` after the goal, and
     `cannot_replay` for turns out of order. Observations are checked by `WordsAgree`.
     """
 
@@ -248,7 +248,7 @@ class Replays(BaseRule, built_in=True):
         for answered in played.answered:
             yield from self._answer(answered)
             if answered.done:
-                break  # what comes after it should not be there at all
+                break  # turns after the goal are reported as `goes_on`
         yield from self._whole(draft, played)
 
     def _opening(self, draft: Draft, played: ReplayedDraft) -> Iterator[Violation]:

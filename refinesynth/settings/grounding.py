@@ -106,7 +106,8 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
     """Grounded play: range of the length of a script's shortest solution in actions, such as 4..12; other scripts are
     refused. By default 6..12; 1..100 accepts all."""
     transient: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), Option(MISTAKES, "RATE")] = 0.0
-    """Grounded play: share of the right actions that fail once by chance and say so; agents learn to retry them."""
+    """Grounded play: share of the right actions with an effect that fail once by chance and say so; agents learn to
+    retry them."""
     mix: Annotated[Mix, Option(PLAY, "SHARES")] = Field(default_factory=Mix)
     """Grounded play: share of the scripts with a requested feature:
     distractors=0.8,irreversible=0.2,hidden=0.5,preconditions=0.7."""

@@ -29,15 +29,15 @@ from refinesynth.settings.mistakes import Mistakes
 from refinesynth.trajectory.value import absent
 
 DEADLINE: Final = 7_200.0
-"""Default seconds of an episode: far beyond what any but a stuck one needs."""
+"""Default time limit of an episode in seconds, far above the duration of normal episodes."""
 EARLY_STOP: Final = 32
-"""Default number of finished episodes without one accepted after which a run stops."""
+"""Default number of finished episodes after which a run stops if none was accepted."""
 
 FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None, "journals": None}
 """Former names of arguments, accepted for one release, to the present ones; None for removed ones without effect."""
 
 _MOST: Final = 100_000
-"""Most episodes in flight: each is a task with a few kilobytes of its own."""
+"""Largest `concurrency`, in episodes in flight."""
 
 Whole = Annotated[int, Field(strict=True)]
 
@@ -45,18 +45,19 @@ _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, a
 
 
 class Attempts(BaseModel, frozen=True, extra="forbid"):
-    """Bounds on what one episode may spend."""
+    """Limits on the attempts and completions of one episode."""
 
     scripts: int = Field(default=3, ge=1)
-    """Scripts written until one passes the script rules."""
+    """Maximum number of written scripts until one passes the script rules."""
     drafts: int = Field(default=4, ge=1)
-    """Drafts that may be verified: in live play, plays that end or are cut back at a violation; in narrated play,
-    answers of the Narrator."""
+    """Maximum number of drafts of each play: in turn-by-turn play, plays that end or are cut back at a violation; in
+    narrated play, answers of the Narrator."""
     calls: int | None = Field(default=None, ge=1)
-    """Completions in all, the script's and every retried answer included, the judge's not; None sets no bound. The
-    paper allows four. Where a script is played more than once, each further play may have as many again."""
+    """Maximum number of completions for the script and its first play, including retried answers, without the judge's;
+    None for no limit. Each further play of the script may have the same number. The paper allows four."""
     answers: int = Field(default=2, ge=0)
-    """Times that an answer of invalid form goes back to the model with its errors, before its attempt is refused."""
+    """Maximum number of times that an answer of invalid form goes back to the model with its errors, before its attempt
+    is refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,11 +84,11 @@ class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
     near_duplicates: Annotated[
         Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None, Option(RULES, "SIMILARITY")
     ] = None
-    """Similarity, 0 to 1, from which on a script counts as a duplicate of an earlier one and is refused; by default
-    none is."""
+    """Similarity to an earlier script, above 0 and up to 1, from which on a script's trajectories are refused; by
+    default none are."""
     contamination: Annotated[tuple[str, ...], Option(RULES, "FILE")] = ()
-    """Files of evaluation sets that scripts and trajectories are compared with. A run that is continued must be given
-    the same content."""
+    """Files of evaluation sets that scripts and trajectories are compared with. A continued run needs files with the
+    same content."""
     contaminated: Annotated[Literal["report", "refuse"], Option(RULES)] = "report"
     """Treatment of a trajectory that shares a run of words with a contamination file."""
     words: int = Field(default=13, ge=3, le=100)
@@ -189,10 +190,11 @@ class PlaySettings(BaseModel):
     after a mistake among them."""
     match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"
     """Matching of the Player's actions in turn-by-turn play: `strict` takes them literally; `lenient` ignores a final
-    full stop, quotes, articles and the case of the first letter if exactly one action fits, and records that action."""
+    full stop, quotes, articles and the case of the first letter if exactly one action fits, accepts a call in Python's
+    syntax, and records that action."""
     mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
-    """Policy for mistakes: spread, spread=2 (1 to 4 on average; the default), natural, prompted, prompted=1,4 (player
-    turns from 0) or at_least=2."""
+    """Policy for mistakes: spread (the default), spread=2 (mean number in a play, 1 to 4; 2 by default), natural,
+    prompted, prompted=1,4 (player turns from 0) or at_least=2."""
     repairer: Literal["model", "planner"] | None = None
     """Actor right after a mistake of the Player: `model` (the backend of the role `repairer`), `planner` (in grounded
     play: a plan to the goal, without a model), or None for the Player itself. A backend for the role, such as
@@ -201,7 +203,7 @@ class PlaySettings(BaseModel):
     """Number of turns of the repairer after each mistake; `until`: until the mistake is answered."""
     max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
     """Number of mistakes after which the Player counts as stuck; None for no limit. With a limit, a Player is also
-    stuck after the same action with the same outcome three times."""
+    stuck after the same action with the same outcome three times, or if it insists on a refused action."""
     stuck: Annotated[Literal["repair", "give_up"], Option(MISTAKES)] = "repair"
     """Action for a stuck Player: `repair` (the repairer plays to the end) or `give_up` (the draft is refused)."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
@@ -220,9 +222,9 @@ class PlaySettings(BaseModel):
     """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
     0), for an 8th of `n`. `refinesynth merge` joins the shards. Budget and rate limits apply to each shard."""
     max_turns: Annotated[Whole, Field(ge=2), Option(PLAY, "N")] = 60
-    """Maximum number of turns of both voices in a live play. Evaluations allow 30 actions."""
+    """Maximum number of turns of both voices in turn-by-turn play. Most evaluations allow 30 actions."""
     judge: Annotated[bool, Option(RULES)] = False
-    """Let an LLM judge every draft that the rules accept; both must accept it."""
+    """Let an LLM judge every finished draft that the rules accept; both must accept it."""
     deadline: Annotated[Annotated[float, Field(gt=0)] | None, Option(LIMITS, "SECONDS")] = Field(
         default=DEADLINE, exclude=True
     )
@@ -230,14 +232,14 @@ class PlaySettings(BaseModel):
     the duration of normal episodes."""
 
     def place(self, index: int) -> int:
-        """Return the place of the run's persona `index` in the whole, of which the run may be a shard; chance follows
-        from it.
+        """Return the place of the run's persona `index` in the whole, of which the run may be a shard; random draws
+        depend on it.
         """
         return (self.shard or WHOLE).place(index)
 
 
 class RunSettings(PlaySettings):
-    """All settings of a run, except its progress display and stand-ins for its backends."""
+    """All settings of a run, except those of one call, see `synthesis.request.Request`."""
 
     personas: Any = None
     """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or
@@ -267,11 +269,13 @@ class RunSettings(PlaySettings):
     """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`; in a
     mapping, a list for a role whose models take turns."""
     rules: Annotated[Any, Option(RULES, "CHAIN")] = None
-    """Rules for drafts, by default strict(), in grounded play grounded(); `refinesynth rules` lists all rules."""
+    """Rules for drafts, by default strict(), in grounded play grounded(), with `real` strict(imagined=False);
+    `refinesynth rules` lists all rules."""
     script_rules: Annotated[Any, Option(RULES, "CHAIN")] = None
     """Rules for scripts, by default script(), in grounded play grounded_script()."""
     curation: Curation | None = None
-    """Removal of near-duplicates and of overlaps with evaluation sets among accepted trajectories; None for neither."""
+    """Checks of accepted trajectories for near-duplicate scripts and overlaps with evaluation sets; None for neither.
+    """
     prompts: Annotated[Any, AfterValidator(_a_path), Option(MODEL, "FOLDER")] = None
     """Folder with your own prompt templates; each replaces the shipped one of the same name. `@small`: the shipped
     short ones, for models below about 8 billion parameters."""
@@ -279,8 +283,8 @@ class RunSettings(PlaySettings):
     """The run folder, or a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. An existing run is
     continued with the same personas in the same order; further ones may follow."""
     concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MOST), Option(LIMITS, "auto|N")] = "auto"
-    """Maximum number of episodes in flight. `auto` starts with at most 16 and grows while the servers keep up, to at
-    most 1,024 or a quarter of the memory."""
+    """Maximum number of episodes in flight. `auto` starts with 16, or fewer for a small `n`, and grows while the
+    servers keep up, to at most 1,024 per worker or a quarter of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Number of processes that play, each on one core; budget and rate limits apply to all together. More than one
     requires Ray (extra `cluster`), and rules and completion functions that can be pickled."""
@@ -290,8 +294,8 @@ class RunSettings(PlaySettings):
     """Hard limit on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total exceeds it by less than one request per worker.
     The same run with a higher limit continues."""
     early_stop: Annotated[Whole, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
-    """Number of finished episodes without an accepted one after which the run stops early, in the order of their
-    commits; 0 never stops early."""
+    """Number of finished episodes, from the first on, after which the run stops early if none was accepted; 0 never
+    stops early. Episodes lost to a backend or the deadline count only after four times this number."""
     fallback: Any = None
     """Second backend, used while the first is down or has become unusable. Each trajectory's provenance names the one
     that answered."""
@@ -333,7 +337,7 @@ class RunSettings(PlaySettings):
         return self.workers > 1 or self.cluster is not None
 
     def wanted(self) -> int:
-        """Return the trajectories to make: `n`, or a shard's share of it.
+        """Return the number of trajectories to make: `n`, or a shard's share of it.
 
         Raises:
             ConfigurationError: There are more shards than trajectories.

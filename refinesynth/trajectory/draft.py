@@ -44,11 +44,11 @@ class Answer(NamedTuple):
 
     turns: tuple[DraftTurn, ...]
     liberties: tuple[tuple[int, Liberty], ...] = ()
-    """Index of a turn in `turns` with its deviations, in order. Deviations of the whole text belong to its first turn.
-    """
+    """Pairs of a turn's index in `turns` and one of its deviations, in order. Deviations of the whole text belong to
+    its first turn."""
 
     def written_as(self, text: str) -> "Answer":
-        """Return this answer with the deviations of the text that it was read from."""
+        """Return this answer with added deviations of the whole text that it was read from."""
         found = {"plain": (), "fenced": ((0, Liberty.FENCED),), "repaired": ((0, Liberty.MENDED_JSON),)}[
             json_form(text)
         ]
@@ -100,7 +100,7 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     finished: bool = True
     """True for a complete trajectory; rules require no ending of an incomplete one."""
     liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
-    """Index of a turn with its deviations, in order. Not stored: a draft from a file has none.
+    """Pairs of a turn's index and one of its deviations, in order. Not stored: a draft from a file has none.
 
     Deviations do not affect equality."""
 
@@ -126,13 +126,13 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     ) -> Self:
         """Return `prefix` with the model's new turns.
 
-        Turns that repeat `prefix` from its beginning are recognised and not doubled, also in other words: a few
-        different actions with the same flags are sufficient.
+        Turns that begin with a repetition of all of `prefix` are recognised and not doubled, also in other words: a few
+        different actions are sufficient if all actions and flags are the same.
         """
         before = tuple(prefix)
         again = len(before) if _repeats(answer.turns[: len(before)], before) else 0
         start = len(before) - again
-        whole = (Liberty.FENCED, Liberty.MENDED_JSON)  # which stay said of what is left of the answer
+        whole = (Liberty.FENCED, Liberty.MENDED_JSON)  # deviations of the whole answer stay with its remaining turns
         liberties = [(start + max(at, again), one) for at, one in answer.liberties if at >= again or one in whole]
         return cls(script=script, turns=(*before, *answer.turns[again:]), liberties=tuple(liberties))
 

@@ -106,7 +106,7 @@ class ParameterType(Value):
         return tuple(map(str, numbers)) if len(numbers) <= MOST_CHOICES else ()
 
     def samples(self) -> tuple[str, ...]:
-        """Return some values of a non-text type in canonical spelling; all of them if there are few."""
+        """Return some values in canonical spelling, all of them if there are few; none for text."""
         if self.type in {"string", "json"}:
             return () if self.type == "string" else ("[]", '{"key":[1,"two"]}')
         bounds = [bound for bound in (self.minimum, self.maximum) if bound is not None] or [3, 12.5]
@@ -123,7 +123,7 @@ class ParameterType(Value):
 
     @classmethod
     def from_words(cls, words: str) -> "ParameterType | None":
-        """Return the type for words written by `described`; None for other words and for text."""
+        """Return the type for words written by `described`; None for other words and for required text."""
         found = _WORDS.fullmatch(words)
         kind = next((kind for kind, said in _KINDS.items() if found is not None and said == found["kind"]), "string")
         if found is None or (kind == "string" and words != "text, or empty"):
@@ -157,7 +157,7 @@ class ParameterType(Value):
         return found, () if None in texts else tuple(filter(None, texts))
 
     def problems(self, listed: tuple[str, ...]) -> list[str]:
-        """Return the conflict between the type and the `listed` values, as a message to their author."""
+        """Return the faults of the type and of the `listed` values, as messages to their author."""
         found = [f"the value {value!r} is not {self.described()}" for value in listed if self.value(value) is None]
         if self.type not in {"integer", "number"} and (self.minimum, self.maximum) != (None, None):
             found.append(f"bounds are for numbers, not for type {self.type}")

@@ -9,14 +9,14 @@ from refinesynth.trajectory.turns import DungeonMasterTurn, MalformedTurn, Playe
 TENTHS = 10
 
 _LEAST = 200
-"""Minimum number of mistakes for a statement about the histogram's shape."""
+"""Minimum number of mistakes for a lopsided histogram; with fewer, chance alone may make it so."""
 
 _MOST_APART = 2.0
 """Largest accepted ratio between the fullest and the emptiest of the middle tenths."""
 
 
 def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[float, ...]:
-    """Return the number of mistakes in each tenth of a play, measured in player turns.
+    """Return the number of mistakes in each tenth of a play, whose length is counted in answered player turns.
 
     A turn covers its share of the play: of eight turns, the first covers the first tenth and a quarter of the second,
     and a mistake there counts as 0.8 and 0.2. The sum is the number of mistakes.

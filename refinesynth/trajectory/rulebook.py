@@ -61,20 +61,21 @@ class Effect(Value):
     op: EffectOp
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer requires. For
-    `remove` and `move`, one whole step may be `{any}`: the list there that holds the value; `remove` uses all such
-    lists."""
+    `remove` with a `value`, one whole step may be `{any}`: the value is removed from all lists there that hold it."""
     value: JsonValue = Field(default=None, exclude_if=_unsaid)
     """Value to set, add, remove or move. Every text in it is a template; a text that consists of one `{state:/...}`
     becomes the JSON value there, and `{"cel": "..."}` the value of that expression. Null means no value for remove and
     move."""
     from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
-    """JSON Pointer to the moved value, with `{any}` as in `path`; for `move` only."""
+    """JSON Pointer to the moved value, or with `value` to the list that holds it; for `move` only. With `value`, one
+    whole step may be `{any}`: the first list there that holds the value."""
     when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
-    """CEL over `state` (after the effects before this one), `before` (the state before the action) and the parameters;
-    the effect is skipped unless it holds. `else` holds if the effect before it was skipped."""
+    """CEL over `state` (after the effects before this one), `before` (the state before the action), the parameters and,
+    without `each`, `visible`; the effect is skipped unless it holds. `else` holds if the last condition before it did
+    not hold; the effect with that condition must not have `each`."""
     each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to an object or a list. The effect is then applied once for each key of the object, each text of the
-    list, or each index of a list with other items; its other parts call that text `each`."""
+    list, or each index of a list with any other item; its other parts call that text `each`."""
 
 
 class Requirement(Value):
@@ -134,7 +135,7 @@ class Knowledge(Value):
         min_length=1, max_length=MAX_PARTS
     )
     """Names or other texts. Each is added to the list when the observation of an accepted action mentions it, as whole
-    words and in any case, unless it is a value of that action."""
+    words and in any case, unless a value of that action contains it."""
 
 
 class Draw(Value):

@@ -159,7 +159,7 @@ class Script(Value):
 
     @classmethod
     def from_llm(cls, data: object) -> Self:
-        """Validate a model's answer: unknown keys are dropped, and numbers become text where text is expected.
+        """Validate a model's answer: unknown keys are dropped, and numbers among parameters' values become text.
 
         Raises:
             pydantic.ValidationError: A required value is missing or of the wrong kind.
@@ -167,7 +167,7 @@ class Script(Value):
         return cls.model_validate(data, extra="ignore")
 
     def to_paper(self) -> dict[str, JsonValue]:
-        """Return this script in the paper's keys."""
+        """Return this script in the paper's keys, without its rulebook and the laws of its actions."""
         actions: dict[str, JsonValue] = {
             action.name: {
                 "description": action.description,

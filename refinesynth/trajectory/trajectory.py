@@ -55,7 +55,7 @@ class Difficulty(Value):
     distractors: float = Field(ge=0, le=1)
     """Share of the actions' possible names that the solution does not use, 0 to 1."""
     hidden: int = Field(ge=0)
-    """Number of names in the solution that are not visible at the beginning."""
+    """Number of names in the solution that are not visible at the beginning and become visible along it."""
     losable: bool | None = None
     """True if a single action can make the goal unreachable; None if the search ended without a result."""
 
@@ -88,7 +88,9 @@ class Refinements(Value):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier(cls, given: object) -> object:
-        """An earlier version counted plans that were given up, among the answered ones, and unrelated answers."""
+        """Convert the counts of an earlier version: given-up plans, which were among the answered ones, and unrelated
+        answers.
+        """
         if not isinstance(given, dict):
             return given
         found = dict(cast("dict[str, Any]", given))
@@ -151,7 +153,7 @@ class Trajectory(Value):
         return Draft(script=self.script, turns=self.turns)
 
     def mistakes(self) -> tuple[int, ...]:
-        """Indices of the flagged player turns."""
+        """Return the indices of the flagged player turns."""
         return flagged_turns(self.turns)
 
     def __str__(self) -> str:
@@ -173,7 +175,7 @@ class Trajectory(Value):
 
 
 def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
-    """A turn as a row: speaker, and the text that the player sees."""
+    """Return a turn as a row: its number and speaker, and its text without the DungeonMaster's thought."""
     if not isinstance(turn, PlayerTurn):
         return f"{number} DM", turn.observation
     mark = "\n✗ mistake: kept as context, never trained on" if mistake else ""

@@ -160,7 +160,7 @@ def listed_turns(value: JsonValue) -> list[JsonValue]:
 
 
 def _listed(value: Mapping[str, JsonValue]) -> JsonValue:
-    """Return the list of turns in an object if it is unambiguous; else null."""
+    """Return the list of turns in an object, under `turns` or as its only list; else None."""
     held = value.get("turns")
     if isinstance(held, str):  # written down as JSON once more, as happens to a tool's arguments
         held = read_json(held)
@@ -171,7 +171,9 @@ def _listed(value: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _among(value: list[JsonValue]) -> list[JsonValue]:
-    """Return the only list of turns inside a list; text around an answer may hold other brackets."""
+    """Return the only list of turns inside a list, because text around an answer may hold other brackets; else the list
+    itself.
+    """
     held = [_listed(item) if isinstance(item, dict) else item for item in value]
     lists = [item for item in held if isinstance(item, list) and _like_turns(item)]
     return lists[0] if len(lists) == 1 else value

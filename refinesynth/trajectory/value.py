@@ -34,7 +34,7 @@ def spelled(*names: str) -> AliasChoices:
 
 
 def absent(value: object) -> bool:
-    """Return whether a field has its default value and is not written, so records of other plays and prompts with their
-    values stay unchanged.
+    """Return whether a field has an empty value (None, False, or an empty text, tuple or object) and is not written, so
+    records of other plays and prompts with their values stay unchanged.
     """
     return value is None or value is False or value in ((), "", {})

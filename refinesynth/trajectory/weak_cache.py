@@ -1,4 +1,4 @@
-"""Cache by weak reference: a result lives as long as its argument, so no cache keeps the objects of a finished episode."""
+"""Cache by weak reference: a result is dropped with its argument, so no cache keeps objects of a finished episode."""
 
 from collections.abc import Callable
 from functools import partial, update_wrapper
