@@ -156,18 +156,17 @@ def _rule(node: ast.expr, depth: int) -> Rule:
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
             return Not(_rule(operand, depth - 1))
         case ast.Name(id=name):
-            return _composed(name, node, (), depth) if name in _COMPOSERS else _made(name, (), {})
+            return _composed(name, node, ()) if name in _COMPOSERS else _made(name, (), {})
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name not in _COMPOSERS:
             given = {_keyword(keyword): _literal(keyword.value) for keyword in keywords}
             return _made(name, tuple(map(_literal, args)), given)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _composed(name, node, tuple(_rule(arg, depth - 1) for arg in args), depth)
+            return _composed(name, node, tuple(_rule(arg, depth - 1) for arg in args))
         case _:
             raise InputError(f"{quoted(_source(node))} is not a rule, a call, or a combination by & | ~. {_HOW}")
 
 
-def _composed(name: str, node: ast.expr, rules: tuple[Rule, ...], depth: int) -> Rule:
-    del depth
+def _composed(name: str, node: ast.expr, rules: tuple[Rule, ...]) -> Rule:
     try:
         return _COMPOSERS[name](*rules)
     except TypeError as error:

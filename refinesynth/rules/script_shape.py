@@ -203,7 +203,7 @@ class EnvironmentLimits(ScriptRule, built_in=True):
             return
         size = len(write_json(environment))
         if size > self.characters:
-            message = f"The environment has {size:,} characters as JSON; at most {self.characters:,} are allowed."
+            message = f"The environment has {size:,} bytes as JSON; at most {self.characters:,} are allowed."
             yield self.fault("environment_too_large", message)
 
 

@@ -138,7 +138,8 @@ class ParameterType(Value):
             if bound is not None:
                 found[name] = int(bound) if self.type == "integer" and bound == bound // 1 else bound
         if listed:
-            found["enum"] = list(dict.fromkeys(map(self.value, listed)))
+            # Not by the values: lists and objects are not hashable.
+            found["enum"] = list({self.spelled(text) or text: self.value(text) for text in listed}.values())
         if self.default is not None:
             found["default"] = self.value(self.default)
         return found

@@ -39,8 +39,8 @@ class CompiledSight:
 
     @property
     def named_by_each(self) -> bool:
-        """True if it has `each` and no path, as a sight that shows the texts of `each`."""
-        return self.path is None and self.each is not None
+        """True if it shows the texts of its own `each`."""
+        return self.path is None and self.name == _EACH
 
     def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
         """Return the variables of each evaluation in this state."""

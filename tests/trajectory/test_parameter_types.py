@@ -101,6 +101,11 @@ def test_a_type_is_read_back_from_its_schema(kind: ParameterType, text: str) -> 
     assert (read, values) == (kind, listed)
 
 
+def test_a_schema_lists_lists_and_objects_once() -> None:
+    listed = ('{"a":1}', '{"a": 1}', "[1,2]", "[]")
+    assert ParameterType(type="json").json_schema(listed) == {"enum": [{"a": 1}, [1, 2], []]}
+
+
 @given(kinds())
 def test_a_type_is_read_back_from_its_words(kind: ParameterType) -> None:
     assert ParameterType.from_words(kind.described()) == (None if kind.type == "string" else kind)

@@ -12,7 +12,7 @@ from world_scripts import action_of, script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
-from refinesynth.world.hidden_places import hidden_names
+from refinesynth.world.hidden_places import hidden_names, shown_anywhere
 from refinesynth.world.visibility import MAX_READINGS, MAX_SEEN
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")
@@ -242,6 +242,27 @@ def test_a_name_is_in_sight_under_a_condition_though_nothing_holds_it() -> None:
     assert world.visible(world.step(day.state, "water moss").state) == ("rake", "moss")
     assert plan(world, state) == ("wait", "water fern", "take fern")
     assert hidden_names(world).where == {}
+
+
+def test_a_fixed_name_is_in_sight_where_one_of_many_things_shows_it() -> None:
+    switch = Effect(op=EffectOp.SET, path="/rooms/{room}/light", value=True)
+    take = Effect(op=EffectOp.SET, path="/you", value="{thing}")
+    world = World(
+        script_of(
+            action_of("light {room}", switch, room=("hall", "attic")),
+            action_of("take {thing}", take, needs=(_seen("thing"),), thing=("lamp", "rope")),
+            goal=("state.you == 'lamp'",),
+            sights=(Sight(path="lamp", each="/rooms", when="state.rooms[each].light"),),
+            environment={"you": "nothing", "rooms": {"hall": {"light": False}, "attic": {"light": False}}},
+        )
+    )
+    (sight,), state = world.visibility.sights, world.script.environment
+    lit = world.step(state, "light attic").state
+    assert (world.visible(state), world.visible(lit)) == ((), ("lamp",))
+    assert sight.holds(lit, {"each": "attic"}, "lamp")
+    assert not sight.holds(lit, {"each": "attic"}, "attic")
+    assert shown_anywhere(world) == {"lamp"}
+    assert len(plan(world, state) or ()) == 2
 
 
 @pytest.mark.parametrize("name", ["visible", "each", "state"])
