@@ -18,7 +18,7 @@ class ConfigurationError(InputError):
 
 
 class RunFolderError(InputError):
-    """The output folder cannot be used as asked: it exists already, is not a run, or cannot be written."""
+    """The output folder cannot be used: it is in use, holds other files or a run with other settings, or cannot be written."""
 
 
 class RuleFailed(RefinesynthError):
@@ -56,8 +56,8 @@ class NoTools(EpisodeAbandoned):
 
 
 class EpisodeDoubtful(EpisodeAbandoned):
-    """The backend rejects what this episode asks, or answers it with nothing to use, and has not given anyone anything to
-    use so far, so its settings may be at fault, and not this episode.
+    """The backend refused the requests of this episode or gave no usable answer, and has not given a usable answer to
+    any request yet, so its settings may be the cause.
     """
 
 

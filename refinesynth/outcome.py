@@ -69,7 +69,7 @@ class EpisodeOutcome(Value):
     lost: bool = False
     """True if there is none because the backend failed or the deadline passed, which tells nothing of the data."""
     doubtful: bool = False
-    """True if its backend gave it nothing to use, and had given nobody anything: see `EpisodeDoubtful`."""
+    """True if its backend has not given a usable answer to any request yet, see `EpisodeDoubtful`."""
     salvaged: Mapping[str, int] = Field(default_factory=dict[str, int])
     """Repairs of answers that could be used, by kind."""
     usage: Usage = Usage()

@@ -149,7 +149,7 @@ class FailurePolicy:
             return False
         if fault.kind is ErrorCategory.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
             return False
-        # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
+        # All answers so far came from the journal, so the run was resumed: the cause may be gone, and retries begin anew.
         memory = call.account.session.memory
         anew = not call.attempt and not (memory is not None and memory.ended)
         if fault.kind is ErrorCategory.CONTENT and faults[fault.kind] > backend.content_retries and anew:

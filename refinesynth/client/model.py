@@ -49,8 +49,8 @@ class LiteLLMModel(Model):
 
     Guarantees: an answer is neither cut off nor empty; its text holds no lone surrogates; requested JSON is strict
     where it could be repaired; every paid completion is kept in the request's account, thrown-away ones included, and
-    one that was paid for before is not requested again. `classify_error` sorts errors into `EpisodeAbandoned` and
-    `RunStopped`, without keys.
+    one that was paid for before is not requested again. Errors become `EpisodeAbandoned` or `RunStopped`, without
+    keys, by `FailurePolicy`.
 
     Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
     """

@@ -3,7 +3,7 @@
 1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
 2. `_refuse_changes`, `_refuse_second_tries`: refuse settings that would change the data, and runs of an earlier version
    whose personas are out of order.
-3. `_repair`: cut lines that no episode counts; forget episodes whose lines are missing.
+3. `_repair`: cut lines that the journal does not count; forget episodes whose lines are missing.
 4. `EarlierEpisodes`: while the personas are read, compare and skip those of committed and waiting episodes.
 5. `EpisodeMemory`: play an outstanding episode again, and answer the requests that it had paid for from the journal.
 
@@ -123,9 +123,10 @@ def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
 
 
 def _repair(folder: RunFolder, journal: Journal) -> int | None:
-    """Cut what no episode counts, and forget episodes whose lines are missing: they are made again for free.
+    """Cut lines that the journal does not count, and forget episodes whose lines are missing: they are made again for
+    free.
 
-    Returns the first forgotten index, or None. Nothing is cut or forgotten if something else changed a file.
+    Returns the first forgotten index, or None. Raises before it changes anything if another program changed a file.
     """
     counted, totals = journal.committed, None
     there = size_of(folder.trajectories_file), size_of(folder.rejected_file)

@@ -279,8 +279,8 @@ class Pool:
         """Episodes that should be in flight: enough for the missing trajectories at the yield so far, and some spare.
 
         The yield counts one imagined episode with `per_episode` trajectories, so it is never 0. One spare for every
-        eight needed keeps the end of a run from being a sequence of single tries. Waiting trajectories do not count:
-        they cannot be committed before the episode that is to be started.
+        eight needed keeps the end of a run from being a sequence of single tries. Trajectories that wait since an
+        earlier process do not count: they cannot be committed before the episode that is to be started.
         """
         done = self._finished
         missing = self._n - (done.accepted - sum(line.trajectories for line in self._earlier.waiting.values()))
