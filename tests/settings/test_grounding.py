@@ -87,7 +87,7 @@ def test_a_curation_that_looks_for_nothing_is_idle() -> None:
         ),
         (
             {"curation": "off"},
-            "curation is 'off'; should be a valid dictionary or instance of Curation: removal of near-duplicates",
+            "curation is 'off'; should be a valid dictionary or instance of Curation: checks of accepted trajectories",
         ),
         (
             {"attempts": ["drafts=2"]},
