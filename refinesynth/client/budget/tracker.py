@@ -376,7 +376,7 @@ class Shares:
         self._changed = anyio.Event()
 
     async def take(self, episodes: int, *, tries: int) -> "Share":
-        """Return a share for so many episodes that came back unpaid `tries` times; unlimited without a budget.
+        """Return a share for a number of episodes that came back unpaid `tries` times; unlimited without a budget.
 
         Waits for other shares to come back while too little is left. Raises BudgetSpent: nothing is left.
         """
