@@ -6,16 +6,15 @@ cheaper than a full evaluation.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.compiled_action import CompiledAction, Unmet
+from refinesynth.world.compiled_action import CompiledAction
 from refinesynth.world.effects import Notice
 from refinesynth.world.executor import World
-from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground_actions import BASE, Fact, GroundAction, Item, Place, ShownFact, overlap
+from refinesynth.world.expression import state_digest
+from refinesynth.world.ground_actions import Fact, GroundAction, Item, Place, ShownFact, overlap
 from refinesynth.world.hidden_places import only_lists, shown_anywhere
 from refinesynth.world.planner import Planner
 from refinesynth.world.rulebook_errors import Inapplicable
@@ -27,16 +26,12 @@ MAX_FAULTS = 16
 _MAX_FLOODED = 16
 """Maximum number of states in the test whether the goal is out of reach, if refusals have effects."""
 
-_WATCHED = 8
-"""Number of checks of an action's conditions and texts; more if a condition never held."""
-
 
 class RulebookFaults:
     """Faults in order of discovery, one per place of the rulebook."""
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
-        self._watched: dict[str, int] = {}
         self.held: set[str] = set()
         """Names of effects and texts whose condition held."""
         self._looked_up: dict[tuple[str, Pointer], bool] = {}
@@ -69,21 +64,6 @@ class RulebookFaults:
         problem = world.visibility.names_in(state).problem
         if problem is not None:
             self.add("the sights", problem)
-
-    def watches(self, action: CompiledAction) -> bool:
-        """Return whether an action needs further checks."""
-        times = self._watched.get(action.spec.name, 0)
-        return times < _WATCHED or not self.held.issuperset(action.conditional())
-
-    def watch(
-        self, action: CompiledAction, state: JsonValue, new: JsonValue, values: Mapping[str, str], text: str
-    ) -> None:
-        """Check an executed action: the conditions of its effects, and the lookups of its observation."""
-        self._watched[action.spec.name] = self._watched.get(action.spec.name, 0) + 1
-        notice = self.noticing(text)
-        action.applied(state, values, notice)
-        words = action.observation(state, new, values, notice)
-        self.fill(f"reveals of {action.spec.name!r}", words, new, values)
 
     def noticing(self, text: str) -> Notice:
         """Return a callback that records which conditions of an action with this text hold or have no answer."""
@@ -120,8 +100,6 @@ class Node:
     """A reached state; equal states share one object."""
 
     state: JsonValue
-    size: int
-    """Size of the state in bytes of JSON."""
     truth: bytearray
     """Known answers of each condition in this state."""
 
@@ -139,7 +117,7 @@ class BreadthFirstResult:
 
 
 class Explorer:
-    """Reached states of a world. Every method raises `WorkLimitExceeded` at the planner's work limit."""
+    """Reached states of a world."""
 
     def __init__(self, planner: Planner, faults: RulebookFaults) -> None:
         self.planner = planner
@@ -148,15 +126,6 @@ class Explorer:
         """Name templates of actions that were possible in some state."""
         self._numbers: dict[Fact, int] = {}
         self._needs = [self._numbered(action.requires) for action in planner.actions]
-        fact = planner.facts.fact
-        self._parts = [
-            [
-                self._numbered(fact(part, action.values) for part in requirement.condition.conjuncts)
-                for requirement in action.action.requires
-            ]
-            for action in planner.actions
-        ]
-        """For each action and requirement, the numbers of its conditions."""
         self._at = {action.text: at for at, action in enumerate(planner.actions)}
         self._costly = [at for at, action in enumerate(planner.actions) if action.costs]
         self._goal = self._numbered(planner.goal)
@@ -167,7 +136,7 @@ class Explorer:
                 self._readers.setdefault(place, []).append(number)
         self._written: dict[Place, frozenset[int]] = {}
         self._grown_at: dict[Place, Place] = {}
-        self._nodes: dict[bytes, Node] = {}
+        self._nodes: dict[bytes | None, Node] = {}
         # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
@@ -188,59 +157,42 @@ class Explorer:
 
     def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
         """Return those of these actions that are possible and change the state, with their resulting nodes."""
-        self.planner.work_limit.size = node.size
         found: list[tuple[GroundAction, Node]] = []
         for number in numbers:
             if not self._possible(node, number):
                 continue
             action = self.planner.actions[number]
+            notice = self.faults.noticing(action.text)
             try:
-                new = self.planner.after(action, node.state)
+                new = self.planner.world.after(node.state, action.action, action.values, notice)
             except Inapplicable as error:
                 self.faults.met(str(error), action.text)
                 continue
-            self.usable.add(action.action.spec.name)
-            if self.faults.watches(action.action):
-                action.charge_watched(node.state)
-                self.faults.watch(action.action, node.state, new, action.values, action.text)
+            spec = action.action.spec
+            self.usable.add(spec.name)
+            words = action.action.observation(node.state, new, action.values, notice)
+            self.faults.fill(f"reveals of {spec.name!r}", words, new, action.values)
             if new is not node.state:
                 found.append((action, self._node(new, node, action.writes)))
         return found
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
         """Return the nodes that result from all refused actions that change the state."""
-        world, work_limit = self.planner.world, self.planner.work_limit
-        work_limit.size = node.size
         found: list[Node] = []
         for number in self._costly:
-            unmet, action = self.refused(node, number), self.planner.actions[number]
-            if unmet is None or unmet.problem is not None or not unmet.requirement.effects:
+            action = self.planner.actions[number]
+            unmet = action.action.unmet(node.state, action.values)
+            if unmet is None:
                 continue
-            action.charge_price(unmet.at, node.state)
             notice = self.faults.noticing(action.text)
             try:
-                new = world.after_mistake(node.state, action.action, action.values, unmet, notice)
+                new = self.planner.world.after_mistake(node.state, action.action, action.values, unmet, notice)
             except Inapplicable as error:
                 self.faults.met(str(error), action.text)
                 continue
             if new is not node.state:
-                asked = (*(invariant.condition for invariant in world.invariants), *world.goal)
-                work_limit.charge(sum(one.work(new, {}, node.size) + BASE for one in asked))
                 found.append(self._node(new, node, action.costs))
         return tuple(found)
-
-    def refused(self, node: Node, number: int) -> Unmet | None:
-        """Return the first unmet requirement of the action with this index."""
-        action, work_limit = self.planner.actions[number], self.planner.work_limit
-        work_limit.charge(BASE)
-        for at, (requirement, parts) in enumerate(zip(action.action.requires, self._parts[number], strict=True)):
-            if all(self._ask(node, part) == _HOLDS for part in parts):
-                continue
-            work_limit.charge(requirement.condition.work(node.state, action.values, node.size) + BASE)
-            answer = requirement.condition.answer(node.state, action.values)
-            fault = f"requirement {at + 1} of {action.action.spec.name!r}: {answer}"
-            return Unmet(at, requirement, fault if isinstance(answer, str) else None)
-        return None
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
         """Return `node` and the states along these actions, up to one that is not possible or changes nothing."""
@@ -253,15 +205,13 @@ class Explorer:
         return tuple(nodes)
 
     def breadth_first(self, start: Node, most: int) -> BreadthFirstResult:
-        """Expand at most `most` states, nearest first; goal states are not expanded.
+        """Expand at most `most` states, nearest first; goal states behind the first are not expanded.
 
         Refusals with effects are explored last and are not part of the way.
         """
         ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
-        if self.done(start):
-            return BreadthFirstResult((), (), exhausted=True)
         queue = [start]
-        found: tuple[GroundAction, ...] | None = None
+        found: tuple[GroundAction, ...] | None = () if self.done(start) else None
         at = 0
         while at < len(queue) and at < most:
             node = queue[at]
@@ -413,7 +363,6 @@ class Explorer:
     def _ask(self, node: Node, number: int) -> int:
         known = node.truth[number]
         if known == _UNASKED:
-            self.planner.work_limit.size = node.size
             answer = self._facts[number].answer(node.state)
             known = _UNANSWERED if isinstance(answer, str) else _HOLDS if answer else _FAILS
             node.truth[number] = known
@@ -421,15 +370,13 @@ class Explorer:
 
     def _node(self, state: JsonValue, before: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
         """Return the node of a state that was reached from another one by writing to these places."""
-        encoded = json_bytes(state, sort=True) or b""
-        self.planner.work_limit.charge(len(encoded) + BASE)
-        digest = blake2b(encoded, digest_size=16).digest()
+        digest = state_digest(state)
         node = self._nodes.get(digest)
         if node is None:
             truth = bytearray(len(self._facts)) if before is None else bytearray(before.truth)
             for number in self._touched(writes):
                 truth[number] = _UNASKED
-            node = self._nodes[digest] = Node(state, len(encoded), truth)
+            node = self._nodes[digest] = Node(state, truth)
         return node
 
     def _touched(self, writes: tuple[Place, ...]) -> frozenset[int]:

@@ -14,10 +14,11 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
 from refinesynth.world.expression import MAX_STATE_BYTES, fits
-from refinesynth.world.ground_actions import Fact, GroundAction, WorkLimit, WorkLimitExceeded, some_ground_actions
+from refinesynth.world.ground_actions import Fact, GroundAction, some_ground_actions
 from refinesynth.world.planner import Planner, pruned
 from refinesynth.world.random_starts import outcomes
 from refinesynth.world.rulebook_errors import Inapplicable
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 DEVIATIONS = 200
 """Maximum number of deviations from the solution that are tested for losing the goal."""
@@ -163,7 +164,8 @@ def _check(world: World) -> Solvability:
         return Solvability(faults=(fault,))
     checker = _Checker(world)
     try:
-        checker.check()
+        with WorkLimit(MAX_CHECKED_WORK).applied():
+            checker.check()
     except WorkLimitExceeded:
         checker.exhausted = False
     return checker.found()
@@ -205,11 +207,11 @@ class _Checker:
         texts, complete = some_ground_actions(self.world, MAX_CHECKED_ACTIONS)
         rulebook = self.world.script.rulebook
         solution = () if rulebook is None else rulebook.solution
-        # An action that is impossible here may be possible in a drawn environment.
-        complete = complete and not (rulebook and rulebook.draws)
-        planner = Planner(self.world, (*texts, *solution), WorkLimit(MAX_CHECKED_WORK))
+        planner = Planner(self.world, (*texts, *solution))
         explorer = Explorer(planner, self.faults)
         start = explorer.begin(cast("JsonValue", self.world.script.environment))
+        # An action that is impossible here may be possible in a drawn environment, and nothing is played after the goal.
+        complete = complete and not (rulebook and rulebook.draws) and not explorer.done(start)
         self._check_beginning(start)
         own = self._own_solution(explorer, start, solution)
         self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(self.world, start.state, own))
@@ -242,9 +244,8 @@ class _Checker:
             self.shortest = tuple(found)
 
     def _check_beginning(self, start: Node) -> None:
-        for at, invariant in enumerate(self.world.invariants, 1):
-            if broken := invariant.broken(start.state):
-                self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
+        for at, broken in self.world.broken_invariants(start.state):
+            self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
         self.faults.check_sights(self.world, start.state)
         if self.world.knowledge is None:
             return
@@ -302,9 +303,8 @@ class _Checker:
 
     def _scan(self, explorer: Explorer, node: Node) -> None:
         """Check the hint of the first unmet requirement of every action in a state."""
-        for number, action in enumerate(explorer.planner.actions):
-            explorer.planner.work_limit.charge(node.size)
-            unmet = explorer.refused(node, number)
+        for action in explorer.planner.actions:
+            unmet = action.action.unmet(node.state, action.values)
             if unmet is not None and unmet.problem is None:
                 where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
