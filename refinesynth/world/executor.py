@@ -49,6 +49,7 @@ class World:
         rulebook = script.rulebook
         if rulebook is None:
             raise RulebookError("the script has no rulebook, so its world cannot be executed; write one")
+        self.rulebook = rulebook
         if (count := len(script.actions)) > MAX_ACTIONS:
             raise RulebookError(
                 f"the script has {count:,} actions; at most {MAX_ACTIONS} can be executed, so leave some out"
@@ -70,7 +71,6 @@ class World:
         for at, invariant in enumerate(rulebook.invariants, 1):
             with where(f"invariant {at}"):
                 require_text(invariant.sentence)
-        self._sentences = tuple(invariant.sentence for invariant in rulebook.invariants)
         self.knowledge = None if rulebook.knows is None else compile_knowledge(rulebook.knows)
 
     def step(self, state: JsonValue, action_text: str) -> Ruling:
@@ -169,10 +169,10 @@ class World:
 
     def broken_invariants(self, state: JsonValue) -> Iterator[tuple[int, str]]:
         """Yield the number, from 1, and the violation of each invariant that does not hold in this state."""
-        for number, (condition, sentence) in enumerate(zip(self.invariants, self._sentences, strict=True), 1):
+        for number, (condition, given) in enumerate(zip(self.invariants, self.rulebook.invariants, strict=True), 1):
             if (answer := condition.answer(state, {})) is not True:
                 why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
-                yield number, f"{sentence or repr(condition.cel)}: {why}"
+                yield number, f"{given.sentence or repr(given.condition)}: {why}"
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """Return the action of a text and its parameters' values; None for a text that is no action."""

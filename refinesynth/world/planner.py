@@ -15,7 +15,6 @@ from refinesynth.world.executor import World
 from refinesynth.world.expression import state_digest
 from refinesynth.world.ground_actions import (
     MAX_GROUND_ACTIONS,
-    Fact,
     Facts,
     GroundAction,
     ground,
@@ -56,7 +55,7 @@ def plan(
     texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
     planner = Planner(world, texts)
     with suppress(WorkLimitExceeded), WorkLimit().applied():
-        found = planner.find(state, planner.goal, most)
+        found = planner.find(state, most)
         return None if found is None else tuple(action.text for action in pruned(world, state, found))
     return None
 
@@ -71,21 +70,18 @@ class Planner:
         self.goal = self.facts.goal(world)
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
-    def find(
-        self, state: JsonValue, goal: tuple[Fact, ...], most: int, *, blindly: bool = True
-    ) -> tuple[GroundAction, ...] | None:
-        """Return actions that lead from `state` to all of `goal`; None if none are found within `most` states.
+    def find(self, state: JsonValue, most: int, *, blindly: bool = True) -> tuple[GroundAction, ...] | None:
+        """Return actions that lead from `state` to the goal; None if none are found within `most` states.
 
         Helpful actions are tried first, then with `blindly` all actions within as many states again.
         """
-        found = self._search(state, goal, self._heuristic.aiming(goal).evaluate, most)
-        if found is None and blindly:
-            found = self._search(state, goal, lambda here: HeuristicValue(_unmet(goal, here), self.actions), most)
-        return found
+        found = self._search(state, self._heuristic.evaluate, most)
+        return self._search(state, self._unmet, most) if found is None and blindly else found
 
-    def _search(
-        self, state: JsonValue, goal: tuple[Fact, ...], evaluate: Evaluate, most: int
-    ) -> tuple[GroundAction, ...] | None:
+    def _unmet(self, state: JsonValue) -> HeuristicValue:
+        return HeuristicValue(sum(not fact.holds(state) for fact in self.goal), self.actions)
+
+    def _search(self, state: JsonValue, evaluate: Evaluate, most: int) -> tuple[GroundAction, ...] | None:
         """A* by length and estimated distance; among ties, nearer states first, then in order of discovery."""
         numbers = count()
         lengths = {state_digest(state): 0}
@@ -95,7 +91,7 @@ class Planner:
         queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
         while queue and most > 0:
             _, _, _, node, actions = heappop(queue)
-            if all(fact.holds(node.state) for fact in goal):
+            if all(fact.holds(node.state) for fact in self.goal):
                 return node.path()
             most -= 1
             for action in actions:
@@ -114,10 +110,6 @@ class Planner:
                     entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
                     heappush(queue, entry)
         return None
-
-
-def _unmet(goal: Iterable[Fact], state: JsonValue) -> int:
-    return sum(not fact.holds(state) for fact in goal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -359,6 +359,6 @@ def test_reasoning_backwards_brings_a_name_into_sight(sight: Sight) -> None:
         environment={"near": ["a"], "on": dict.fromkeys(switches, False), "taken": None},
     )
     planner = Planner(World(script), ground_actions(World(script)))
-    found = planner.find(script.environment, planner.goal, 4, blindly=False)
+    found = planner.find(script.environment, 4, blindly=False)
     assert found is not None
     assert [action.text for action in found] == ["press b", "take b"]
