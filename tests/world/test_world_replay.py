@@ -55,6 +55,8 @@ def test_a_ruling_says_what_changed(house: tuple[World, JsonValue]) -> None:
         ("You see the Milk.", "milk", True),
         ("Buttermilk", "milk", False),
         ("the milky way and milk", "milk", True),
+        ("buttermilk " * 1_000 + "milk", "milk", True),
+        ("(-" * 9_000, "(-" * 4_000 + "a", False),
         ("notes.txt is here", "notes.txt", True),
         ("notes.txts", "notes.txt", False),
         ("a b", "", False),
@@ -70,11 +72,6 @@ def test_names_are_looked_for_in_the_beginning_of_an_observation_only() -> None:
     assert mentions(f"milk{long}", "milk")
     assert not mentions(f"{long}milk", "milk")
     assert with_appeared("Milk here.", ("milk", "tea")) == "Milk here. In sight: tea."
-
-
-def test_a_name_that_is_part_of_other_words_is_not_looked_for_without_end() -> None:
-    assert mentions("buttermilk " * 100 + "milk", "milk")
-    assert not mentions("buttermilk " * 1_000 + "milk", "milk")
 
 
 def _press(*effects: Effect) -> ActionSpec:
