@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 
 from pydantic import JsonValue
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.name_search import Names, names_of
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.world_replay import Answered, ReplayedDraft, world_played
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.world import World
@@ -30,8 +28,7 @@ _EXPLORES = re.compile(
 """First words of actions that search; a search may succeed by luck."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
+class KnowsOnlyWhatWasSeen(BuiltInRule):
     """No action of a grounded draft reaches for a hidden thing at its place before the player could know it; else code
     `knows_hidden`.
 
@@ -68,7 +65,7 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
             known.add(step)
 
 
-@plain_dataclass
+@dataclass
 class _Known:
     """Knowledge that a player can have of the places of things, and the values of its actions."""
 

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from pydantic.dataclasses import dataclass
-
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.name_search import MAX_TEXT, names_of
-from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
+from refinesynth.rules.rule import BuiltInRule, Severity, Violation
 from refinesynth.rules.world_replay import Answered, world_played
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
@@ -291,8 +289,7 @@ def _judge_opening(world: World, visible: Iterable[str], observation: str) -> It
     yield from map(_Found, _wrong_goal(sentences(observation), done=False))
 
 
-@dataclass(frozen=True, config=FIELDS)
-class WordsAgree(BaseRule, built_in=True):
+class WordsAgree(BuiltInRule):
     """Observations of a grounded draft agree with their rulings; else code `words_disagree`.
 
     An observation must not name anything that is invisible before and after the action and occurs in none of the

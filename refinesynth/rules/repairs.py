@@ -25,13 +25,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, NamedTuple
 
-import pydantic.dataclasses
 from pydantic import Field
 
 from refinesynth.actions.matching import match_pattern, meaning
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.world_replay import Answered, ReplayedDraft, world_played
 from refinesynth.trajectory import (
     Draft,
@@ -269,8 +268,7 @@ def marks(draft: Draft) -> dict[int, Mark]:
     return found
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class EnoughMistakes(BaseRule, built_in=True):
+class EnoughMistakes(BuiltInRule):
     """At least `minimum` DungeonMaster turns have a flag (Algorithm 1); else code `too_few_errors`.
 
     The only failure of Algorithm 1 that starts over from nothing. Reported at the last turn, after all other checks.
@@ -292,8 +290,7 @@ class EnoughMistakes(BaseRule, built_in=True):
             yield self.violation(max(len(draft.turns) - 1, 0), "too_few_errors", message, keeps_prefix=False)
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class RealRefinement(BaseRule, built_in=True):
+class RealRefinement(BuiltInRule):
     """Each mistake is refined; else code `not_refined`, at the player turn right after its message.
 
     In an imagined world, a different action must be accepted within a few player turns. In an executed world, the
@@ -324,8 +321,7 @@ class RealRefinement(BaseRule, built_in=True):
         )
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class NoRepeatedMistake(BaseRule, built_in=True):
+class NoRepeatedMistake(BuiltInRule):
     """No refused action is repeated unchanged; else code `mistake_repeated`.
 
     The exception is an action that is now accepted, after another accepted one in between: an action that failed in the

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field, JsonValue
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import folded, listed, quoted
 from refinesynth.errors import ConfigurationError
-from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.trajectory import ActionSpec, Draft, Script
 from refinesynth.world import check_solvability
@@ -104,8 +103,7 @@ class Stage(ScriptRule):
         raise TypeError(f"{type(self).__name__} defines no faults to look for in a script with goal {script.goal!r}")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class RulebookCompiles(Stage, built_in=True):
+class RulebookCompiles(BuiltInRule, Stage):
     """The script has a rulebook, and every condition, path and template in it can be read; else code `no_rulebook` or
     `does_not_compile`.
     """
@@ -117,8 +115,7 @@ class RulebookCompiles(Stage, built_in=True):
             yield "does_not_compile", f"The rulebook cannot be read: {problem}"
 
 
-@dataclass(frozen=True, config=FIELDS)
-class GoalFitsConditions(Stage, built_in=True):
+class GoalFitsConditions(BuiltInRule, Stage):
     """The rulebook's goal has one condition for each completion condition; else code `goal_does_not_fit`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -131,8 +128,7 @@ class GoalFitsConditions(Stage, built_in=True):
             yield "goal_does_not_fit", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ValuesExist(Stage, built_in=True):
+class ValuesExist(BuiltInRule, Stage):
     """At least one value of each placeholder of an action exists in the world; else code `values_unknown`.
 
     Names that exist nowhere are allowed as distractors beside existing ones. Applies to placeholders in a path or a
@@ -148,8 +144,7 @@ class ValuesExist(Stage, built_in=True):
             yield "values_unknown", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class RulebookRuns(Stage, built_in=True):
+class RulebookRuns(BuiltInRule, Stage):
     """In all states of the solvability check, paths exist or are created, conditions have answers and invariants hold;
     else code `does_not_run`.
     """
@@ -159,8 +154,7 @@ class RulebookRuns(Stage, built_in=True):
             yield "does_not_run", f"The rulebook does not run: {fault}"
 
 
-@dataclass(frozen=True, config=FIELDS)
-class NotYetDone(Stage, built_in=True):
+class NotYetDone(BuiltInRule, Stage):
     """The goal is not reached at the beginning, in the written environment or a drawn one; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -172,8 +166,7 @@ class NotYetDone(Stage, built_in=True):
             yield "already_done", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class SolutionWorks(Stage, built_in=True):
+class SolutionWorks(BuiltInRule, Stage):
     """The rulebook's solution, when executed, reaches the goal; else code `solution_fails`. A missing solution is
     accepted here.
     """
@@ -187,8 +180,7 @@ class SolutionWorks(Stage, built_in=True):
             yield "solution_fails", f"The solution does not work: {problem}"
 
 
-@dataclass(frozen=True, config=FIELDS)
-class Solvable(Stage, built_in=True):
+class Solvable(BuiltInRule, Stage):
     """A way to the goal is known, by the rulebook's solution or a bounded search, also from each drawn environment;
     else code `unsolvable`.
     """
@@ -211,8 +203,7 @@ class Solvable(Stage, built_in=True):
             yield "unsolvable", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ActionsUsable(Stage, built_in=True):
+class ActionsUsable(BuiltInRule, Stage):
     """No action is provably never possible; else code `never_usable`. No thing of the environment is provably out of
     place for every action with it; else `never_in_place`. If all states are known, each effect is applied in one; else
     `never_made`.
@@ -241,8 +232,7 @@ class ActionsUsable(Stage, built_in=True):
             yield "never_made", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class DifficultyBand(Stage, built_in=True):
+class DifficultyBand(BuiltInRule, Stage):
     """The shortest known solution has a length in this range; else code `too_easy` or `too_hard`.
 
     Raises:

@@ -11,7 +11,6 @@ from math import prod
 from typing import Annotated, cast
 
 from pydantic import Field, JsonValue
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.matching import (
     MAX_ACTION_CHARACTERS,
@@ -22,7 +21,7 @@ from refinesynth.actions.matching import (
 )
 from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation, all_of, verify
+from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
 from refinesynth.text.json_reader import depth, write_json
 from refinesynth.text.printable import control_character
 from refinesynth.trajectory import ActionSpec, Draft, Script
@@ -93,8 +92,7 @@ class ScriptRule(BaseRule):
         return draft.script.actions[:MAX_ACTIONS_READ]
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ActionCount(ScriptRule, built_in=True):
+class ActionCount(BuiltInRule, ScriptRule):
     """The number of actions is within limits, unless they are a user's; else code `too_few_actions` or
     `too_many_actions`.
     """
@@ -113,8 +111,7 @@ class ActionCount(ScriptRule, built_in=True):
             yield self.fault("too_many_actions", f"The script has {count} available actions; {wanted}.")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class UniqueNames(ScriptRule, built_in=True):
+class UniqueNames(BuiltInRule, ScriptRule):
     """Action names are unique, without regard to case and white space; else code `same_name`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -126,8 +123,7 @@ class UniqueNames(ScriptRule, built_in=True):
             seen.add(name)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PlaceholdersHaveParameters(ScriptRule, built_in=True):
+class PlaceholdersHaveParameters(BuiltInRule, ScriptRule):
     """Placeholders and parameters correspond one to one.
 
     Codes: `placeholder_without_parameter`, `parameter_without_placeholder`, `placeholder_repeated`, `too_many_values`,
@@ -167,8 +163,7 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
                     )
 
 
-@dataclass(frozen=True, config=FIELDS)
-class EnvironmentLimits(ScriptRule, built_in=True):
+class EnvironmentLimits(BuiltInRule, ScriptRule):
     """The environment is not empty, too deep or too large. Introduction, goal, completion conditions and actions hold
     no control characters.
 
@@ -212,8 +207,7 @@ def _action_texts(actions: tuple[ActionSpec, ...]) -> Iterator[str]:
         yield from (action.name, action.description, *chain.from_iterable(action.parameters.values()))
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsCompile(ScriptRule, built_in=True):
+class PatternsCompile(BuiltInRule, ScriptRule):
     """RE2 accepts each pattern within the length limit; else code `pattern_refused`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -227,8 +221,7 @@ class PatternsCompile(ScriptRule, built_in=True):
                 yield self.fault("pattern_refused", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class GroupsFitPlaceholders(ScriptRule, built_in=True):
+class GroupsFitPlaceholders(BuiltInRule, ScriptRule):
     """Each pattern captures each placeholder once, by name or in order; else code `groups_do_not_fit`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -238,8 +231,7 @@ class GroupsFitPlaceholders(ScriptRule, built_in=True):
                 yield self.fault("groups_do_not_fit", f"In {quoted(action.name)}, {form.problem}.")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
+class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
     """Each pattern matches its own template, filled with each allowed value, and captures these values; else code
     `misses_template`.
 
@@ -264,8 +256,7 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
                     break
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsAreUnambiguous(ScriptRule, built_in=True):
+class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
     """No pattern matches another action's filled template; else code `ambiguous`.
 
     One violation per pair of actions.
@@ -288,8 +279,7 @@ class PatternsAreUnambiguous(ScriptRule, built_in=True):
                 yield self.fault("ambiguous", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsNeedText(ScriptRule, built_in=True):
+class PatternsNeedText(BuiltInRule, ScriptRule):
     """No pattern matches the empty text; else code `matches_nothing`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import NamedTuple
 
-import pydantic.dataclasses
 from pydantic import JsonValue
 
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.exchanges import is_complete
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import Ruling, World
@@ -221,8 +220,7 @@ _FLAGS = {
 }
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class Replays(BaseRule, built_in=True):
+class Replays(BuiltInRule):
     """The rulebook's replay of the actions confirms the draft's flags, progress and success, turn by turn.
 
     Only the actions and the marks of transient failures are taken from the draft; a transient failure must belong to an
