@@ -6,6 +6,7 @@ of states and cached. After a failed stage, the later ones report nothing.
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Annotated
 
 from pydantic import Field, JsonValue
@@ -14,7 +15,7 @@ from refinesynth.actions.wording import folded, listed, quoted
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.script_shape import ScriptRule
-from refinesynth.trajectory import ActionSpec, Draft, Script
+from refinesynth.trajectory import ActionSpec, Draft, Effect, Script
 from refinesynth.world import check_solvability
 from refinesynth.world.effects import calculated
 
@@ -34,38 +35,36 @@ def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]
     known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
     for action in script.actions:
         for placeholder, values in action.parameters.items():
-            known_one = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
-            if values and _matters(action, placeholder) and not known_one:
+            exists = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
+            if values and not exists and _matters(action, placeholder):
                 yield action.name, placeholder, values
 
 
 def _matters(action: ActionSpec, placeholder: str) -> bool:
     """Return whether a path or a condition of the action uses the placeholder."""
     slot, name = f"{{{placeholder}}}", re.compile(rf"\b{re.escape(placeholder)}\b")
-    effects = [*action.effects, *(effect for requirement in action.requires for effect in requirement.effects)]
-    paths = [path or "" for effect in effects for path in (effect.path, effect.from_path, effect.each)]
-    conditions = [requirement.condition for requirement in action.requires]
-    conditions.extend(effect.when for effect in effects if effect.when)
+    effects = _effects(action)
+    paths = (path or "" for effect in effects for path in (effect.path, effect.from_path, effect.each))
+    conditions = (*(requirement.condition for requirement in action.requires), *(one.when or "" for one in effects))
     return any(slot in path for path in paths) or any(name.search(_LITERAL.sub(" ", text)) for text in conditions)
+
+
+def _effects(action: ActionSpec) -> tuple[Effect, ...]:
+    return (*action.effects, *(effect for requirement in action.requires for effect in requirement.effects))
 
 
 def _written(script: Script) -> Iterator[str]:
     """Yield the literals in conditions, steps of paths, values of effects, and texts of the knowledge record."""
-    expressions = list(script.rulebook.goal) if script.rulebook else []
-    effects = list(script.rulebook.each_step) if script.rulebook else []
-    if script.rulebook and script.rulebook.knows:
-        yield from script.rulebook.knows.texts
-    for action in script.actions:
-        effects.extend(action.effects)
-        for requirement in action.requires:
-            expressions.append(requirement.condition)
-            effects.extend(requirement.effects)
+    expressions = [requirement.condition for action in script.actions for requirement in action.requires]
+    effects = [effect for action in script.actions for effect in _effects(action)]
+    if script.rulebook:
+        expressions += script.rulebook.goal
+        effects += script.rulebook.each_step
+        yield from script.rulebook.knows.texts if script.rulebook.knows else ()
     for effect in effects:
-        expressions.append(effect.when or "")
-        yield from effect.path.split("/")
-        yield from (effect.from_path or "").split("/")
+        yield from f"{effect.path}/{effect.from_path or ''}".split("/")
         yield from _texts(effect.value)
-        expressions.extend(calculated(effect.value))
+        expressions += (effect.when or "", *calculated(effect.value))
     for expression in expressions:
         yield from (one or other for one, other in _LITERAL.findall(expression))
 
@@ -94,7 +93,8 @@ class Stage(ScriptRule):
     """Base class of a stage; `faults` is called if all earlier stages passed."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        if _passed_before(type(self), draft.script):
+        earlier = takewhile(lambda stage: type(stage) is not type(self), STAGES)
+        if all(next(stage.faults(draft.script), None) is None for stage in earlier):
             for code, message in self.faults(draft.script):
                 yield self.fault(code, message)
 
@@ -172,11 +172,8 @@ class SolutionWorks(BuiltInRule, Stage):
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        if (
-            script.rulebook
-            and script.rulebook.solution
-            and (problem := check_solvability(script).solution_problem) is not None
-        ):
+        written = script.rulebook is not None and script.rulebook.solution
+        if written and (problem := check_solvability(script).solution_problem) is not None:
             yield "solution_fails", f"The solution does not work: {problem}"
 
 
@@ -211,12 +208,9 @@ class ActionsUsable(BuiltInRule, Stage):
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         found = check_solvability(script)
-        if never := found.unusable:
-            message = (
-                f"Never possible, wherever one goes and whatever one does: {listed(never, most=300)}. Mend what they require, or "
-                "leave them out."
-            )
-            yield "never_usable", message
+        if found.unusable:
+            message = f"Never possible, wherever one goes and whatever one does: {listed(found.unusable, most=300)}."
+            yield "never_usable", f"{message} Mend what they require, or leave them out."
         known = frozenset(_texts(script.environment))
         if never := [value for value in found.never_in_place if value in known]:
             message = (
@@ -224,12 +218,9 @@ class ActionsUsable(BuiltInRule, Stage):
                 "Let them come into sight or reach, or leave the values out."
             )
             yield "never_in_place", message
-        if found.exhausted and (never := found.never_made):
-            message = (
-                f"Never made, in any of the states that can be reached: {', '.join(never[:_MOST])}. Mend the `when`, or leave "
-                "the effect out."
-            )
-            yield "never_made", message
+        if found.exhausted and found.never_made:
+            message = f"Never made, in any of the states that can be reached: {', '.join(found.never_made[:_MOST])}."
+            yield "never_made", f"{message} Mend the `when`, or leave the effect out."
 
 
 class DifficultyBand(BuiltInRule, Stage):
@@ -261,7 +252,7 @@ class DifficultyBand(BuiltInRule, Stage):
             yield "too_hard", f"{found} Ask for less, or begin nearer to the goal."
 
 
-_STAGES: tuple[Stage, ...] = (
+STAGES: tuple[Stage, ...] = (
     RulebookCompiles(),
     GoalFitsConditions(),
     ValuesExist(),
@@ -272,12 +263,3 @@ _STAGES: tuple[Stage, ...] = (
     ActionsUsable(),
 )
 """Stages in order; `DifficultyBand` comes after them."""
-
-
-def _passed_before(stage: type[Stage], script: Script) -> bool:
-    for earlier in _STAGES:
-        if isinstance(earlier, stage):
-            break
-        if next(earlier.faults(script), None) is not None:
-            return False
-    return True

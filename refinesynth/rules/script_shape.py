@@ -290,6 +290,19 @@ class PatternsNeedText(BuiltInRule, ScriptRule):
                 yield self.fault("matches_nothing", message)
 
 
+SHAPE: tuple[ScriptRule, ...] = (
+    ActionCount(),
+    UniqueNames(),
+    PlaceholdersHaveParameters(),
+    EnvironmentLimits(),
+    PatternsCompile(),
+    GroupsFitPlaceholders(),
+    PatternsNeedText(),
+    PatternsMatchTheirTemplates(),
+    PatternsAreUnambiguous(),
+)
+"""Rules about the shape of a script, in the order of the chain `script`."""
+
 _OF_ONE_PATTERN = all_of(PatternsCompile(), GroupsFitPlaceholders(), PatternsMatchTheirTemplates(), PatternsNeedText())
 
 
