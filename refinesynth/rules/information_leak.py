@@ -105,7 +105,7 @@ class _Known:
     def add(self, step: Answered) -> None:
         """Add an exchange."""
         self.named.update(step.ruling.values.values())
-        self.seen.update(step.visible)
+        self.seen.update(step.ruling.visible)
         record = self.pair if step.answer.flagged or step.answer.transient else self.state
         record(step.answer.observation)
 
