@@ -6,7 +6,7 @@ regenerated as a whole.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import chain, count, product
 from math import prod
 from typing import Annotated, cast
 
@@ -36,34 +36,20 @@ EXHAUSTIVE = 64
 """Maximum number of value combinations that are all tried; beyond it, a covering set is used."""
 
 
-def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
-    """Yield at most `most` assignments of values to placeholders.
+def fillings(action: ActionSpec, *, most: int) -> Iterator[list[dict[str, str]]]:
+    """Yield at most `most` assignments of values to placeholders, each once per item of `SAMPLES` in open parameters;
+    once if there are none.
 
-    All combinations if there are at most `EXHAUSTIVE`; an open parameter counts as one value. Otherwise as many rows as
-    the longest list, so every allowed value occurs, and then the lists shifted against each other, so values are
-    combined differently. Open parameters get `SAMPLES` in turn.
+    All combinations if there are at most `EXHAUSTIVE`. Otherwise as many rows as the longest list, so every allowed
+    value occurs, and then the lists shifted against each other, so values are combined differently.
     """
-    names = action.placeholders
-    lists = [_samples(action, name) for name in names]
-    rows = _rows([values for values in lists if values], most)
-    if all(lists):
-        yield from (dict(zip(names, row, strict=True)) for row in rows)
-        return
-    for number, row in enumerate(rows):
-        given = iter(row)
-        sample = SAMPLES[number % len(SAMPLES)]
-        yield {name: next(given) if values else sample for name, values in zip(names, lists, strict=True)}
-
-
-def with_samples(action: ActionSpec, values: dict[str, str]) -> Sequence[dict[str, str]]:
-    """Return `values` once per item of `SAMPLES` in open parameters; once if there are none."""
-    free = [name for name in values if not _samples(action, name)]
-    return [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else (values,)
-
-
-def _samples(action: ActionSpec, name: str) -> tuple[str, ...]:
-    """Return the values of a parameter, or some of its type; none for open text."""
-    return action.choices(name) or action.type_of(name).samples()
+    # A type has sample values; open text has none.
+    lists = {name: action.choices(name) or action.type_of(name).samples() for name in action.placeholders}
+    free = [name for name, values in lists.items() if not values]
+    listed = {name: values for name, values in lists.items() if values}
+    for row in _rows([*listed.values()], most):
+        values = dict(zip(listed, row, strict=True))
+        yield [{**values, **dict.fromkeys(free, sample)} for sample in (SAMPLES if free else SAMPLES[:1])]
 
 
 def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
@@ -77,7 +63,8 @@ def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
 
 
 MAX_ACTIONS_READ = 100
-"""Maximum number of actions that are examined, which bounds the work; `ActionCount` refuses larger scripts anyway."""
+"""Maximum number of written actions that are examined, which bounds the work; `ActionCount` refuses larger scripts
+anyway."""
 
 
 class ScriptRule(BaseRule):
@@ -88,27 +75,27 @@ class ScriptRule(BaseRule):
         return self.violation(0, code, message, keeps_prefix=False)
 
     def actions(self, draft: Draft) -> tuple[ActionSpec, ...]:
-        """Return the script's actions, at most `MAX_ACTIONS_READ`."""
-        return draft.script.actions[:MAX_ACTIONS_READ]
+        """Return the script's actions: all functions of a user, and at most `MAX_ACTIONS_READ` written ones."""
+        written = count()
+        return tuple(one for one in draft.script.actions if one.function or next(written) < MAX_ACTIONS_READ)
 
 
 class ActionCount(BuiltInRule, ScriptRule):
-    """The number of actions is within limits, unless they are a user's; else code `too_few_actions` or
-    `too_many_actions`.
+    """The number of written actions is within limits; else code `too_few_actions` or `too_many_actions`. A user's
+    functions do not count, and beside them there may be few.
     """
 
     least: Annotated[int, Field(ge=0)] = 3
     most: Annotated[int, Field(ge=1)] = 40
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        count = len(draft.script.actions)
-        wanted = f"write {self.least} to {self.most}"
-        if any(action.function is not None for action in draft.script.actions):
-            return
-        if count < self.least:
-            yield self.fault("too_few_actions", f"The script has {count} available actions; {wanted}.")
-        elif count > self.most:
-            yield self.fault("too_many_actions", f"The script has {count} available actions; {wanted}.")
+        actions = draft.script.actions
+        written = sum(action.function is None for action in actions)
+        problem = f"The script has {written} available actions; write {self.least} to {self.most}."
+        if written > self.most:
+            yield self.fault("too_many_actions", problem)
+        elif written < self.least and written == len(actions):
+            yield self.fault("too_few_actions", problem)
 
 
 class UniqueNames(BuiltInRule, ScriptRule):
@@ -245,10 +232,10 @@ class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
         for action in self.actions(draft):
             if not action_form(action).fits:
                 continue
-            for values in fillings(action, most=self.fillings):
-                if not any(map(partial(_reads_back, action), with_samples(action, values))):
+            for tried in fillings(action, most=self.fillings):
+                if not any(map(partial(_reads_back, action), tried)):
                     message = (
-                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(values))}, "
+                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(tried[0]))}, "
                         "or captures other values than those filled in. Mend the pattern of "
                         f"{quoted(action.name)}: the whole text must match, each group one value."
                     )
@@ -268,10 +255,8 @@ class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         forms = [(action, action_form(action)) for action in self.actions(draft)]
         usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.fits]
-        matched = _also_matched(usable, most=self.fillings)
-        for other, one in product(range(len(usable)), range(len(usable))):
-            text = matched.get((other, one))
-            if other != one and text is not None:
+        for (other, one), text in sorted(_also_matched(usable, most=self.fillings).items()):
+            if other != one:
                 message = (
                     f"The pattern of {quoted(usable[other][0].name)} also matches {quoted(text.decode(errors='replace'))}, "
                     f"which is {quoted(usable[one][0].name)}. Make the patterns tell the two apart."
@@ -340,18 +325,11 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
     together = PatternSet([pattern for _, pattern in usable])
     found: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
-        read = [(text, together.at_once(text)) for text in _texts(action, most)]
+        tried = (action.fill(values) for each in fillings(action, most=most) for values in each)
+        texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in tried]
+        read = [(text, together.at_once(text)) for text in texts]
         own = [(text, numbers) for text, numbers in read if number in numbers or pattern.matches(text)]
         for text, numbers in (own or read)[:most]:
             for other in numbers if number in numbers else together.one_by_one(text):
                 found.setdefault((other, number), text)
     return found
-
-
-def _texts(action: ActionSpec, most: int) -> list[bytes]:
-    """Return at most `most` fillings of the template, or as many for each sample value."""
-    return [
-        to_utf8(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
-        for values in fillings(action, most=most)
-        for tried in with_samples(action, values)
-    ]
