@@ -4,10 +4,9 @@ back.
 `ReadableText` and `RequiredKeys` are the beginning of Algorithm 1 (paper, section 3.2); the others are ours.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from refinesynth.chat import parse_player, render_player
 from refinesynth.rules.exchanges import exchanges, is_complete
 from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.text.printable import control_character
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, Liberty, MalformedTurn, PlayerTurn
+from refinesynth.trajectory import Draft, DraftTurn, Liberty, MalformedTurn, PlayerTurn
 
 KEYS = (
     'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
@@ -82,20 +81,16 @@ PRINTED = (
 )
 """The keys as printed in the paper."""
 
-_TEXT: Mapping[Liberty, str] = MappingProxyType(
-    {
-        Liberty.FENCED: "stands in a code fence",
-        Liberty.MENDED_JSON: "is no JSON as it stands: something is around it, missing or broken",
-    }
-)
-_TURN: Mapping[Liberty, str] = MappingProxyType(
-    {
-        Liberty.EXTRA_KEYS: "has keys that a turn of its role does not have",
-        Liberty.SPELLING: "spells keys or the role otherwise",
-        Liberty.UNNUMBERED: 'has no key "turn"',
-        Liberty.TEXT_BOOLEANS: "has flags that are neither true nor false",
-    }
-)
+_TEXT = {
+    Liberty.FENCED: "stands in a code fence",
+    Liberty.MENDED_JSON: "is no JSON as it stands: something is around it, missing or broken",
+}
+_TURN = {
+    Liberty.EXTRA_KEYS: "has keys that a turn of its role does not have",
+    Liberty.SPELLING: "spells keys or the role otherwise",
+    Liberty.UNNUMBERED: 'has no key "turn"',
+    Liberty.TEXT_BOOLEANS: "has flags that are neither true nor false",
+}
 
 
 class ToTheLetter(BuiltInRule):
@@ -161,7 +156,7 @@ class SizeLimits(BuiltInRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         total = 0
         for at, turn in enumerate(draft.turns):
-            size = _characters(turn)
+            size = len(_text(turn))
             if size > self.turn:
                 message = f"Turn {at + 1} has {size:,} characters, at most {self.turn:,} are allowed. Write it shorter."
                 yield self.violation(at, "turn_too_long", message)
@@ -170,12 +165,6 @@ class SizeLimits(BuiltInRule):
                 message = f"The turns have more than {self.total:,} characters. Write a shorter trajectory."
                 yield self.violation(at, "too_long", message, keeps_prefix=False)
                 return
-
-
-def _characters(turn: PlayerTurn | DungeonMasterTurn | MalformedTurn) -> int:
-    if isinstance(turn, MalformedTurn):
-        return len(turn.raw)
-    return len(turn.thought) + len(turn.action if isinstance(turn, PlayerTurn) else turn.observation)
 
 
 class ReadsBack(BuiltInRule):
@@ -197,8 +186,7 @@ class ReadsBack(BuiltInRule):
         for step in exchanges(draft.turns):
             if step.flagged or (step.after is None and not is_complete(draft)):
                 continue
-            problem = _problem(step.player)
-            if problem:
+            if problem := _problem(step.player):
                 message = (
                     f'Turn {step.at + 1}, written as "Thought: ..." and "Action: ...", {problem}. Begin no line of a text with '
                     "such a label, and write the Action without quotes around it and without a blank line."
@@ -208,7 +196,7 @@ class ReadsBack(BuiltInRule):
 
 def _text(turn: DraftTurn) -> str:
     if isinstance(turn, MalformedTurn):
-        return ""  # refused for that
+        return turn.raw
     return turn.thought + (turn.action if isinstance(turn, PlayerTurn) else turn.observation)
 
 
