@@ -5,11 +5,12 @@ the same request.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelMessage,
@@ -24,7 +25,8 @@ from pydantic_ai.settings import merge_model_settings
 
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.prompts import Prompts
-from refinesynth.roles.output_forms import AnswerForm, called, said
+from refinesynth.roles.output_forms import AnswerForm, called, object_form, said
+from refinesynth.roles.schemas import schema_of
 from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import explain
 
@@ -74,6 +76,18 @@ class Actor:
     calls: CallLimit = field(default_factory=CallLimit, kw_only=True)
     salvaged: Counter[str] = field(default_factory=Counter[str], kw_only=True)
 
+    async def answer(
+        self,
+        template: str,
+        described: type[BaseModel],
+        read: Callable[[dict[str, Any]], _Answer],
+        /,
+        **data: object,
+    ) -> _Answer:
+        """Ask for an object as `described`, by the request of a template filled with `data`; raises as `ask` does."""
+        form = _form(self.prompts, template, described, read)
+        return await self.ask(form, self.prompts.fill(template, "request", **data))
+
     async def ask(
         self,
         form: AnswerForm[_Answer],
@@ -112,6 +126,14 @@ class Actor:
             left -= 1
             form = form.again(response)
             messages += (response, form.request(_feedback(response, problem)))
+
+
+@lru_cache(maxsize=16)
+def _form(
+    prompts: Prompts, template: str, described: type[BaseModel], read: Callable[[dict[str, Any]], _Answer]
+) -> AnswerForm[_Answer]:
+    instructions = prompts.fill(template, "instructions")
+    return object_form(schema_of(described), name=described.__name__.lower(), instructions=instructions, read=read)
 
 
 async def _respond(

@@ -18,17 +18,9 @@ from refinesynth import rules
 from refinesynth.chat import INSTRUCTIONS, parse_player, render_turns
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.roles import DungeonMaster, Judge, Narrator, Player, RulebookWriter, ScriptWriter
-from refinesynth.roles.dungeon_master import exchanges_without_thoughts, history
-from refinesynth.roles.schemas import (
-    GROUNDED_SCRIPT,
-    JUDGEMENT,
-    RULING,
-    TURNS,
-    WORDS,
-)
-from refinesynth.roles.schemas import (
-    SCRIPT as SCRIPT_SCHEMA,
-)
+from refinesynth.roles.dungeon_master import history
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, RULING, TURNS, WORDS, Judgement, schema_of
+from refinesynth.roles.schemas import SCRIPT as SCRIPT_SCHEMA
 from refinesynth.rules.text_form import KEYS
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script
 
@@ -58,8 +50,8 @@ ASKED: dict[str, Asking] = {
     "narrator": Asking(TURNS, rules.strict()),
     "dungeon_master": Asking(RULING),
     "grounded_master": Asking(WORDS),
-    "judge": Asking(JUDGEMENT),
-    "turn_judge": Asking(JUDGEMENT),
+    "judge": Asking(schema_of(Judgement)),
+    "turn_judge": Asking(schema_of(Judgement)),
 }
 """By the template that asks."""
 
@@ -202,7 +194,7 @@ async def test_state_comes_before_judgement_and_judgement_before_words() -> None
     assert [list(turn.model_dump(mode="json")) for turn in TURNS_SHOWN[:2]] == lines
     for entry in history(TURNS_SHOWN):
         assert list(entry) == ["action", "thought", "mistake", "observation"]
-    for entry in exchanges_without_thoughts(TURNS_SHOWN):
+    for entry in history(TURNS_SHOWN, thoughts=False):
         assert list(entry) == ["action", "mistake", "observation"]
     verified = SHIPPED.fill("narrator", "request", script=SHED, verified=list(TURNS_SHOWN), minimum=2, violations=[])
     assert (
