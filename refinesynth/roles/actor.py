@@ -116,7 +116,7 @@ class Actor:
             try:
                 answer = form.read(response)
             except (ValueError, TypeError, RecursionError) as error:
-                problem = _in_words(error)
+                problem = explain(error) if isinstance(error, ValidationError) else str(error)
                 if not left:
                     raise InvalidAnswer(_shortened(problem + _quoted(response))) from error
             else:
@@ -164,11 +164,6 @@ async def _respond(
 
 def _refused(model: Model, why: str) -> EpisodeAbandoned:
     return EpisodeAbandoned(f"{model.model_name} refused to answer: {_shortened(why)}")
-
-
-def _in_words(problem: Exception) -> str:
-    """Return the error of an answer as feedback to the model."""
-    return explain(problem) if isinstance(problem, ValidationError) else str(problem)
 
 
 def _quoted(response: ModelResponse) -> str:

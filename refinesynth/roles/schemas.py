@@ -253,6 +253,4 @@ GROUNDED_SCRIPT = schema_of(_GroundedScript)
 OF_TOOLS = _without(SCRIPT, "actions")
 GROUNDED_OF_TOOLS = _without(GROUNDED_SCRIPT, "description", "pattern", "parameters", "types", of="_LawfulAction")
 """Schemas of scripts whose actions are given, and of which a grounded one has the laws."""
-WORDS = schema_of(Words)
-RULING = schema_of(Ruling)
 TURNS = schema_of(_Turns)

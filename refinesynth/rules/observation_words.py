@@ -154,40 +154,15 @@ def verbs_of(action: str) -> frozenset[str]:
     return frozenset((*found, *first))
 
 
-def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether a sentence reports one of the verbs as done, or success in general."""
-    done = _done(frozenset(verbs))
-    return any(
-        not _OPEN_ENDED.search(clause)
-        and (_SUCCESS.search(clause) or _NOW.search(clause) or (done is not None and done.search(clause)))
-        for clause in _clauses(sentence)
-    )
-
-
-def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether a sentence reports one of the verbs as not possible, or failure in general."""
-    undone = _undone(frozenset(verbs))
-    return any(
-        not _NO_FAILURE.search(clause) and (_FAILURE.search(clause) or undone.search(clause))
-        for clause in _clauses(sentence)
-    )
-
-
-def tells_hindrance(text: str) -> bool:
-    """Return whether anything in the text suggests a failure; a lenient test."""
-    return any(
-        _FAILURE.search(clause) or _HINDRANCE.search(clause) for said in sentences(text) for clause in _clauses(said)
-    )
-
-
-def tells_goal(sentence: str) -> bool:
-    """Return whether a sentence says that the goal is reached."""
-    return any(_GOAL.search(clause) and not _OPEN_ENDED.search(clause) for clause in _clauses(sentence))
-
-
-def tells_no_goal(sentence: str) -> bool:
-    """Return whether a sentence says that the goal is not reached yet."""
-    return any(map(_GOAL_MISSED.search, _clauses(sentence)))
+def _first_that_says(
+    said: Iterable[str], *patterns: re.Pattern[str], unless: re.Pattern[str] | None = None
+) -> str | None:
+    """Return the first sentence with a clause that matches one of the patterns, but not `unless`; None without one."""
+    for sentence in said:
+        for clause in _clauses(sentence):
+            if any(pattern.search(clause) for pattern in patterns) and not (unless and unless.search(clause)):
+                return sentence
+    return None
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -197,10 +172,10 @@ def _clauses(sentence: str) -> list[str]:
 
 
 @lru_cache(maxsize=1_024)
-def _done(verbs: frozenset[str]) -> re.Pattern[str] | None:
-    """Return a pattern for a report that one of these was done; None without verbs."""
+def _done(verbs: frozenset[str]) -> re.Pattern[str]:
+    """Return a pattern for a report that one of these was done."""
     if not verbs:
-        return None
+        return re.compile(r"(?!)")
     now, past = "|".join(sorted(verbs)), "|".join(sorted({_past(verb) for verb in verbs}))
     opening = [verb for verb in verbs if verb in {"open", "unlock", "close", "shut", "lock"}]
     third = rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
@@ -269,28 +244,25 @@ def _judge(
     yield from _wrong_goal(own, done=ruling.done and not transient)
     verbs = verbs_of(action) | verbs_of(ruling.action or "")
     if not transient and ruling.kind is None:
-        if wrong := next((sentence for sentence in own if tells_failure(sentence, verbs)), None):
+        if wrong := _first_that_says(own, _FAILURE, _undone(verbs), unless=_NO_FAILURE):
             yield _Found(f"It says {quoted(wrong)}, but the action was carried out. Say what it did.")
         for text in world.knowledge.texts if world.knowledge else ():
             if mentions(ruled, text) and not mentions(observation, text):
                 problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
                 yield _Found(problem, by_lexicon=False)
         return
-    wrong = next((sentence for sentence in own if tells_success(sentence, verbs)), None)
-    outcome = normalized(ruling.text) if transient else ""
-    if wrong is None and outcome and outcome in normalized(observation):
+    wrong = _first_that_says(own, _SUCCESS, _NOW, _done(verbs), unless=_OPEN_ENDED)
+    outcome = normalized(ruling.text)
+    if transient and wrong is None and outcome and outcome in normalized(observation):
         wrong = outcome
-    failed, say = (
-        ("failed for a moment", "Say that it did not work this time.")
-        if transient
-        else ("was not carried out", "Say why it did not work.")
-    )
+    failed, say = "was not carried out", "Say why it did not work."
+    if transient:
+        failed, say = "failed for a moment", "Say that it did not work this time."
     if wrong is not None:
         yield _Found(f"It says {quoted(wrong)}, but the action {failed} and nothing has changed. {say}")
-    elif transient and not tells_hindrance(observation):
-        yield _Found(
-            "It does not say that the action failed. Say that it did not work this time, and that this is passing."
-        )
+    elif transient and not _first_that_says(sentences(observation), _FAILURE, _HINDRANCE):
+        say = "Say that it did not work this time, and that this is passing."
+        yield _Found(f"It does not say that the action failed. {say}")
 
 
 def _judge_any(world: World, observation: str, stated: Iterable[str]) -> Iterator[_Found]:
@@ -324,7 +296,8 @@ def _own_sentences(observation: str, ruled: str) -> list[str]:
 
 
 def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[_Found]:
-    if wrong := next(filter(tells_no_goal if done else tells_goal, own), None):
+    wrong = _first_that_says(own, _GOAL_MISSED) if done else _first_that_says(own, _GOAL, unless=_OPEN_ENDED)
+    if wrong:
         is_reached = "is reached" if done else "is not reached yet"
         yield _Found(f"It says {quoted(wrong)}, but the goal {is_reached}. Leave the goal out.")
 
