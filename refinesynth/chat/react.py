@@ -39,7 +39,7 @@ SOMEWHERE = "You are in an environment that answers each of your actions."
 """Default introduction of a script."""
 
 
-TurnLabel = Literal["", "player", "mistake", "repair"]
+MessageLabel = Literal["", "player", "mistake", "repair"]
 """Label of a player's turn: right, flagged as wrong, or right and by the repairer. Empty for a user message."""
 
 
@@ -50,7 +50,7 @@ class Message(NamedTuple):
     content: str
     loss: bool
     """True if training learns to write this message."""
-    label: TurnLabel = ""
+    label: MessageLabel = ""
     """Label of an assistant's message."""
 
 
@@ -246,7 +246,7 @@ def _unwrapped(action: str) -> str:
     return action
 
 
-def label_of(turn: PlayerTurn, *, mistake: bool) -> TurnLabel:
+def label_of(turn: PlayerTurn, *, mistake: bool) -> MessageLabel:
     """Return the label of a player's turn."""
     return "mistake" if mistake else "player" if turn.by is None else "repair"
 
