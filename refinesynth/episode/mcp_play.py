@@ -165,7 +165,9 @@ class McpConversation(Conversation):
             message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
             found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
             raise Unanswerable((*turns, act), found) from error
-        await account.keep(ReadCompletion(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server")
+        await account.keep(
+            ReadCompletion(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server"
+        )
         return result
 
     async def _execute(self, turns: Turns, action: str) -> Result:

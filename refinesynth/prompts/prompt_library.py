@@ -12,10 +12,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
@@ -75,22 +75,21 @@ def shipped_examples() -> Examples:
     """Return the examples in the package's folder `prompts/examples`, read once."""
     folder = files("refinesynth.prompts") / "examples"
     scripts = {name: Script.from_json(text) for name, text in _texts(folder / "scripts")}
+    trajectories = {name: orjson.loads(text) for name, text in _texts(folder / "trajectories")}
     return Examples(
         scripts=tuple(scripts.values()),
         # A trajectory is named after its script.
-        trajectories=tuple(_played(scripts[name], text) for name, text in _texts(folder / "trajectories")),
+        trajectories=tuple(
+            Draft(script=scripts[name], turns=read_turns(played["turns"])) for name, played in trajectories.items()
+        ),
         grounded=tuple(Script.from_json(text) for _, text in _texts(folder / "grounded")),
     )
 
 
-def _played(script: Script, text: bytes) -> Draft:
-    return Draft(script=script, turns=read_turns(cast("dict[str, JsonValue]", orjson.loads(text))["turns"]))
-
-
 def _texts(folder: Traversable) -> list[tuple[str, bytes]]:
     """Return name and content of each JSON file in a folder, sorted by name."""
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
-    return [(entry.name, entry.read_bytes()) for entry in sorted(found, key=lambda entry: entry.name)]
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
+    return [(name, found[name].read_bytes()) for name in sorted(found)]
 
 
 SUFFIX = ".md.j2"

@@ -80,13 +80,10 @@ class FreshObservations(BuiltInRule):
             text = folded(step.answer.observation)
             seen[text] += 1
             if seen[text] > self.times:
+                before = "an action" if seen[text] == 2 else f"{seen[text] - 1} actions"  # noqa: PLR2004 - one before
                 message = (
                     f"Turn {step.at + 2} gives the observation {quoted(step.answer.observation)}, which has answered "
-                    f"{_counted(seen[text] - 1)} before. "
+                    f"{before} before. "
                     f"Say what {quoted(step.player.action)} changed or showed, with what is particular to it."
                 )
                 yield self.violation(step.at + 1, "observation_repeats", message)
-
-
-def _counted(actions: int) -> str:
-    return "an action" if actions == 1 else f"{actions} actions"

@@ -3,19 +3,9 @@
 A mistake is *answered*, *abandoned* or *unanswered*; answered and abandoned mistakes count as refined.
 
 In an imagined world, any different action that the DungeonMaster accepts within a few player turns answers a mistake,
-because a program cannot judge more. In an executed world (the script has a working rulebook), the outcome decides. A
-mistake is answered by an accepted action if one of these holds:
-
-- the requirement that refused the mistake holds since this action and did not hold before. The window is the number of
-  actions that this repair needs plus two, because fetching a key includes the way to it;
-- it is the refused action itself, which now succeeds, at any time;
-- the refused text was no action of the world, and this is the intended one, within a few player turns: its form matches
-  the text with another value, it begins with the same word, or its value occurs in the text.
-
-Further calls in the message of a mistake answer nothing, because they were made before its result was known.
-
-A mistake in an executed world is abandoned if the goal is reached without an answer and without another failed attempt
-at the same action. Otherwise it is unanswered.
+because a program cannot judge more. In an executed world (the script has a working rulebook), the outcome decides;
+docs/rules.md states the cases. Further calls in the message of a mistake answer nothing, because they were made before
+its result was known.
 """
 
 from bisect import bisect_left, bisect_right
