@@ -182,7 +182,7 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
 def resolve_mixture(role: str, spec: object) -> Backend:
     """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns."""
     listed = isinstance(spec, Sequence) and not isinstance(spec, str)
-    several = cast("Sequence[object]", spec) if listed else (spec,)
+    several = cast("Sequence[object]", spec if listed else (spec,))
     names = [one for one in several if isinstance(one, str | Backend)]
     if role == Role.REPAIRER and any(isinstance(one, str) and one.strip().casefold() == PLANNER for one in names):
         if not listed:
