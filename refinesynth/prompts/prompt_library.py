@@ -96,41 +96,22 @@ SUFFIX = ".md.j2"
 SMALL = "@small"
 """Name of the shipped short templates, for models below about 8 billion parameters; in the place of a folder."""
 
-SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "script_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "previous", "violations"}),
-    },
-    "dungeon_master": {
-        "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "form", "violations", "ending"}),
-    },
-    "player_mistake": {"request": frozenset({"mistake", "way"})},
-    "player_retake": {"request": frozenset({"violations"})},
-    "player_repair": {"request": frozenset({"action", "mistake", "reason"})},
-    "narrator": {
-        "instructions": frozenset({"minimum", "example"}),
-        "request": frozenset({"script", "verified", "minimum", "violations"}),
-    },
-    "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
-    "turn_judge": {"instructions": frozenset(), "request": frozenset({"task", "history", "turn"})},
-    "given_tools": {"request": frozenset({"tools", "grounded"})},
-    "tool_server": {
-        "writer": frozenset({"state"}),
-        "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "result"}),
-    },
-    "rulebook_language": {"language": frozenset()},
-    "rulebook_features": {"features": frozenset()},
-    "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset(), "devices": frozenset()},
-    "rulebook_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "wanted", "previous", "violations"}),
-    },
-    "grounded_master": {
-        "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "ruling", "violations"}),
-    },
+SECTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "script_writer": {"instructions": ("examples",), "request": ("persona", "previous", "violations")},
+    "dungeon_master": {"instructions": (), "request": ("script", "history", "action", "form", "violations", "ending")},
+    "player_mistake": {"request": ("mistake", "way")},
+    "player_retake": {"request": ("violations",)},
+    "player_repair": {"request": ("action", "mistake", "reason")},
+    "narrator": {"instructions": ("minimum", "example"), "request": ("script", "verified", "minimum", "violations")},
+    "judge": {"instructions": (), "request": ("script", "trajectory")},
+    "turn_judge": {"instructions": (), "request": ("task", "history", "turn")},
+    "given_tools": {"request": ("tools", "grounded")},
+    "tool_server": {"writer": ("state",), "instructions": (), "request": ("script", "history", "action", "result")},
+    "rulebook_language": {"language": ()},
+    "rulebook_features": {"features": ()},
+    "rulebook_variety": {"twists": (), "surfaces": (), "devices": ()},
+    "rulebook_writer": {"instructions": ("examples",), "request": ("persona", "wanted", "previous", "violations")},
+    "grounded_master": {"instructions": (), "request": ("script", "history", "action", "ruling", "violations")},
 }
 """Template name to its sections, and each section to the data that fills it."""
 
@@ -258,12 +239,8 @@ class Prompts:
 
 
 def _shipped_sources(of: str = "templates") -> dict[str, str]:
-    entries = (files("refinesynth.prompts") / of).iterdir()
-    return {
-        entry.name.removesuffix(SUFFIX): entry.read_text(encoding="utf-8")
-        for entry in entries
-        if entry.name.endswith(SUFFIX)
-    }
+    entries = (entry for entry in (files("refinesynth.prompts") / of).iterdir() if entry.name.endswith(SUFFIX))
+    return {entry.name.removesuffix(SUFFIX): entry.read_text(encoding="utf-8") for entry in entries}
 
 
 def _own_sources(folder: Path | None) -> dict[str, str]:
