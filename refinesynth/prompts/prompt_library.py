@@ -22,7 +22,7 @@ from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.chat.react import as_first_worded
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.data_blocks import block
-from refinesynth.rules.registry import numbers, usual_numbers
+from refinesynth.rules.registry import BUILT_IN, numbers
 from refinesynth.rules.rule import Rule
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import Draft, Script, read_turns
@@ -151,7 +151,8 @@ class Prompts:
         self.folder = None if folder is None else Path(folder)
         self.required = numbers(*rules)
         """Rule name to setting to its number, for `rules`."""
-        limits = {**usual_numbers(), **self.required, **_READERS}
+        usual = numbers(*(rule() for rule in BUILT_IN.values() if isinstance(rule, type)))
+        limits = {**usual, **self.required, **_READERS}
         # As attributes: `values` of a mapping would be its method.
         self.limits = {name: SimpleNamespace(**figures) for name, figures in limits.items()}
         self.examples = shipped_examples() if examples is None else examples

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from refinesynth.prompts import Kind, drawn
-from refinesynth.roles.actor import Actor, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, AnswerForm, InvalidAnswer, object_form
 from refinesynth.roles.schemas import TURNS, with_least
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn, Script, read_answer

@@ -29,8 +29,7 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
-from refinesynth.roles.actor import Actor
-from refinesynth.roles.output_forms import CALL_IN_TEXT, AnswerForm, called, said
+from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, called, said
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 

@@ -11,8 +11,7 @@ from pydantic import JsonValue
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.data_blocks import Shown
-from refinesynth.roles.actor import Actor, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, AnswerForm, InvalidAnswer, object_form
 from refinesynth.roles.schemas import GROUNDED_OF_TOOLS, GROUNDED_SCRIPT, OF_TOOLS, SCRIPT, with_least
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import ActionSpec, Persona, Script

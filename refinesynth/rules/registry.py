@@ -90,11 +90,6 @@ def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
     return found
 
 
-def usual_numbers() -> Mapping[str, Mapping[str, int]]:
-    """Return rule name to setting to its default number, for all built-in rules."""
-    return numbers(*(factory() for factory in BUILT_IN.values() if isinstance(factory, type)))
-
-
 def _binding(rules: tuple[Rule, ...]) -> Iterator[BaseRule]:
     for rule in rules:
         if isinstance(rule, All | FirstFailure):

@@ -32,8 +32,7 @@ from refinesynth.backends import Backend
 from refinesynth.backends.backend import OutputMode
 from refinesynth.client.model_factory import open_model
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles.actor import Actor, CallLimit, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, AnswerForm, CallLimit, InvalidAnswer, object_form
 from refinesynth.roles.schemas import GROUNDED_SCRIPT, SCRIPT, TURNS, Ruling, Words, schema_of
 
 MODES = ("native", "tool", "prompted", "text")
