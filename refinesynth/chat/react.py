@@ -6,8 +6,7 @@ the task, a DungeonMaster's observation is a user message, and a player's turn i
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from refinesynth.text.thinking import Split, split_thinking
@@ -54,7 +53,7 @@ class Message(NamedTuple):
     """Label of an assistant's message."""
 
 
-def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
+def render_action(action: ActionSpec, *, shared: Collection[str] = ()) -> str:
     """Return the line for a player with an action's form, meaning and allowed values, except for `shared` parameters."""
     line = f"- {action.name}"
     if action.description:

@@ -6,7 +6,7 @@ of states and cached. After a failed stage, the later ones report nothing.
 
 import re
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Annotated
 
 from pydantic import Field, JsonValue
@@ -23,21 +23,6 @@ _TYPED = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,
 """A value that need not occur in the state: a number, a date or a time."""
 _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 """A text literal in a CEL expression."""
-
-
-def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield action, placeholder and values of each placeholder that the world depends on and whose values all do not
-    exist.
-
-    Existing values are the environment's keys, texts and numbers, and the rulebook's own literals. Numbers, dates and
-    times always exist.
-    """
-    known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
-    for action in script.actions:
-        for placeholder, values in action.parameters.items():
-            exists = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
-            if values and not exists and _matters(action, placeholder):
-                yield action.name, placeholder, values
 
 
 def _matters(action: ActionSpec, placeholder: str) -> bool:
@@ -131,17 +116,25 @@ class GoalFitsConditions(BuiltInRule, Stage):
 class ValuesExist(BuiltInRule, Stage):
     """At least one value of each placeholder of an action exists in the world; else code `values_unknown`.
 
-    Names that exist nowhere are allowed as distractors beside existing ones. Applies to placeholders in a path or a
-    condition; values that only occur in texts need not exist.
+    Names that exist nowhere are allowed as distractors beside existing ones. Existing values are the environment's
+    keys, texts and numbers, and the rulebook's own literals; numbers, dates and times always exist. Applies to
+    placeholders in a path or a condition; values that only occur in texts need not exist.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        for action, placeholder, values in list(unknown_values(script))[:_MOST]:
-            message = (
-                f"In {quoted(action)}, no value of {{{placeholder}}} exists in the environment: {listed(values, most=200)}. Use the "
-                "names that the environment uses, spelled the same."
-            )
-            yield "values_unknown", message
+        return islice(self._unknown(script), _MOST)
+
+    def _unknown(self, script: Script) -> Iterator[tuple[str, str]]:
+        known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
+        for action in script.actions:
+            for placeholder, values in action.parameters.items():
+                exists = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
+                if values and not exists and _matters(action, placeholder):
+                    message = (
+                        f"In {quoted(action.name)}, no value of {{{placeholder}}} exists in the environment: "
+                        f"{listed(values, most=200)}. Use the names that the environment uses, spelled the same."
+                    )
+                    yield "values_unknown", message
 
 
 class RulebookRuns(BuiltInRule, Stage):

@@ -141,13 +141,10 @@ class PlaceholdersHaveParameters(BuiltInRule, ScriptRule):
                     )
                     yield self.fault("too_many_values", message)
             for parameter, kind in action.types.items():
-                found = kind.problems(action.parameters.get(parameter, ()))
-                if parameter not in placeholders:
-                    found = ["no placeholder has this name"]
-                for problem in found[:1]:
-                    yield self.fault(
-                        "type_does_not_fit", f"In {name}, the type of {quoted(parameter)} does not fit: {problem}."
-                    )
+                unnamed = [] if parameter in placeholders else ["no placeholder has this name"]
+                for problem in (*unnamed, *kind.problems(action.parameters.get(parameter, ())))[:1]:
+                    message = f"In {name}, the type of {quoted(parameter)} does not fit: {problem}."
+                    yield self.fault("type_does_not_fit", message)
 
 
 class EnvironmentLimits(BuiltInRule, ScriptRule):
@@ -175,16 +172,12 @@ class EnvironmentLimits(BuiltInRule, ScriptRule):
                 yield self.fault("control_character", message)
         environment = script.environment
         if not environment:
-            yield self.fault(
-                "environment_empty", "The environment is empty. Describe places, things and the player's state."
-            )
-            return
-        if depth(cast("JsonValue", environment), limit=self.depth + 1) > self.depth:
+            message = "The environment is empty. Describe places, things and the player's state."
+            yield self.fault("environment_empty", message)
+        elif depth(cast("JsonValue", environment), limit=self.depth + 1) > self.depth:
             message = f"The environment is nested deeper than {self.depth} levels. Make it flatter."
             yield self.fault("environment_too_deep", message)
-            return
-        size = len(write_json(environment))
-        if size > self.characters:
+        elif (size := len(write_json(environment))) > self.characters:
             message = f"The environment has {size:,} bytes as JSON; at most {self.characters:,} are allowed."
             yield self.fault("environment_too_large", message)
 
