@@ -222,12 +222,7 @@ class Actor:
     salvaged: Counter[str] = field(default_factory=Counter[str], kw_only=True)
 
     async def answer(
-        self,
-        template: str,
-        described: type[BaseModel],
-        read: Callable[[dict[str, Any]], _Answer],
-        /,
-        **data: object,
+        self, template: str, described: type[BaseModel], read: Callable[[dict[str, Any]], _Answer], /, **data: object
     ) -> _Answer:
         """Ask for an object as `described`, by the request of a template filled with `data`; raises as `ask` does."""
         form = _form(self.prompts, template, described, read)

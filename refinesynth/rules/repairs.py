@@ -21,14 +21,7 @@ from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
 from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.world_replay import world_played
-from refinesynth.trajectory import (
-    Draft,
-    DungeonMasterTurn,
-    MistakeKind,
-    Refinements,
-    Trajectory,
-    flagged_turns,
-)
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Refinements, Trajectory, flagged_turns
 from refinesynth.world import mentions
 
 WITHIN = 3

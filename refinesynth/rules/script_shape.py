@@ -12,13 +12,7 @@ from typing import Annotated, cast
 
 from pydantic import Field, JsonValue
 
-from refinesynth.actions.matching import (
-    MAX_ACTION_CHARACTERS,
-    action_form,
-    match_action,
-    match_pattern,
-    other_patterns,
-)
+from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern, other_patterns
 from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
