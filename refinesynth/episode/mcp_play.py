@@ -21,7 +21,7 @@ from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.completion_parsing import Answer
+from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.session import RequestContext
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
 from refinesynth.episode.play import EpisodeContext, Turns
@@ -155,7 +155,7 @@ class McpConversation(Conversation):
         digest = blake2b(write_json([self.number, self.record.drafts, *told]), digest_size=16).digest()
         account = RequestContext(self.session, ROLE, digest)
         if (paid := account.recall()) is not None:
-            text, kind = orjson.loads(Answer.from_paid(paid).text)
+            text, kind = orjson.loads(ReadCompletion.from_paid(paid).text)
             return Result(text, kind and MistakeKind(kind))
         try:
             result = await self._execute(turns, act.action)
@@ -165,7 +165,9 @@ class McpConversation(Conversation):
             message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
             found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
             raise Unanswerable((*turns, act), found) from error
-        await account.keep(Answer(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server")
+        await account.keep(
+            ReadCompletion(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server"
+        )
         return result
 
     async def _execute(self, turns: Turns, action: str) -> Result:
