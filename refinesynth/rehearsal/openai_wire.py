@@ -27,8 +27,6 @@ class Form:
     """Form of an answer: text, JSON, or a tool call."""
 
     kind: Literal["text", "json", "tool"]
-    schema: object = None
-    """JSON schema of the answer or of the tool's arguments."""
     tool: str = ""
     insisted: bool = False
     """True if the tool call is required."""
@@ -133,18 +131,15 @@ def tokens(text: str) -> int:
 
 
 def _form(options: Mapping[str, object]) -> Form:
-    tools = [mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))]
-    named = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
+    tools = (mapping(mapping(tool).get("function")) for tool in items(options.get("tools")))
+    named = [name for tool in tools if isinstance(name := tool.get("name"), str)]
     choice = options.get("tool_choice")
     forced = mapping(mapping(choice).get("function")).get("name")
     insisted = forced in named or choice in ("required", "any")
     wanted = mapping(options.get("response_format"))
     if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
-        tool = named[forced] if forced in named else next(iter(named.values()))
-        return Form("tool", schema=tool.get("parameters"), tool=cast("str", tool["name"]), insisted=insisted)
-    if wanted.get("type") == "json_schema":
-        return Form("json", schema=mapping(wanted.get("json_schema")).get("schema"))
-    return Form("json" if wanted.get("type") == "json_object" else "text")
+        return Form("tool", tool=next((name for name in named if name == forced), named[0]), insisted=insisted)
+    return Form("json" if wanted.get("type") in {"json_schema", "json_object"} else "text")
 
 
 def items(value: object) -> list[object]:
