@@ -214,7 +214,7 @@ def _action(rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[
         parameters={name: plot.values[name] for name in names},
         requires=verb.requires,
         effects=verb.effects,
-        reveals=rng.choice(verb.observations),
+        reveals=f"{rng.choice(verb.done)} {verb.shows}".rstrip(),
     )
 
 

@@ -17,6 +17,7 @@ from refinesynth.trajectory import (
     DraftTurn,
     DungeonMasterTurn,
     MalformedTurn,
+    MistakeKind,
     ParameterType,
     PlayerTurn,
     Script,
@@ -105,24 +106,10 @@ def change_action(script: Script, at: int, **fields: object) -> Script:
     return script.model_copy(update={"actions": tuple(actions)})
 
 
-def answer(
-    observation: str,
-    *,
-    flag: str | None = None,
-    thought: str = "",
-    progress: float | None = None,
-    transient: bool = False,
-) -> DungeonMasterTurn:
-    """An answer that flags the action before it with `flag`."""
-    return DungeonMasterTurn(
-        thought=thought,
-        observation=observation,
-        parameter_error=flag == "parameter_error",
-        place_error=flag == "place_error",
-        logic_error=flag == "logic_error",
-        progress=progress,
-        transient=transient,
-    )
+def answer(observation: str, *, flag: str | None = None, **fields: object) -> DungeonMasterTurn:
+    """An answer that flags the action before it as a mistake of the kind `flag`, with other fields of the turn."""
+    flags = {f"{kind}_error": kind == flag for kind in MistakeKind}
+    return DungeonMasterTurn.model_validate({"thought": "", "observation": observation, **flags, **fields})
 
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
@@ -201,8 +188,8 @@ def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
 def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
     """A new mistake with the DM's refusal; the action is added to `wrong`."""
     untimely = [text for text in known if text not in wrong]
-    kind = pick(draw, ("parameter_error", *(("place_error", "logic_error") if untimely else ())))
-    choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter_error" else untimely
+    kind = pick(draw, ("parameter", *(("place", "logic") if untimely else ())))
+    choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter" else untimely
     action = pick(draw, choices)
     wrong.add(action)
     return _act(draw, action), _answer(draw, pick(draw, _REFUSALS), flag=kind)
