@@ -18,8 +18,7 @@ from refinesynth.personas.persona_files import (
     PersonaFile,
     PersonaRecord,
     Row,
-    find_column,
-    no_column,
+    column_of,
     read_row,
     shipped,
 )
@@ -231,9 +230,7 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
 def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None]:
     # A streamed dataset may not know its columns before it is read.
     if dataset.column_names is not None:
-        column = find_column(dataset.column_names, wanted)
-        if column is None:
-            raise no_column("the dataset", dataset.column_names, wanted)
+        column = column_of("the dataset", dataset.column_names, wanted)
         for number, row in enumerate(dataset.select_columns([column]), start=1):
             yield read_row({column.strip().casefold() if wanted is None else "persona": row[column]}, number)
     else:

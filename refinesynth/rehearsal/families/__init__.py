@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from refinesynth.rehearsal.families.family import Act, Family, Plot, Verb, read_family
+from refinesynth.rehearsal.families.family import Family, Plot, Verb, read_family
 from refinesynth.rehearsal.families.places import (
     draw_household,
     draw_laboratory,
@@ -30,4 +30,4 @@ CLASSIC = ("household", "files", "laboratory", "warehouse", "office")
 
 FAMILIES: Mapping[str, Family] = {name: read_family(name) for name in DRAWING}
 
-__all__ = ["CLASSIC", "DRAWING", "FAMILIES", "Act", "Family", "Plot", "Verb"]
+__all__ = ["CLASSIC", "DRAWING", "FAMILIES", "Family", "Plot", "Verb"]
