@@ -22,14 +22,14 @@ def write(
 ) -> dict[str, Any]:
     """Return a script for a persona as JSON, of the scene that `scene` draws; a grounded one if features are `wanted`.
 
-    About half of the refused scripts are written again, for the same scene; faults are drawn anew. Otherwise another
+    About half of the refused scripts are mended: written again for the same scene, without faults. Otherwise another
     scene is drawn, with as many of the wanted features as possible.
     """
-    label = label_of(previous) if scene.pick("mend", (True, False)) else None
+    mended = label_of(previous) if scene.pick("mend", (True, False)) else None
     if wanted is None:
-        label = label or random_label(scene.rng("label"), scene.faults.families)
+        label = mended or random_label(scene.rng("label"), scene.faults.families)
     else:
-        label = f"{label.removesuffix(GROUNDED)}{GROUNDED}" if label else _label(scene, wanted)
+        label = f"{mended.removesuffix(GROUNDED)}{GROUNDED}" if mended else _label(scene, wanted)
     drawn = opening(label).scene
     script = drawn.script if wanted is None else drawn.executed
     line = " ".join(persona.split())
@@ -37,7 +37,7 @@ def write(
     dedication = f" You do this for the following person: {cut}" if line else ""
     written: dict[str, Any] = script.model_dump(mode="json")
     written["introduction"] = f"{script.introduction}{dedication}"
-    for fault, spoil in _FAULTS.items():
+    for fault, spoil in _FAULTS.items() if mended is None else ():
         if (wanted is not None or fault == "ambiguous_pattern") and luck.strikes(fault):
             spoil(luck, drawn, written)
     return written
