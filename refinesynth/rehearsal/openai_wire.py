@@ -97,17 +97,16 @@ def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call]
     reason = "tool_calls" if whole or calls else "stop"
     if request.most_tokens is not None and tokens(content) > request.most_tokens:
         content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    functions: list[dict[str, str]] = []
-    if whole:
-        message["content"], functions = None, [{"name": request.form.tool, "arguments": content}]
-    elif reason != "length":
-        functions = [{"name": name, "arguments": dumped(dict(given))} for name, given in calls]
-    if functions:
-        ids = (f"call_{luck.digest.hex()[:24]}{at or ''}" for at in range(len(functions)))
+    message: dict[str, Any] = {"role": "assistant", "content": None if whole else content}
+    functions = [(name, dumped(dict(given))) for name, given in calls if reason != "length"]
+    if functions := [(request.form.tool, content)] if whole else functions:
         message["tool_calls"] = [
-            {"id": name, "type": "function", "function": function}
-            for name, function in zip(ids, functions, strict=True)
+            {
+                "id": f"call_{luck.digest.hex()[:24]}{at or ''}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+            for at, (name, arguments) in enumerate(functions)
         ]
     read = sum(tokens(text) for _, text in request.messages)
     written = tokens(content)

@@ -6,7 +6,7 @@ words only distinguish success from a transient failure.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -15,7 +15,7 @@ from refinesynth.actions.functions import action_of
 from refinesynth.chat import PARALLEL_INSTRUCTIONS, parse_player, render_player, render_task, tool_instructions_in
 from refinesynth.rehearsal.injected_faults import Luck
 from refinesynth.rehearsal.injected_mistakes import Slip, can_wait, is_due, slip
-from refinesynth.rehearsal.openai_wire import Request
+from refinesynth.rehearsal.openai_wire import Request, mapping
 from refinesynth.rehearsal.phrasing import meaning, reason, remedy, say, sounds_refused
 from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import is_grounded, label_in
@@ -279,9 +279,8 @@ def _script_of(request: Request, told: str) -> Script:
     return of_tools.model_copy(update=words)
 
 
-def _arguments(text: str) -> Mapping[str, str]:
+def _arguments(text: str) -> Mapping[str, Any]:
     try:
-        found = orjson.loads(text)
+        return mapping(orjson.loads(text))
     except orjson.JSONDecodeError:
         return {}
-    return cast("Mapping[str, str]", found) if isinstance(found, Mapping) else {}
