@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import orjson
 from anyio.abc import TaskStatus
+from pydantic import ValidationError
 
 from refinesynth.actions.calls import call_of
 from refinesynth.actions.matching import explain_mismatch, match_in
@@ -64,12 +65,16 @@ async def connected(
     which covers the whole block unless its deadline is extended. At the end the server process has stopped.
 
     The process inherits only HOME, PATH and a few similar variables. Raises ValueError: the server cannot be started,
-    does not answer in time, or is no MCP server; the message quotes its last output.
+    does not answer in time, or is no MCP server; the message quotes its last output. Other errors of the block are
+    raised unchanged.
     """
     check_installed("mcp", "mcp")
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.shared.exceptions import MCPError
 
+    of_server = (MCPError, ValidationError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError)
+    own: Exception | None = None
     # The error quotes the server's output on stderr.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
@@ -79,8 +84,14 @@ async def connected(
             process = stdio_client(StdioServerParameters(command=command, args=args), errlog=log)
             with anyio.fail_after(seconds) as limit:
                 async with Client(server if is_url else process) as client:
-                    yield client, limit
+                    try:
+                        yield client, limit
+                    except Exception as error:
+                        own = None if isinstance(error, of_server) else error
+                        raise
         except Exception as error:
+            if own is not None:
+                raise own  # noqa: B904 - as it was, not in the group of the session's tasks
             first: Any = error
             while isinstance(first, BaseExceptionGroup):
                 first = cast("Any", first).exceptions[0]
