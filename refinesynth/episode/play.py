@@ -192,17 +192,6 @@ class Play(ABC):
         """
 
 
-def given_script(play: Play, context: EpisodeContext, script: Script) -> Script | None:
-    """Return a given script if the current rules and play accept it; else record it as refused and return None. Its run
-    may have had other rules.
-    """
-    verdict = judged(script, context.settings.script_rules, play.needs())
-    if verdict.accepted:
-        return script
-    context.record.refuse_script(script, verdict.violations)
-    return None
-
-
 async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: Rule) -> Script | None:
     """Return the first script that the script rules accept, or None after the last attempt (paper, section 3.1).
 
