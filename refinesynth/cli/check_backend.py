@@ -14,7 +14,6 @@ from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import displayed, import_backends
 from refinesynth.cli.terminal import note, notes, say
 from refinesynth.client.unsupported_features import UnsupportedFeature
-from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
 from refinesynth.synthesis.dry_run import estimate
@@ -44,7 +43,6 @@ def check_backend(
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
-    found = BackendCheck(backend)
     limit = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
 
     def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
@@ -53,15 +51,10 @@ def check_backend(
             f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {backend.timeout:g} s"
         )
 
+    found = BackendCheck(backend, begin, _became)
+
     async def probe(**_: object) -> bool:
-        await backend_check.check_backend(
-            found,
-            shipped()[0],
-            play=play or "live",
-            roles=limit,
-            on_begin=begin,
-            on_probe=_became,
-        )
+        await found.run(shipped()[0], play=play or "live", roles=limit)
         return True
 
     done, code = displayed(probe, display)

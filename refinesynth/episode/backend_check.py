@@ -5,7 +5,7 @@ not depend on earlier answers.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
@@ -72,11 +72,20 @@ class Probe:
     """Repairs of tool calls that the server's parser damaged."""
 
 
+OnBegin = Callable[[Role, str, int, int | None], object]
+"""Callback before a request: role, form, prompt tokens, and the most tokens of the answer (None without a limit)."""
+
+_Request = tuple[list[ModelMessage], ModelSettings | None, ModelRequestParameters]
+
+
 @dataclass
 class BackendCheck:
-    """Results for a backend; complete once `check_backend` has returned."""
+    """Check of a backend; its results are complete once `run` has returned."""
 
     backend: Backend
+    on_begin: OnBegin
+    on_probe: Callable[[Probe], object]
+    """Called at the end of each request, except for one that stops the check."""
     probes: list[Probe] = field(default_factory=list[Probe])
     known: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
 
@@ -125,146 +134,93 @@ class BackendCheck:
         down = MODES[MODES.index(usual) :]
         return next((mode for mode in down if not any(one.refused for one in self.problems(mode))), MODES[-1])
 
+    async def run(self, persona: Persona, *, play: str = "live", roles: Collection[str] = ()) -> None:
+        """Send the first request of each role, or of `roles`, in every form. Live play has 8 requests.
 
-OnBegin = Callable[[Role, str, int, int | None], object]
-"""Callback before a request: role, form, prompt tokens, and the most tokens of the answer (None without a limit)."""
-
-
-async def check_backend(
-    found: BackendCheck,
-    persona: Persona,
-    *,
-    play: str = "live",
-    roles: Collection[str] = (),
-    on_begin: OnBegin,
-    on_probe: Callable[[Probe], object],
-) -> None:
-    """Send the first request of each role, or of `roles`, in every form, and add the results to `found`. Live play has
-    8 requests.
-
-    `on_probe` is called at the end of each request, except for one that stops the check.
-
-    Raises:
-        RunStopped: The backend cannot be used: key, model, address or quota.
-        ConfigurationError: No variable holds the required key, or a role is unknown.
-        InputError: The play is unknown.
-    """
-    backend, asked_roles = found.backend, find(play).roles(settings_of(play))
-    known = [role.value for role in asked_roles]
-    if wrong := [role for role in roles if role not in known]:
-        raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {', '.join(known)}")
-    # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
-    around = backend.model_copy(update={"max_tokens": None})
-    patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
-    asked = {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES}
-    check = _Check(found, asked, (await facts_of(backend)).context, on_begin, on_probe)
-    try:
-        for form in ("react", "tools"):
-            settings = settings_of(play, player_form=form)
-            models: dict[Role, Model] = {role: open_model(around, call=_PERFECT) for role in asked_roles}
-            for role in models if form == "react" else models.keys() & {Role.PLAYER}:
-                if not roles or role in roles:
-                    models[role] = _Probing(models[role], role, check, settings)
-            if any(isinstance(model, _Probing) for model in models.values()):
-                await play_episode(persona, index=0, settings=settings, models=models)
-    finally:
-        await close_models(asked.values())
-
-
-@dataclass(frozen=True)
-class _Check:
-    """Context shared by all probes of a check."""
-
-    found: BackendCheck
-    asked: Mapping[OutputMode, Model]
-    context: int | None
-    on_begin: OnBegin
-    on_probe: Callable[[Probe], object]
-
-
-class _Probing(WrapperModel):
-    """Model that answers like the rehearsal and also sends its first request to the backend."""
-
-    def __init__(self, wrapped: Model, role: Role, check: _Check, settings: EpisodeSettings) -> None:
-        super().__init__(wrapped)
-        self._role = role
-        self._check = check
-        self._episode = settings
-        self._first = True
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        """Return the rehearsal's answer."""
-        if self._first:
-            self._first = False
-            await self._ask(messages, model_settings, model_request_parameters)
-        return await self.wrapped.request(messages, model_settings, model_request_parameters)
+        Raises:
+            RunStopped: The backend cannot be used: key, model, address or quota.
+            ConfigurationError: No variable holds the required key, or a role is unknown.
+            InputError: The play is unknown.
+        """
+        backend, known = self.backend, find(play).roles(settings_of(play))
+        if wrong := [role for role in roles if role not in {*known}]:
+            names = ", ".join(role.value for role in known)
+            raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {names}")
+        # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
+        around = backend.model_copy(update={"max_tokens": None})
+        patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
+        models = {
+            mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=self.known) for mode in MODES
+        }
+        try:
+            context = (await facts_of(backend)).context
+            for form in ("react", "tools"):
+                settings, first = settings_of(play, player_form=form), dict[Role, _Request]()
+                playing = {role: _Watched(open_model(around, call=_PERFECT), role, first) for role in known}
+                await play_episode(persona, index=0, settings=settings, models=playing)
+                for role, request in first.items():
+                    if (form == "react" or role is Role.PLAYER) and (not roles or role in roles):
+                        await self._ask(role, request, models, context, settings)
+        finally:
+            await close_models(models.values())
 
     async def _ask(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+        self,
+        role: Role,
+        request: _Request,
+        models: Mapping[OutputMode, Model],
+        context: int | None,
+        settings: EpisodeSettings,
     ) -> None:
-        check, asked = self._check, self._check.asked
-        forms = {CALLS if parameters.function_tools else TEXT: asked[OutputMode.TOOL]}
+        messages, _, parameters = request
+        forms = {CALLS if parameters.function_tools else TEXT: models[OutputMode.TOOL]}
         if parameters.output_object is not None:
-            forms = {mode.value: model for mode, model in asked.items()}
+            forms = {mode.value: model for mode, model in models.items()}
+        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
+        most = bound_of(role, self.backend) or (None if context is None else max(context - prompt, 0))
         stopped: RunStopped | None = None
         held = list[Probe]()
-        session = Session(id="check", seed=0, bounded=frozenset(Role))
-        with charged_to(RequestContext(session, self._role.value)):
-            for form, model in forms.items():
-                try:
-                    probe = await self._probe(form, model, messages, settings, parameters)
-                except RunStopped as error:
-                    stopped = stopped or error
-                    probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
-                check.found.probes.append(probe)
-                # Probes after a failure that may stop the check are reported later, to avoid a second report.
-                if stopped is None:
-                    check.on_probe(probe)
-                else:
-                    held.append(probe)
+        for form, model in forms.items():
+            self.on_begin(role, form, prompt, most)
+            try:
+                probe = await self._probe(Probe(role=role, form=form), model, request, settings)
+            except RunStopped as error:
+                stopped = stopped or error
+                probe = Probe(role=role, form=form, problem=str(error), refused=True)
+            self.probes.append(probe)
+            # Probes after a failure that may stop the check are reported later, to avoid a second report.
+            if stopped is None:
+                self.on_probe(probe)
+            else:
+                held.append(probe)
         # A server with at least one answer is reachable; some forms may still fail.
-        if stopped is not None and all(probe.refused for probe in check.found.probes):
+        if stopped is not None and all(probe.refused for probe in self.probes):
             raise stopped
         for probe in held:
-            check.on_probe(probe)
+            self.on_probe(probe)
 
-    async def _probe(
-        self,
-        form: str,
-        model: Model,
-        messages: list[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-    ) -> Probe:
-        backend, role = self._check.found.backend, self._role
-        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
-        left = None if self._check.context is None else max(self._check.context - prompt, 0)
-        self._check.on_begin(role, form, prompt, bound_of(role, backend) or left)
-        began = anyio.current_time()
-        with deadline(backend.timeout) as limit:
+    async def _probe(self, probe: Probe, model: Model, request: _Request, settings: EpisodeSettings) -> Probe:
+        """Return the probe with the result of its request."""
+        began, role, timeout = anyio.current_time(), probe.role, self.backend.timeout
+        session = Session(id="check", seed=0, bounded=frozenset(Role))
+        with charged_to(RequestContext(session, role.value)), deadline(timeout) as limit:
             try:
-                response = await model.request(messages, settings, parameters)
+                response = await model.request(*request)
             except EpisodeAbandoned as refusal:
-                return Probe(role=role, form=form, problem=str(refusal), refused=True)
+                return replace(probe, problem=str(refusal), refused=True)
         if limit.passed:
-            late = f"gave no answer within {backend.timeout:g} s; --set timeout=SECONDS waits longer"
-            return Probe(role=role, form=form, problem=late, refused=True)
+            late = f"gave no answer within {timeout:g} s; --set timeout=SECONDS waits longer"
+            return replace(probe, problem=late, refused=True)
         problem = refusal = None
         details, usage = response.provider_details or {}, response.usage
         try:
-            answer = _read(response, parameters)
-            refusal = self._refusal(answer) if role is Role.SCRIPT_WRITER else None
+            answer = _read(response, request[2])
+            refusal = _refusal(answer, settings) if role is Role.SCRIPT_WRITER else None
         except (ValueError, RecursionError) as error:
             wrong = explain(error) if isinstance(error, ValidationError) else error
             problem = f"answers, but not in this form: {wrong}"
-        return Probe(
-            role=role,
-            form=form,
+        return replace(
+            probe,
             problem=problem,
             refusal=refusal,
             seconds=anyio.current_time() - began,
@@ -277,14 +233,32 @@ class _Probing(WrapperModel):
             artefact=details.get("call_artefact"),
         )
 
-    def _refusal(self, answer: object) -> str | None:
-        """Return the reason why the script rules refuse a script; None if they accept it. Raises ValueError: this is no
-        script.
-        """
-        play = find(self._episode.play)
-        script = read_grounded(answer) if play.executed else Script.from_llm(answer)
-        verdict = judged(script, self._episode.script_rules, play.needs())
-        return next((violation.message for violation in verdict.violations if rejects(violation)), None)
+
+class _Watched(WrapperModel):
+    """Model that keeps its first request."""
+
+    def __init__(self, wrapped: Model, role: Role, first: dict[Role, _Request]) -> None:
+        super().__init__(wrapped)
+        self._role, self._requests = role, first
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        self._requests.setdefault(self._role, ([*messages], model_settings, model_request_parameters))
+        return await self.wrapped.request(messages, model_settings, model_request_parameters)
+
+
+def _refusal(answer: object, settings: EpisodeSettings) -> str | None:
+    """Return the reason why the script rules refuse a script; None if they accept it. Raises ValueError: this is no
+    script.
+    """
+    play = find(settings.play)
+    script = read_grounded(answer) if play.executed else Script.from_llm(answer)
+    verdict = judged(script, settings.script_rules, play.needs())
+    return next((violation.message for violation in verdict.violations if rejects(violation)), None)
 
 
 def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object:

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from refinesynth.actions.calls import python_call, text_of
@@ -27,6 +26,7 @@ from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import NoRepeatedMistake, repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
@@ -107,13 +107,11 @@ def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn
     known = IN_THE_SCENE.get((violation.rule, violation.code))
     text = _TURN.sub("your answer", violation.message) if known is None else known
     if known is not None:
-        refused = (
-            (act.action, answer.observation)
-            for answer, act in pairwise(reversed(before))
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
-        )
-        tried, answered = next(refused, ("What you tried", "nothing"))
-        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answered}
+        refused = [
+            (one.player.action, one.answer.observation) for one in exchanges(before) if one.answer and one.flagged
+        ]
+        tried, answer = refused[-1] if refused else ("What you tried", "nothing")
+        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answer}
         text = _NAMED.sub(lambda found: quoted(names[found[0]]), text)
     return IN_GENERAL if _gives_away(text) else text
 
@@ -186,12 +184,8 @@ class Conversation(ABC):
     def __init__(self, context: EpisodeContext, script: Script) -> None:
         self.player = Agent(context, Role.PLAYER, script)
         self.repairer = Agent(context, Role.REPAIRER, script) if Role.REPAIRER in context.models else None
-        self.verifier, self.record, self.session, self.settings = (
-            context.verifier,
-            context.record,
-            context.session,
-            context.settings,
-        )
+        self.verifier, self.record = context.verifier, context.record
+        self.session, self.settings = context.session, context.settings
         self.script = script
         self.number = context.number
         """Number of this play of the script, from 0."""
@@ -212,27 +206,30 @@ class Conversation(ABC):
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
             with span("attempt", stage="draft", number=self.record.drafts) as attempt:
-                talk = await self._converse(turns, taken_back)
-                attempt.set_attribute(ACCEPTED, talk.verdict.accepted)
-            if talk.verdict.accepted:
-                return talk.draft
-            self.record.refuse_draft(talk.draft, talk.verdict.violations)
-            self._ran_out = self._ran_out or talk.out_of_turns
-            turns = up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
-            taken_back = RetryFeedback.of(talk.draft, talk.verdict)
-            before, failed = failed, (turns, _failure(talk, len(turns)))
+                draft, verdict = await self._converse(turns, taken_back)
+                attempt.set_attribute(ACCEPTED, verdict.accepted)
+            if verdict.accepted:
+                return draft
+            self.record.refuse_draft(draft, verdict.violations)
+            turns = up_to_an_observation(draft, max(len(start), verdict.verified_turns))
+            taken_back = RetryFeedback.of(draft, verdict)
+            found = [(one.rule, one.code, one.turn) for one in verdict.violations if rejects(one)]
+            actions = [turn.action for turn in draft.turns[len(turns) :] if isinstance(turn, PlayerTurn)]
+            before, failed = failed, (turns, found, actions)
             if before == failed:
-                # The roles failed in the same way despite the feedback, so the turns that led there are taken back too.
-                shorter = before_the_mistake(turns, len(start))
-                if shorter != turns:
-                    turns, taken_back = shorter, RetryFeedback()
+                # The roles failed in the same way despite the feedback, so the turns that led there are taken back too:
+                # from the player's last mistake, or without one from its last action.
+                acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
+                keeping = max(len(start), [0, *acts, *flagged_turns(turns)][-1])
+                if keeping < len(turns):
+                    turns, taken_back = turns[:keeping], RetryFeedback()
         return None
 
     @abstractmethod
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         """Return the player's next turn and the answer to it."""
 
-    async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> "_Talk":
+    async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> tuple[Draft, Verdict]:
         """Add exchanges until the goal is reached, a rule is broken, or the turn limit is reached."""
         start = len(turns)
         self._open.clear()
@@ -243,9 +240,9 @@ class Conversation(ABC):
                 turns += await self._exchange(turns, taken)
             except Unanswerable as error:
                 keeping = error.violation.turn if error.violation.keeps_prefix else 0
-                return _Talk(self._draft(error.turns), _refused(error.violation, keeping=keeping))
+                return self._draft(error.turns), _refused(error.violation, keeping=keeping)
             except InvalidAnswer as error:
-                return _Talk(self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns)))
+                return self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns))
             except EpisodeAbandoned as error:
                 if len(turns) > start:
                     self.record.refuse_draft(self._draft(turns), text=str(error))
@@ -258,9 +255,10 @@ class Conversation(ABC):
                 self._stuck_after = turns
                 continue
             if draft.finished or not verdict.accepted:
-                return _Talk(draft, verdict)
+                return draft, verdict
             if len(turns) >= self.settings.max_turns:
-                return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
+                self._ran_out = True
+                return draft, _refused(_out_of_turns(len(turns)), keeping=0)
 
     async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
         """Return the next turn: the player's, or after a mistake the repairer's, if there is one.
@@ -313,9 +311,8 @@ class Conversation(ABC):
             return True
         own = [
             (act.action, answer.observation, answer.flagged, None if answer.flagged else self._place(turns[: at + 2]))
-            for at, (act, answer) in enumerate(pairwise(turns))
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
-            if act.by is None and not answer.transient
+            for at, act, answer in exchanges(turns)
+            if isinstance(answer, DungeonMasterTurn) and act.by is None and not answer.transient
         ]
         mistakes = sum(flagged for *_, flagged, _ in own)
         return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
@@ -364,14 +361,6 @@ class Conversation(ABC):
         return Draft(script=self.script, turns=turns, finished=done)
 
 
-@dataclass(frozen=True)
-class _Talk:
-    draft: Draft
-    verdict: Verdict
-    out_of_turns: bool = False
-    """True if the play reached the turn limit; rules of other packages may use the same code."""
-
-
 def _out_of_turns(turns: int) -> Violation:
     message = (
         f"After {turns} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
@@ -381,18 +370,6 @@ def _out_of_turns(turns: int) -> Violation:
 
 def _refused(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
-
-
-def _failure(talk: _Talk, start: int) -> object:
-    """Return the violations of an attempt and its actions from `start`; equal for attempts that failed in the same way."""
-    found = [(one.rule, one.code, one.turn) for one in talk.verdict.violations if rejects(one)]
-    return found, [turn.action for turn in talk.draft.turns[start:] if isinstance(turn, PlayerTurn)]
-
-
-def before_the_mistake(turns: Turns, least: int) -> Turns:
-    """Return the turns before the player's last mistake, or without a mistake before its last action; at least `least`."""
-    acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
-    return turns[: max(least, [0, *acts, *flagged_turns(turns)][-1])]
 
 
 def up_to_an_observation(draft: Draft, verified: int) -> Turns:

@@ -139,9 +139,11 @@ class McpConversation(Conversation):
         else:
             result = await self._recorded(turns, act)
         if result.kind is not None:
-            return act, _answer(f"The call failed: a {result.kind} mistake.", result)
+            thought = f"The call failed: a {result.kind} mistake."
+            return act, DungeonMasterTurn.of_kind(result.kind, thought=thought, observation=result.text)
         thought, done = await self.dungeon_master.see_completion(self.script, turns, act.action, result.text)
-        return act, _answer(thought, result, done=done)
+        observation = f"{result.text}\n{SUCCESS}" if done else result.text
+        return act, DungeonMasterTurn.of_kind(None, thought=thought, observation=observation)
 
     def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Request only mistakes that are not executed, because the server might carry out any other."""
@@ -236,13 +238,3 @@ class McpConversation(Conversation):
 
 class _NoResult(Exception):
     """Failure without a usable result: the problem, and the first turn to take back."""
-
-
-def _answer(thought: str, result: Result, *, done: bool = False) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought=thought,
-        observation=f"{result.text}\n{SUCCESS}" if done else result.text,
-        parameter_error=result.kind is MistakeKind.PARAMETER,
-        place_error=False,
-        logic_error=result.kind is MistakeKind.LOGIC,
-    )

@@ -29,7 +29,7 @@ from refinesynth.errors import InputError
 from refinesynth.text.json_reader import write_json
 from refinesynth.train.data.record_forms import labelled, read_record
 from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn, TurnLabel
-from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, ParameterType, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
 
 ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
 """The one action of a script whose record lists none."""
@@ -373,10 +373,5 @@ def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]
 
 def _answer(observation: str, *, wrong: bool = False, unknown: bool = False) -> DungeonMasterTurn:
     """No flag says the kind of a mistake: an unknown action is a `parameter` error, others are `logic` errors."""
-    return DungeonMasterTurn(
-        thought="",
-        parameter_error=wrong and unknown,
-        place_error=False,
-        logic_error=wrong and not unknown,
-        observation=observation,
-    )
+    kind = (MistakeKind.PARAMETER if unknown else MistakeKind.LOGIC) if wrong else None
+    return DungeonMasterTurn.of_kind(kind, thought="", observation=observation)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import orjson
 from pydantic import Field, JsonValue, ValidationError
@@ -77,6 +77,12 @@ class DungeonMasterTurn(Value):
         if self.place_error:
             return MistakeKind.PLACE
         return MistakeKind.LOGIC if self.logic_error else None
+
+    @classmethod
+    def of_kind(cls, kind: MistakeKind | None, *, thought: str, observation: str, **more: Any) -> Self:
+        """Return an answer whose flag is that of the mistake, if any; `more` are further fields."""
+        flags = {f"{each.value}_error": each is kind for each in MistakeKind}
+        return cls(thought=thought, observation=observation, **flags, **more)
 
     def to_paper(self, number: int) -> dict[str, JsonValue]:
         """Return this turn in the paper's keys."""

@@ -12,7 +12,7 @@ from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, play_episode
-from refinesynth.episode.planner_repairer import first_actions, way_to_goal
+from refinesynth.episode.grounded import first_actions, way_to_goal
 from refinesynth.rules.repairs import repairs
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, spread
