@@ -116,12 +116,10 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
     @classmethod
     def _in_one_call(cls, given: object) -> object:
         """Accept `two_steps=False` of earlier versions, in which a script could be written in two calls."""
-        if not isinstance(given, dict) or "two_steps" not in given:
-            return cast("object", given)
-        known = cast("dict[str, object]", given)
-        if known["two_steps"] is not False:
-            raise ValueError("two_steps: a script is written in one call; leave two_steps out")
-        return {name: value for name, value in known.items() if name != "two_steps"}
+        known = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        if known.get("two_steps") is False:
+            return {name: value for name, value in known.items() if name != "two_steps"}
+        return cast("object", given)
 
     @field_validator("difficulty", "mix", mode="before")
     @classmethod

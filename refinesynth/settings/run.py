@@ -44,7 +44,7 @@ Whole = Annotated[int, Field(strict=True)]
 _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
 
 
-class Attempts(BaseModel, frozen=True, extra="forbid"):
+class Attempts(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """Limits on the attempts and completions of one episode."""
 
     scripts: int = Field(default=3, ge=1)
