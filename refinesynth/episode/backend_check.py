@@ -97,14 +97,14 @@ class BackendCheck:
     @property
     def mode(self) -> OutputMode | None:
         """First mode with a usable answer for every role, preferably with a script that the rules accept."""
-        usable = [mode for mode in MODES if self._asked(mode) and not self.problems(mode)]
-        sound = [mode for mode in usable if not any(probe.refusal for probe in self._asked(mode))]
+        usable = [mode for mode in MODES if self._in_form(mode) and not self.problems(mode)]
+        sound = [mode for mode in usable if not any(probe.refusal for probe in self._in_form(mode))]
         return next(iter([*sound, *usable]), None)
 
     @property
     def playable(self) -> bool:
         """True if the checked roles can play a run."""
-        structured = any(self._asked(mode) for mode in MODES)
+        structured = any(self._in_form(mode) for mode in MODES)
         return bool(self.probes) and (self.mode is not None or not structured) and not self.problems(TEXT)
 
     @property
@@ -117,12 +117,12 @@ class BackendCheck:
             found += (f"max_tokens={_A_SCRIPT}",)
         return found
 
-    def _asked(self, form: str | None) -> list[Probe]:
+    def _in_form(self, form: str | None) -> list[Probe]:
         return [probe for probe in self.probes if probe.form == form]
 
     def problems(self, form: str) -> list[Probe]:
         """Requests in this form without a usable answer."""
-        return [probe for probe in self._asked(form) if probe.problem]
+        return [probe for probe in self._in_form(form) if probe.problem]
 
     def _by_itself(self) -> OutputMode:
         """Mode of a run with this backend as it is: the configured one, else the usual one or the next that the server

@@ -275,7 +275,7 @@ class Conversation(ABC):
         if acts:
             acts = tuple(act.model_copy(update={"by": Role.REPAIRER.value}) for act in acts)
         else:
-            acts = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
+            acts = await self.player.act(turns, mistake=self._mistake_request(turns), violations=taken.player)
             self.record.in_text = self.record.in_text or self.player.lacks_tools
         act, *self._open = acts
         return self._as_meant(act)
@@ -342,7 +342,7 @@ class Conversation(ABC):
             flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
-    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
+    def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Return the mistake or repair to request from the player, if any; `known` as in `Mistakes.ask`."""
         return self.settings.mistakes.ask(
             turns,

@@ -194,7 +194,7 @@ class _Episode:
         record, settings, script = self._record, self._settings, draft.script
         by_calls = settings.player_form == "tools" and Role.PLAYER in context.models and not record.in_text
         provenance = Provenance(
-            models={**context.asked, **record.session.answered_by},
+            models={**context.model_names, **record.session.answered_by},
             play=settings.play,
             seed=record.session.seed,
             rules=repr(settings.rules),

@@ -211,7 +211,7 @@ class Grounded(Conversation):
         self._known = turns, state
         return state
 
-    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
+    def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Return the mistake or repair to request from the player, if any, given the actions that remain in the world
         and the kinds of mistakes that are possible.
 
@@ -228,7 +228,9 @@ class Grounded(Conversation):
             return max(2, len(solution) - sum(step.accepted for step in settled)) if left is None else left
 
         known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
-        return super()._asked(tuple(turn for step in settled for turn in turns[step.at : step.at + 2]), **known)
+        return super()._mistake_request(
+            tuple(turn for step in settled for turn in turns[step.at : step.at + 2]), **known
+        )
 
     def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
         """Return the kinds of mistakes that are possible now with things that the player can know."""

@@ -130,7 +130,7 @@ class EpisodeContext:
         return self.record.session
 
     @property
-    def asked(self) -> dict[str, str]:
+    def model_names(self) -> dict[str, str]:
         """Role name to model name, for the record."""
         planner = {Role.REPAIRER.value: PLANNER} if self.settings.repairer == PLANNER else {}
         return {role.value: model.model_name for role, model in self.models.items()} | planner
