@@ -13,6 +13,7 @@ from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import displayed, import_backends
 from refinesynth.cli.terminal import note, notes, say
+from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
@@ -88,10 +89,10 @@ def _name(role: Role, form: str) -> str:
 
 
 def _became(probe: Probe) -> None:
-    became = probe.problem or "works"
+    became, tokens = probe.problem or "works", probe.usage.output_tokens
     if probe.refusal:
         became = f"works, but the rules refuse its script: {probe.refusal}"
-    took = f" ({duration(probe.seconds)}, {counted(probe.answer_tokens, 'token')})" if probe.answer_tokens else ""
+    took = f" ({duration(probe.seconds)}, {counted(tokens, 'token')})" if tokens else ""
     _say(f"{_name(probe.role, probe.form)}: {became}{took}")
 
 
@@ -99,8 +100,9 @@ def _lines(found: BackendCheck) -> Iterator[str]:
     if any(not probe.refused for probe in found.probes):
         yield "key and model: accepted"
     yield f"seed: {'refused' if UnsupportedFeature.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
-    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
-    prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
+    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(ESTIMATED in probe.usage.details for probe in found.probes) else 'reported'}"
+    prompt = sum(probe.usage.input_tokens for probe in found.probes)
+    cached = sum(probe.usage.cache_read_tokens for probe in found.probes)
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
     yield f"reasoning: {'yes, which is paid for' if any(probe.thought for probe in found.probes) else 'none seen'}"
     if mark := next((probe.mark for probe in found.probes if probe.mark), None):

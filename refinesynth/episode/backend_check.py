@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
-from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
@@ -21,7 +21,6 @@ from refinesynth.client import close_models, open_model
 from refinesynth.client.default_limits import bound_of, facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
-from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
@@ -59,11 +58,8 @@ class Probe:
     refusal: str | None = None
     """Reason why the script rules refuse the script of a usable answer."""
     seconds: float = 0.0
-    answer_tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    estimated: bool = False
-    """True if the server reported no usage and the counts are estimates."""
+    usage: RequestUsage = field(default_factory=RequestUsage)
+    """Its details name `ESTIMATED` if the server reported no usage."""
     thought: bool = False
     """True if the answer contains reasoning."""
     mark: str | None = None
@@ -217,17 +213,13 @@ class BackendCheck:
             answer = _read(response, request[2])
             refusal = _refusal(answer, settings) if role is Role.SCRIPT_WRITER else None
         except (ValueError, RecursionError) as error:
-            wrong = explain(error) if isinstance(error, ValidationError) else error
-            problem = f"answers, but not in this form: {wrong}"
+            problem = f"answers, but not in this form: {explain(error)}"
         return replace(
             probe,
             problem=problem,
             refusal=refusal,
             seconds=anyio.current_time() - began,
-            answer_tokens=usage.output_tokens,
-            prompt_tokens=usage.input_tokens,
-            cached_tokens=usage.cache_read_tokens,
-            estimated=ESTIMATED in usage.details,
+            usage=usage,
             thought=usage.output_reasoning_tokens > 0 or any(isinstance(part, ThinkingPart) for part in response.parts),
             mark=details.get("thinking_mark"),
             artefact=details.get("call_artefact"),

@@ -116,11 +116,6 @@ def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn
     return IN_GENERAL if _gives_away(text) else text
 
 
-def _in_scene(answer: DungeonMasterTurn) -> str:
-    """Return the reason of a flag in words that pass `NoLeaks` in a thought."""
-    return answer.observation if _gives_away(answer.thought) else answer.thought
-
-
 def _gives_away(text: str) -> bool:
     thought = PlayerTurn(thought=text, action="wait")
     return any(NoLeaks()(Draft(script=_NO_SCRIPT, turns=(thought,))))
@@ -189,7 +184,7 @@ class Conversation(ABC):
         self.script = script
         self.number = context.number
         """Number of this play of the script, from 0."""
-        self._ran_out = False
+        self.ran_out = False
         """True if an earlier attempt at this play reached the turn limit."""
         self._begun = 0
         """Number of turns taken over from an earlier play."""
@@ -257,8 +252,11 @@ class Conversation(ABC):
             if draft.finished or not verdict.accepted:
                 return draft, verdict
             if len(turns) >= self.settings.max_turns:
-                self._ran_out = True
-                return draft, _refused(_out_of_turns(len(turns)), keeping=0)
+                self.ran_out = True
+                message = f"After {len(turns)} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
+                code = "out_of_turns"
+                found = Violation(rule="MaxTurns", turn=len(turns), code=code, message=message, keeps_prefix=False)
+                return draft, _refused(found, keeping=0)
 
     async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
         """Return the next turn: the player's, or after a mistake the repairer's, if there is one.
@@ -339,7 +337,9 @@ class Conversation(ABC):
             return ()
         flag, (act, answer) = None, known_exchanges(turns)[-1]
         if answer.mistake_kind is not None:
-            flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
+            # The reason of the flag in words that pass `NoLeaks` in a thought.
+            reason = answer.observation if _gives_away(answer.thought) else answer.thought
+            flag = Flag(act.action, answer.mistake_kind, reason)
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
     def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
@@ -352,20 +352,10 @@ class Conversation(ABC):
             **known,
         )
 
-    def _is_long(self, turns: Turns) -> bool:
-        return self._ran_out or 2 * len(turns) >= self.settings.max_turns
-
     def _draft(self, turns: Turns) -> Draft:
         last = turns[-1] if turns else None
         done = isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
         return Draft(script=self.script, turns=turns, finished=done)
-
-
-def _out_of_turns(turns: int) -> Violation:
-    message = (
-        f"After {turns} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
-    )
-    return Violation(rule="MaxTurns", turn=turns, code="out_of_turns", message=message, keeps_prefix=False)
 
 
 def _refused(violation: Violation, *, keeping: int) -> Verdict:

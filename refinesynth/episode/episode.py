@@ -27,7 +27,6 @@ from refinesynth.rules.rule import Violation, rejects
 from refinesynth.settings import PlaySettings
 from refinesynth.trajectory import (
     Branch,
-    Difficulty,
     Draft,
     DraftTurn,
     DungeonMasterTurn,
@@ -39,6 +38,7 @@ from refinesynth.trajectory import (
     Trajectory,
     flagged_turns,
 )
+from refinesynth.world import check_solvability
 
 
 def episode_id(persona: Persona, *, index: int, settings: PlaySettings) -> str:
@@ -114,12 +114,15 @@ class _Episode:
         accepted = self._accepted
         lost = limit.passed or not self._judged
         reason = f"not done within its deadline of {settings.deadline:,.0f} s" if limit.passed else self._reason
-        shares = session.spent.divided(len(accepted))
+        charged = (
+            one.model_copy(update={"provenance": one.provenance.model_copy(update=dict(share))})
+            for one, share in zip(accepted, session.spent.divided(len(accepted)), strict=True)
+        )
         return EpisodeOutcome(
             index=session.index,
             id=session.id,
             persona=record.persona,
-            trajectories=tuple(_charged(one, dict(share)) for one, share in zip(accepted, shares, strict=True)),
+            trajectories=tuple(charged),
             refused=tuple(record.refused),
             reason=None if accepted else reason,
             lost=lost and not accepted,
@@ -185,7 +188,9 @@ class _Episode:
             self._reason = _THE_SAME.message
             return None
         of = settings.episodes_per_script * settings.branches
-        branch = Branch(number=number, of=of, shared_turns=_shared(draft.turns, trunk)) if of > 1 else None
+        pairs = zip(draft.turns, trunk, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        branch = Branch(number=number, of=of, shared_turns=shared) if of > 1 else None
         trajectory = self._trajectory(context, draft, branch)
         self._accepted.append(trajectory)
         return trajectory.turns
@@ -202,7 +207,7 @@ class _Episode:
             attempts=record.drafts,
             script_attempts=record.scripts,
             script_id=script.digest,
-            difficulty=_difficulty(script),
+            difficulty=check_solvability(script).difficulty if script.grounded else None,
             refinements=count_refinements(repairs(draft)) if script.grounded else None,
             player_form="tools" if by_calls else None,
             parallel_calls=by_calls and settings.parallel_calls,
@@ -261,21 +266,3 @@ def fork(turns: Sequence[DraftTurn], *, seed: int, number: int, at_mistakes: boo
     draw = int.from_bytes(blake2b(f"{seed}/fork/{number}".encode(), digest_size=8).digest())
     kept = turns[: among[draw % len(among)]]
     return tuple(turn for turn in kept if isinstance(turn, PlayerTurn | DungeonMasterTurn))
-
-
-def _shared(turns: Sequence[DraftTurn], others: Sequence[DraftTurn]) -> int:
-    """Return the length of the common prefix of two plays, in turns."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(turns, others, strict=False)))
-
-
-def _charged(trajectory: Trajectory, cost: Mapping[str, object]) -> Trajectory:
-    return trajectory.model_copy(update={"provenance": trajectory.provenance.model_copy(update=cost)})
-
-
-def _difficulty(script: Script) -> Difficulty | None:
-    if not script.grounded:
-        return None
-    # Imported here because it imports the expression language.
-    from refinesynth.world import check_solvability
-
-    return check_solvability(script).difficulty

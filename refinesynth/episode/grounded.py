@@ -119,7 +119,10 @@ class Grounded(Conversation):
         act = await self._act(turns, taken)
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
-            raise Unanswerable((*turns, act), _fault(len(turns), act.action, ruling.problem))
+            # No mistake of the player: the rulebook has no ruling.
+            message = f"The world has no answer to {quoted(act.action)}: {ruling.problem}. Take a different action."
+            found = Violation(rule="RulebookAnswers", turn=len(turns), code="rulebook_fault", message=message)
+            raise Unanswerable((*turns, act), found)
         # With a limit of mistakes, a player that repeats itself is stuck; `settings.stuck` decides then.
         unbounded = self.settings.max_mistakes is None
         if ruling.kind is None and unbounded and self._goes_round(turns, act.action, state):
@@ -264,33 +267,21 @@ class Grounded(Conversation):
             except InvalidAnswer:
                 break  # `word` has already retried with feedback
             answer = ruled.turn(words.thought, words.observation)
-            found = self._contradicts(ruled, words.observation) or self._breaks((*turns, act, answer))
-            if not found:
+            reasons = self._objections(ruled, words.observation, (*turns, act, answer))
+            if not reasons:
                 return answer
-            reasons = found
         return plain.model_copy(update={"plain": True})
 
-    def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
-        """Return the objections to an observation as wording of a ruling."""
-        if len(observation) > MAX_OBSERVATION:
-            return [
-                f"It has {len(observation):,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."
-            ]
-        return judge_words(
+    def _objections(self, ruled: Ruled, observation: str, turns: Turns) -> list[str]:
+        """Return the reasons why the words contradict the ruling, or break the run's rules as the last of `turns`."""
+        if (length := len(observation)) > MAX_OBSERVATION:
+            return [f"It has {length:,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."]
+        found = judge_words(
             self.world, ruled.ruling, ruled.before, observation, action=ruled.action, transient=ruled.transient
         )
-
-    def _breaks(self, turns: Turns) -> list[str]:
-        """Return the objections of the run's rules to the last turn, the DungeonMaster's."""
-        draft, last = self._draft(turns), len(turns) - 1
-        found = verify(draft, self.verifier.rules).violations
-        return [one.message for one in found if rejects(one) and one.turn == last and one.keeps_prefix]
-
-
-def _fault(turn: int, action: str, problem: str) -> Violation:
-    """Return the violation for an action on which the rulebook has no ruling; it is no mistake of the player."""
-    message = f"The world has no answer to {quoted(action)}: {problem}. Take a different action."
-    return Violation(rule="RulebookAnswers", turn=turn, code="rulebook_fault", message=message)
+        broken = () if found else verify(self._draft(turns), self.verifier.rules).violations
+        last = len(turns) - 1
+        return found or [one.message for one in broken if rejects(one) and one.turn == last and one.keeps_prefix]
 
 
 def way_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[str, ...] = ()) -> tuple[str, ...] | None:

@@ -112,10 +112,8 @@ class EpisodeContext:
     @cached_property
     def verifier(self) -> Verifier:
         """Verifier with the run's rules and judge, if any; the judge's requests do not count against the limit."""
-        settings = self.settings
-        if not settings.judge:
-            return Verifier(settings.rules)
-        judge = Judge(self.models[Role.JUDGE], settings.prompts, answers=settings.attempts.answers)
+        settings, answers = self.settings, self.settings.attempts.answers
+        judge = Judge(self.models[Role.JUDGE], settings.prompts, answers=answers) if settings.judge else None
         return Verifier(settings.rules, judge)
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
@@ -88,16 +88,12 @@ class ExportRecord(NamedTuple):
     """One line of an export, or the reason why there is none."""
 
     data: dict[str, JsonValue]
-    trained: int
+    trained: int = 0
     """Assistant messages that are trained on."""
-    masked: int
+    masked: int = 0
     """Assistant messages that are context only."""
     omitted: str = ""
-    """Reason for no line, such as `mistakes without a repair`."""
-
-    @classmethod
-    def none(cls, why: str) -> Self:
-        return cls({}, 0, 0, why)
+    """Reason for no line, such as `mistakes without a repair`; `data` is empty then."""
 
 
 def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:

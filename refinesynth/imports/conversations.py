@@ -105,7 +105,10 @@ def _with_opening(task: str, opening: str | None) -> str:
 def _actions(listed: str) -> list[ActionSpec]:
     """Inverse of the lines of `task_with_actions`."""
     own, *further = _SHARED.split(listed, maxsplit=1)
-    shared = _choices(further[0].split("\n")) if further else {}
+    shared: dict[str, tuple[str, ...]] = {}
+    for line in further[0].split("\n") if further else ():
+        name, _, values = line.partition(f"}}{_VALUES}")
+        shared[name.removeprefix("{")] = tuple(values.split(", "))
     return [_action(line, shared) for line in own.removeprefix("- ").split("\n- ") if line]
 
 
@@ -132,14 +135,6 @@ def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterT
         else:
             return None
     return values, types
-
-
-def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for line in lines:
-        name, _, values = line.partition(f"}}{_VALUES}")
-        found[name.removeprefix("{")] = tuple(values.split(", "))
-    return found
 
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -179,8 +174,8 @@ class Functions:
         for call in calls:
             properties = self._properties.setdefault(call.name, {})
             # What is left out somewhere may be empty.
-            properties.update({name: () for name in properties if name not in call.arguments})
-            properties.update({name: () for name in call.arguments if name not in properties})
+            properties |= dict.fromkeys(properties.keys() - call.arguments.keys(), ())
+            properties |= {name: () for name in call.arguments if name not in properties}
         self._answers = answers
         if len(self._properties) > MOST_ACTIONS:
             raise ValueError(f"there are {len(self._properties):,} functions; {MOST_ACTIONS} are taken")
@@ -227,11 +222,8 @@ class Functions:
             arguments = separator.join(f"{{{place}}}" for place in places)
             template = f"{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}({arguments})"
             said = self._descriptions.get(name)
-            described = said if isinstance(said, str) else ""
-            yield (
-                name,
-                ActionSpec(name=template, description=described, pattern=pattern_of(template), parameters=places),
-            )
+            about = said if isinstance(said, str) else ""
+            yield name, ActionSpec(name=template, description=about, pattern=pattern_of(template), parameters=places)
 
 
 def _placeholder(name: str) -> str:

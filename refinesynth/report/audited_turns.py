@@ -98,8 +98,7 @@ def labelled_turns(path: Path) -> list[AuditedTurn]:
         try:
             record = _Labelled.model_validate(orjson.loads(line))
         except ValueError as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {problem}") from error
+            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {explain(error)}") from error
         for at, label in sorted(record.step_labels.items()):
             cell = {1: "correct", 0: "neutral", -1: "erroneous"}[label]
             shown = partial(_shown_message, record.messages, record.tools, at)

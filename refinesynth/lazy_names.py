@@ -1,0 +1,29 @@
+"""Names of a package that are imported on first use."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from sys import modules
+from typing import Any
+
+
+def lazy_names(package: str) -> Callable[[str], object]:
+    """Return a `__getattr__` for a package. Its imports under `if TYPE_CHECKING` state the module of each name."""
+
+    @cache
+    def homes() -> dict[str, str]:
+        import ast
+
+        spec: Any = modules[package].__spec__
+        found = ast.walk(ast.parse(spec.loader.get_source(package)))
+        imports = [node for node in found if isinstance(node, ast.ImportFrom)]
+        return {each.name: node.module or "" for node in imports for each in node.names}
+
+    def find(name: str) -> object:
+        if (home := homes().get(name)) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{name}" if home == package else home)
+        # A module of that name stands before an object in it.
+        return vars(modules[package]).get(name) or getattr(module, name)
+
+    return find
