@@ -97,8 +97,8 @@ class _Episode:
         """Without their shares of the cost, which are known at the end."""
         self._reason: str | None = None
         self._judged = self._doubtful = False
-        """Whether a script or a play failed for another reason than its backend; whether the settings of the backend
-        may be the cause (`EpisodeDoubtful`)."""
+        """Flags: a script or a play failed for another reason than its backend; the settings of the backend may be the
+        cause (`EpisodeDoubtful`)."""
 
     async def outcome(self) -> EpisodeOutcome:
         record, session, settings = self._record, self._record.session, self._settings
