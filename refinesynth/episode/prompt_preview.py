@@ -46,7 +46,7 @@ def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> Episo
 
 
 async def preview(
-    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend], index: int = 0
+    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]
 ) -> dict[Role, list[dict[str, Any]]]:
     """Return the requests of an episode by role: messages, and tools or response format.
 
@@ -55,7 +55,7 @@ async def preview(
     """
     requests: dict[Role, list[dict[str, Any]]] = {role: [] for role in find(settings.play).roles(settings)}
     models = {role: open_model(backends[role].each[0], call=partial(_recorded, requests[role])) for role in requests}
-    await play_episode(persona, index=index, settings=settings, models=models)
+    await play_episode(persona, index=0, settings=settings, models=models)
     return requests
 
 
