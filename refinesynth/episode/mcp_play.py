@@ -25,7 +25,7 @@ from refinesynth.client.completion_parsing import Answer
 from refinesynth.client.session import RequestContext
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
 from refinesynth.episode.play import EpisodeContext, Turns
-from refinesynth.episode.ruled_action import without_success
+from refinesynth.episode.ruled_action import bounded
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.extras import check_installed
 from refinesynth.roles import DungeonMaster
@@ -106,9 +106,8 @@ class Result:
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
         kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text[:MAX_OBSERVATION]) else MistakeKind.LOGIC
-        said = printable(without_success(text)).strip() or f"The call {'failed' if failed else 'returned nothing'}."
-        cut = said if len(said) <= MAX_OBSERVATION else f"{said[: MAX_OBSERVATION - 3].rstrip()}..."
-        return cls(cut, kind if failed else None)
+        said = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
+        return cls(said, kind if failed else None)
 
 
 class McpConversation(Conversation):

@@ -57,10 +57,7 @@ class Ruled:
     @property
     def text(self) -> str:
         """Plain text of the ruling, never blank, at most `MAX_OBSERVATION` characters."""
-        text = without_success(self._outcome.text).strip()
-        if len(text) > MAX_OBSERVATION:
-            text = f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
-        return text or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
+        return bounded(self._outcome.text) or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
 
     @property
     def thought(self) -> str:
@@ -102,9 +99,12 @@ class Ruled:
         )
 
 
-def without_success(text: str) -> str:
-    """Return the text without the success phrase, which only the engine writes."""
-    return _SUCCESS.sub("success", text)
+def bounded(text: str) -> str:
+    """Return the text as an observation: at most `MAX_OBSERVATION` characters, without the success phrase, which only
+    the engine writes.
+    """
+    text = _SUCCESS.sub("success", text).strip()
+    return text if len(text) <= MAX_OBSERVATION else f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
 
 
 _WHOLE = 2**64
