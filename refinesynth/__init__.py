@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
-from refinesynth.lazy_names import lazy_names
+from refinesynth.lazy_imports import lazy_names
 
 # A link to pydantic's pages under each error of a value says less than the error. It is read when the first is shown.
 os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")

@@ -5,7 +5,7 @@ Names are imported on first use, so reading the table of plays does not import t
 
 from typing import TYPE_CHECKING
 
-from refinesynth.lazy_names import lazy_names
+from refinesynth.lazy_imports import lazy_names
 from refinesynth.renamed import renamed
 
 if TYPE_CHECKING:

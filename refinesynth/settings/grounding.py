@@ -28,7 +28,7 @@ _STRIDES = (0x9E3779B97F4A7C15, 0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0xA54FF5
 spread evenly over the circle and features do not coincide."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Mix:
     """Shares from 0 to 1 of the scripts with each requested feature. The result is measured, see `Difficulty`.
 

@@ -8,7 +8,7 @@ Names are imported on first use: `import refinesynth.train` imports no torch.
 
 from typing import TYPE_CHECKING
 
-from refinesynth.lazy_names import lazy_names
+from refinesynth.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from sys import modules
-from typing import Any
 
 
 def lazy_names(package: str) -> Callable[[str], object]:
@@ -13,10 +12,10 @@ def lazy_names(package: str) -> Callable[[str], object]:
     @cache
     def homes() -> dict[str, str]:
         import ast
+        from linecache import getlines  # which reads from archives, too
 
-        spec: Any = modules[package].__spec__
-        found = ast.walk(ast.parse(spec.loader.get_source(package)))
-        imports = [node for node in found if isinstance(node, ast.ImportFrom)]
+        source = "".join(getlines(str(modules[package].__file__), vars(modules[package])))
+        imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
         return {each.name: node.module or "" for node in imports for each in node.names}
 
     def find(name: str) -> object:
