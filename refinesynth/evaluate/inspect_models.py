@@ -51,7 +51,7 @@ from refinesynth.backends.names import resolve
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.price_table import price_of
 from refinesynth.client.budget.tracker import BudgetTracker
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
@@ -91,7 +91,7 @@ class OwnBackend(ModelAPI):
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
         self.tracker = BudgetTracker(Budget.of(budget), prices=[price_of(self.backend)])
         """Counts what is spent; several models may share one."""
-        self._model: LiteLLMModel | None = None
+        self._model: BackendModel | None = None
         self._stopped: RunStopped | None = None
 
     def max_connections(self) -> int:

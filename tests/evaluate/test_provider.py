@@ -197,9 +197,16 @@ def test_a_model_that_was_fetched_before_is_opened_without_a_hub(tmp_path: Path,
     (kept / "refs" / "main").write_text("0" * 40)
     (kept / "snapshots" / ("0" * 40)).mkdir(parents=True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(inspect_models, "find_on_hub", lambda *_: False)
     opened = dict[str, Any]()
-    monkeypatch.setattr(inspect_models, "get_model", lambda _name, **given: opened.update(given))
+
+    def on_hub(*_: object) -> bool:
+        return False
+
+    def get(_name: str, **given: object) -> None:
+        opened.update(given)
+
+    monkeypatch.setattr(inspect_models, "find_on_hub", on_hub)
+    monkeypatch.setattr(inspect_models, "get_model", get)
     open_model("hf/owner/name", temperature=0.0, settings={})
     assert opened["model_path"] == opened["tokenizer_path"] == str(kept / "snapshots" / ("0" * 40))
 

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -59,7 +60,8 @@ def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_else_avoided
 def test_the_address_is_printed_once_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one.eval").touch()
     late = "import socket, sys, time; time.sleep(0.5); s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); s.accept(); s.accept()"
-    begin, answered = subprocess.Popen, list[int]()
+    begin: Any = subprocess.Popen
+    answered = list[int]()
 
     def viewer(command: list[str], **_: object) -> subprocess.Popen[bytes]:
         return begin([sys.executable, "-c", late, command[-1]])
