@@ -10,15 +10,7 @@ from refinesynth.chat import render_turns
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import read_blocks
-from refinesynth.roles import (
-    CallLimit,
-    CallLimitReached,
-    DungeonMaster,
-    InvalidAnswer,
-    Narrator,
-    Player,
-    ScriptWriter,
-)
+from refinesynth.roles import CallLimit, CallLimitReached, DungeonMaster, InvalidAnswer, Narrator, Player, ScriptWriter
 from refinesynth.rules import Violation, agentrefine, verify
 from refinesynth.settings.mistakes import MistakeRequest as Wanted
 from refinesynth.settings.setting_presets import paper
@@ -91,12 +83,7 @@ class TestDungeonMaster:
                     "observation": "There is no window.",
                     "mistake": "place",
                 },
-                {
-                    "action": "open box",
-                    "thought": "So it goes.",
-                    "observation": "The box is open.",
-                    "mistake": None,
-                },
+                {"action": "open box", "thought": "So it goes.", "observation": "The box is open.", "mistake": None},
             ],
             "action": "take key",
             "form": {"available": True, "problem": None},
@@ -147,10 +134,7 @@ class TestPlayer:
         plain = [(message.role, message.content) for message in view]
         assert model.asked[0].chat == plain
         assert model.asked[1].chat[: len(plain)] == plain
-        assert model.asked[1].chat[len(plain) :] == [
-            ("assistant", "nothing"),
-            ("user", NO_ACTION),
-        ]
+        assert model.asked[1].chat[len(plain) :] == [("assistant", "nothing"), ("user", NO_ACTION)]
 
     @pytest.mark.parametrize("asked_for", [*map(Wanted, MistakeKind), Wanted(MistakeKind.PLACE, "late")])
     async def test_a_mistake_is_asked_for_privately_in_one_request(self, asked_for: Wanted) -> None:

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from samples import dm, player
 
 from refinesynth.rules import BaseRule, Rule, Violation
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DraftTurn,
-    MistakeKind,
-    PlayerTurn,
-    Script,
-    read_turn,
-)
+from refinesynth.trajectory import ActionSpec, Draft, DraftTurn, MistakeKind, PlayerTurn, Script, read_turn
 from refinesynth.world import world_of
 
 GO = ActionSpec(name="go to {place}", pattern="go to (.+)", parameters={"place": ("hall", "kitchen", "cellar")})

@@ -20,11 +20,7 @@ from refinesynth.rules import (
     verify,
 )
 from refinesynth.rules.name_search import out_of_reach
-from refinesynth.rules.script_shape import (
-    MAX_ACTIONS_READ,
-    fillings,
-    with_fitting_patterns,
-)
+from refinesynth.rules.script_shape import MAX_ACTIONS_READ, fillings, with_fitting_patterns
 from refinesynth.trajectory import ActionSpec, Draft, Script
 
 
