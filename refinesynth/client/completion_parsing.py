@@ -176,7 +176,7 @@ class ReadCompletion:
         """Refuse an unusable answer.
 
         Raises:
-            UnusableAnswer: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
+            UnusableAnswer: Cut off, empty or too long: worth another try. Refused or filtered: abandon the episode.
         """
         ending = _ending(self.finish_reason)
         if ending == _FILTERED or self.refusal:

@@ -11,7 +11,7 @@ from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.limiter.rate_limiter import limiter_of
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.routing import mixture
 from refinesynth.client.session import Session, current_account
 from refinesynth.client.unsupported_features import UnsupportedFeatures
@@ -101,5 +101,5 @@ def open_replay(folder: Path, role: Role) -> Model:
     unhindered = limiter_of(backend, waits=False, batched=True)
     lacks = replay.lacks()
     return mixture(
-        [LiteLLMModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
+        [BackendModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
     )

@@ -47,8 +47,8 @@ class CompletionCache(Protocol):
     """Completions that one episode has paid for, in this process or an earlier one."""
 
     @property
-    def ended(self) -> bool:
-        """True if the episode had ended, and is made again from its paid completions alone."""
+    def had_finished(self) -> bool:
+        """True if the episode had finished, and is made again from its paid completions alone."""
         ...
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import meaning
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
-from refinesynth.episode.ruled_action import Ruled, excuse, fails, tried_before
+from refinesynth.episode.ruled_action import Ruled, excuse
 from refinesynth.errors import InputError
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
@@ -325,19 +325,13 @@ class GroundedEnvironment:
         self._turns += before
 
     def _text(self, call: Call | Mapping[str, Any]) -> str:
-        if isinstance(call, Call):
-            return text_of(self.script, call)
-        arguments = call.get("arguments")
-        return text_of(
-            self.script, Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
-        )
+        if not isinstance(call, Call):
+            arguments = call.get("arguments")
+            call = Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
+        return text_of(self.script, call)
 
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
         """The excuse of an action that slips; only effective actions do, and never twice in a row."""
-        turn, turns = len(self._turns), tuple(self._turns)
-        if ruling.kind is not None or ruling.state is self.state or tried_before(turns, action):
+        if ruling.kind is not None or ruling.state is self.state:
             return None
-        if not fails(self.slips, seed=self._seed, replica=0, attempt=1, turn=turn):
-            return None
-        before = sum(isinstance(one, DungeonMasterTurn) and one.transient for one in turns)
-        return excuse(seed=self._seed, replica=0, before=before)
+        return excuse(self._turns, action, self.slips, seed=self._seed)

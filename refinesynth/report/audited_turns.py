@@ -83,30 +83,27 @@ class _Labelled(BaseModel, frozen=True):
         return self
 
 
-def labelled_turns(path: Path) -> Iterator[AuditedTurn]:
+def labelled_turns(path: Path) -> list[AuditedTurn]:
     """Return the labelled messages of a JSONL file: +1 (correct) and 0 (neutral) count as right, -1 as wrong.
 
     Raises:
-        InputError: The file is missing, or later a line is not as AgentProcessBench writes it.
+        InputError: The file is missing, or a line is not as AgentProcessBench writes it.
     """
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}; give a JSONL file with messages and step_labels")
-    return _labelled_turns(path)
-
-
-def _labelled_turns(path: Path) -> Iterator[AuditedTurn]:
+    turns: list[AuditedTurn] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
         try:
             record = _Labelled.model_validate(orjson.loads(line))
         except ValueError as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {problem}") from error
+            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {explain(error)}") from error
         for at, label in sorted(record.step_labels.items()):
             cell = {1: "correct", 0: "neutral", -1: "erroneous"}[label]
             shown = partial(_shown_message, record.messages, record.tools, at)
-            yield AuditedTurn(f"{path.stem}:{number}#{at + 1}", cell, label >= 0, shown)
+            turns.append(AuditedTurn(f"{path.stem}:{number}#{at + 1}", cell, label >= 0, shown))
+    return turns
 
 
 def _shown_message(messages: Sequence[dict[str, JsonValue]], tools: JsonValue, at: int) -> dict[str, JsonValue]:
@@ -253,6 +250,7 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
     """Compare verdicts by turn id; turns of one trajectory, the part of an id before `#`, are drawn together."""
     clusters: dict[str, list[int]] = {}
     for turn in sorted(first.keys() & second.keys()):
+        # Both wrong, the second alone right, the first alone right, both right.
         cluster = clusters.setdefault(turn.rpartition("#")[0], [0, 0, 0, 0])
         cluster[2 * first[turn] + second[turn]] += 1
     counts = list(clusters.values())
@@ -264,15 +262,11 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
     return Agreement(sum(whole), whole[0] + whole[3], _kappa(whole), low, high)
 
 
-def _summed(counts: Iterable[Sequence[int]]) -> tuple[int, int, int, int]:
-    # Both wrong, the second alone right, the first alone right, both right.
-    a = b = c = d = 0
-    for each in counts:
-        a, b, c, d = a + each[0], b + each[1], c + each[2], d + each[3]
-    return a, b, c, d
+def _summed(counts: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*counts, strict=True)] or [0] * 4
 
 
-def _kappa(counts: tuple[int, int, int, int]) -> float | None:
+def _kappa(counts: Sequence[int]) -> float | None:
     a, b, c, d = counts
     n = a + b + c + d
     by_chance = (a + b) * (a + c) + (c + d) * (b + d)

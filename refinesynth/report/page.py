@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import orjson
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.chat.react import label_of
@@ -141,9 +141,9 @@ def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: 
     for number, line in sorted(kept):
         try:
             records.append(kind.model_validate(orjson.loads(line)))
-        except (orjson.JSONDecodeError, ValidationError) as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__}: {problem}") from error
+        except ValueError as error:
+            about = f"line {number} of {str(path)!r} is not a {kind.__name__}"
+            raise RunFolderError(f"{about}: {explain(error)}") from error
     return records
 
 

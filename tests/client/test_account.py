@@ -22,7 +22,7 @@ from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.chat import render_task
 from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
 from refinesynth.client.completion_parsing import ReadCompletion, read_completion
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.journal.journal_values import Paid
@@ -34,7 +34,7 @@ class Dictionary:
 
     kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
 
-    ended = False
+    had_finished = False
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))
@@ -73,7 +73,7 @@ class Noted(BudgetReservation):
         self.tracker.log.append("released")
 
 
-async def say(session: Session, model: LiteLLMModel, text: str, role: Role = Role.PLAYER) -> str:
+async def say(session: Session, model: BackendModel, text: str, role: Role = Role.PLAYER) -> str:
     return (await Agent(session.model(role, model)).run(text)).output
 
 
@@ -107,7 +107,7 @@ async def test_by_what_a_provider_finds_its_cache_is_no_part_of_what_is_recalled
     memory = Dictionary()
     for kind in ("openai", later):
         backend = Backend(model="openai/any", session_headers=kind)
-        model = LiteLLMModel(backend, call=Scripted(*[completion("one")][: not memory.kept]))
+        model = BackendModel(backend, call=Scripted(*[completion("one")][: not memory.kept]))
         assert await say(Session("e1", seed=7, memory=memory), model, "a") == "one"
     assert len(memory.kept) == 1
 
