@@ -108,6 +108,14 @@ DEFAULT = "default"
 """Key for roles that a mapping does not name."""
 
 
+_FALLBACKS: Mapping[Role, tuple[str, ...]] = {
+    Role.NARRATOR: (Role.DUNGEON_MASTER, DEFAULT),
+    Role.JUDGE: (DEFAULT, Role.DUNGEON_MASTER, Role.NARRATOR),
+    Role.REPAIRER: (DEFAULT, Role.PLAYER),
+}
+"""Role to the keys that a mapping without this role is read at, in order; `DEFAULT` for the others."""
+
+
 def resolve(spec: str | Backend) -> Backend:
     """Return the backend of a name: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model string.
 
@@ -169,7 +177,7 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     given = {key: resolve_mixture(key, value) for key, value in spec.items()}
     chosen: dict[Role, Backend] = {}
     for role in Role:
-        found = next((given[key] for key in _fallbacks(role) if key in given), None)
+        found = next((given[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in given), None)
         if found is None:
             raise ConfigurationError(
                 f"no backend for {role}: the mapping has {_listed(given)}; add {role!r} or {DEFAULT!r}"
@@ -193,14 +201,6 @@ def resolve_mixture(role: str, spec: object) -> Backend:
     if not names or len(names) != len(several):
         raise ConfigurationError(f"{role} has {spec!r}; expected a name, a Backend, or a list of one or more of these")
     return Mixed.of([resolve(one) for one in names])
-
-
-def _fallbacks(role: Role) -> tuple[str, ...]:
-    if role is Role.NARRATOR:
-        return role, Role.DUNGEON_MASTER, DEFAULT
-    if role is Role.JUDGE:
-        return role, DEFAULT, Role.DUNGEON_MASTER, Role.NARRATOR
-    return (role, DEFAULT, Role.PLAYER) if role is Role.REPAIRER else (role, DEFAULT)
 
 
 def rehearsal_faults(model: str) -> "Faults":

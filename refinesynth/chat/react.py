@@ -215,16 +215,7 @@ def _labels(text: str) -> tuple[list[re.Match[str]], list[str], int | None]:
     return labels, words, next((k for k, word in enumerate(words) if word == "action"), None)
 
 
-_AROUND = (
-    ("**", "**"),
-    ("```", "```"),
-    ("``", "``"),
-    ("`", "`"),
-    ('"', '"'),
-    ("'", "'"),
-    ("“", "”"),
-    ("\u2018", "\u2019"),
-)
+_AROUND = (*((mark, mark) for mark in ("**", "```", "``", "`", '"', "'")), ("“", "”"), ("\u2018", "\u2019"))
 """Characters that models put before and after an action."""
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")

@@ -162,7 +162,10 @@ class Prompts:
 
         environment = environment_of(frozenset(self._sources.items()))
         self._templates = {name: self._compile(name, environment) for name in SECTIONS}
-        self._try_out()
+        for name, sections in SECTIONS.items():
+            for section, wanted in sections.items():
+                for sample in _SAMPLES:
+                    self.fill(name, section, **{key: sample[key] for key in wanted})
 
     def __repr__(self) -> str:
         return f"Prompts({'' if self.folder is None else repr(str(self.folder))})"
@@ -209,9 +212,15 @@ class Prompts:
             parts = template.blocks[section](template.new_context({"limits": self.limits, **data}))
             # Data contains no line breaks, so this removes only gaps left by conditions.
             return _GAP.sub("\n\n", joined(parts)).strip()
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from None
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
+        except (
+            ConfigurationError,
+            TemplateError,
+            TypeError,
+            ValueError,
+            LookupError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from error
 
     def _compile(self, name: str, environment: "Environment") -> "Template":
@@ -227,12 +236,6 @@ class Prompts:
                 f"{self._where(name)}: {wanted} is missing; the shipped template shows where it goes"
             )
         return template
-
-    def _try_out(self) -> None:
-        for name, sections in SECTIONS.items():
-            for section, wanted in sections.items():
-                for sample in _SAMPLES:
-                    self.fill(name, section, **{key: sample[key] for key in wanted})
 
     def _where(self, name: str) -> str:
         own = None if self.folder is None else self.folder / f"{name}{SUFFIX}"

@@ -156,14 +156,13 @@ def _object_of(given: str | dict[str, Any] | None, listed: str | None) -> dict[s
         return _object(given or {}, listed)
     try:
         return _OBJECT.validate_json(given or "{}")
-    except ValidationError:
+    except ValidationError as problem:
         try:
             return _object(read_json(given), listed)
         except BrokenOff:
             raise
         except ValueError:
-            pass
-        raise
+            raise problem from None
 
 
 def _object(value: object, listed: str | None) -> dict[str, Any]:
@@ -252,7 +251,7 @@ class Actor:
         messages = [*history, form.request(asked)]
         left = self.answers
         while True:
-            response = await _respond(form, messages, self.model, self.calls)
+            response = await self._respond(form, messages)
             try:
                 answer = form.read(response)
             except (ValueError, TypeError, RecursionError) as error:
@@ -267,6 +266,30 @@ class Actor:
             form = form.again(response)
             messages += (response, form.request(_feedback(response, problem)))
 
+    async def _respond(self, form: AnswerForm[Any], messages: Sequence[ModelMessage]) -> ModelResponse:
+        model, calls = self.model, self.calls
+        if calls.spent:
+            raise CallLimitReached(f"the {calls.most} completions that an episode may ask for are used up")
+        sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
+        own = form.settings.copy()
+        if model.profile.get("thinking_enabled_by_default", False):
+            # Many servers look for stop sequences in a model's thinking as well.
+            own.pop("stop_sequences", None)
+        try:
+            response = await model.request(sent, merge_model_settings(model.settings, own), form.parameters)
+        except ContentFilterError as error:
+            raise _refused(model, str(error)) from error
+        except UnexpectedModelBehavior as error:
+            raise InvalidAnswer(_shortened(str(error))) from error
+        calls.made += 1
+        if response.finish_reason == "content_filter" and not (called(response) or said(response)):
+            raise _refused(model, "its answer was filtered")
+        if response.finish_reason == "length":  # it may look complete, and a retry would be cut off again
+            raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
+        if response.finish_reason == "error":
+            raise InvalidAnswer("it broke off")
+        return response
+
 
 @lru_cache(maxsize=16)
 def _form(
@@ -274,32 +297,6 @@ def _form(
 ) -> AnswerForm[_Answer]:
     instructions = prompts.fill(template, "instructions")
     return object_form(schema_of(described), name=described.__name__.lower(), instructions=instructions, read=read)
-
-
-async def _respond(
-    form: AnswerForm[Any], messages: Sequence[ModelMessage], model: Model, calls: CallLimit
-) -> ModelResponse:
-    if calls.spent:
-        raise CallLimitReached(f"the {calls.most} completions that an episode may ask for are used up")
-    sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
-    own = form.settings.copy()
-    if model.profile.get("thinking_enabled_by_default", False):
-        # Many servers look for stop sequences in a model's thinking as well.
-        own.pop("stop_sequences", None)
-    try:
-        response = await model.request(sent, merge_model_settings(model.settings, own), form.parameters)
-    except ContentFilterError as error:
-        raise _refused(model, str(error)) from error
-    except UnexpectedModelBehavior as error:
-        raise InvalidAnswer(_shortened(str(error))) from error
-    calls.made += 1
-    if response.finish_reason == "content_filter" and not (called(response) or said(response)):
-        raise _refused(model, "its answer was filtered")
-    if response.finish_reason == "length":  # it may look complete, and a retry would be cut off again
-        raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
-    if response.finish_reason == "error":
-        raise InvalidAnswer("it broke off")
-    return response
 
 
 def _refused(model: Model, why: str) -> EpisodeAbandoned:

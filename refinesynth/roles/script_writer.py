@@ -109,13 +109,9 @@ def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
 
 def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`."""
-
-    def keep_laws(action: dict[str, Any]) -> None:
-        kept = {at: action[at] for at in ("name", *_LAWS) if at in action}
-        action.clear()
-        action.update({"pattern": ".", **kept})
-
-    return {**answer, "actions": _objects(answer.get("actions"), keep_laws)}
+    actions = filter(_is_object, _objects(answer.get("actions")))
+    kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
+    return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
 
 
 _LAWS = ("requires", "effects", "reveals")

@@ -102,14 +102,11 @@ class NoLeaks(BuiltInRule):
 @lru_cache(maxsize=64)
 def _reader(also: tuple[str, ...], builtin: bool) -> Pattern | None:
     """Return all patterns as one automaton, so a thought is read once; None without patterns."""
-    for pattern in also:
-        _compile(pattern)
-    patterns = (*LEAKS, *also) if builtin else also
-    return _compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
-
-
-def _compile(pattern: str) -> Pattern:
-    try:
-        return Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
-    except PatternError as error:
-        raise ConfigurationError(f"NoLeaks(also=...) cannot use {quoted(pattern)}: {error}") from error
+    reader, patterns = None, (*LEAKS, *also) if builtin else also
+    together = "|".join(f"(?:{pattern})" for pattern in patterns)
+    for pattern in (*also, together) if patterns else ():  # each alone first, for a message that names it
+        try:
+            reader = Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
+        except PatternError as error:
+            raise ConfigurationError(f"NoLeaks(also=...) cannot use {quoted(pattern)}: {error}") from error
+    return reader

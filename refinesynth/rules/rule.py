@@ -65,11 +65,11 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     """Length of the verified prefix in turns, from which generation may continue; all turns of an accepted draft."""
 
     def _repr_html_(self) -> str:
-        standing = "accepted" if self.accepted else "refused"
-        found = (
+        rows = [("accepted" if self.accepted else "refused", f"{self.verified_turns:,} turns verified")]
+        rows += [
             (one.rule, f"turn {one.turn + 1}: {one.message} ({one.code}, {one.severity})") for one in self.violations
-        )
-        return html_table([(standing, f"{self.verified_turns:,} turns verified"), *found])
+        ]
+        return html_table(rows)
 
 
 @runtime_checkable

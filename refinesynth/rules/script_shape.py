@@ -154,12 +154,13 @@ class EnvironmentLimits(BuiltInRule, ScriptRule):
     """Nesting levels; an object of scalars has one."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        script = draft.script
+        script, actions = draft.script, self.actions(draft)
+        spoken = (text for one in actions for text in (one.name, one.description, *chain(*one.parameters.values())))
         for what, texts in (
             ("introduction", (script.introduction,)),
             ("goal", (script.goal,)),
             ("completion conditions", script.completion_conditions),
-            ("available actions", _action_texts(self.actions(draft))),
+            ("available actions", spoken),
         ):
             if found := control_character("".join(texts)):
                 message = f"The script holds the control character {found} in its {what}. Write it without."
@@ -174,11 +175,6 @@ class EnvironmentLimits(BuiltInRule, ScriptRule):
         elif (size := len(write_json(environment))) > self.characters:
             message = f"The environment has {size:,} bytes as JSON; at most {self.characters:,} are allowed."
             yield self.fault("environment_too_large", message)
-
-
-def _action_texts(actions: tuple[ActionSpec, ...]) -> Iterator[str]:
-    for action in actions:
-        yield from (action.name, action.description, *chain.from_iterable(action.parameters.values()))
 
 
 class PatternsCompile(BuiltInRule, ScriptRule):

@@ -174,7 +174,8 @@ def _continued(world: World, known: _Replay, asked: _Exchanged) -> _Replay:
         ruling, met = world.step(state, player.action), tuple[Met, ...]()
         changes = ruling.state is not state
         if answer.transient:
-            ruling = world.withheld(state, ruling)
+            # The words of the outcome that did not occur stay: an observation must not report it.
+            ruling = replace(world.withheld(state, ruling), text=ruling.text)
         elif ruling.kind is not None:
             lacks = (*lacks, *_lack(world, at, state, ruling))[-_AWAITED:]
         elif changes:

@@ -22,7 +22,7 @@ from refinesynth.roles.dungeon_master import history
 from refinesynth.roles.schemas import GROUNDED_SCRIPT, TURNS, Judgement, Ruling, Words, schema_of
 from refinesynth.roles.schemas import SCRIPT as SCRIPT_SCHEMA
 from refinesynth.rules.text_form import KEYS
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script
+from refinesynth.trajectory import Draft, MalformedTurn, Persona, PlayerTurn, Script
 
 SHIPPED = Prompts()
 PERSONA = Persona(text="a joiner")
@@ -274,14 +274,3 @@ async def test_a_player_that_does_as_it_is_told_is_read() -> None:
     assert await Player(model.model, SHIPPED).act(render_turns(SHED, ())) == PlayerTurn(
         thought=turn.thought, action="take key"
     )
-
-
-def test_turns_are_written_in_the_order_in_which_they_come_about() -> None:
-    assert list(DungeonMasterTurn.model_fields)[:6] == [
-        "role",
-        "thought",
-        "parameter_error",
-        "place_error",
-        "logic_error",
-        "observation",
-    ]
