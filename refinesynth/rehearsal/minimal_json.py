@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from math import ceil
 from typing import Any, cast
 
 from refinesynth.rehearsal.openai_wire import items, mapping
@@ -23,8 +25,11 @@ _TEXT = "rehearsal"
 
 
 def instance(schema: object) -> Any:
-    """Return a value for this schema; patterns, formats, conditions and other constraints than lengths, `minItems`,
-    `minimum`, `exclusiveMinimum` and `maximum` are ignored. Never raises.
+    """Return a value for this schema. Never raises.
+
+    Honoured are `const`, `default`, `enum`, `$ref`, `allOf`, the first usable part of `anyOf` and `oneOf`, `properties`
+    that are `required`, `minItems`, `minLength`, `maxLength`, `minimum`, `maximum`, `exclusiveMinimum` and
+    `exclusiveMaximum`. All other keywords are ignored: `pattern`, `format`, `multipleOf`, `prefixItems`, conditions.
     """
     return _Maker(schema).value(schema, 0)
 
@@ -48,11 +53,12 @@ class _Maker:
         return self._combined(given, depth) if given.keys() & {"allOf", "anyOf", "oneOf"} else self._plain(given, depth)
 
     def _combined(self, given: Mapping[str, Any], depth: int) -> Any:
-        merged: dict[str, Any] = {}
-        for part in items(given.get("allOf")):
-            merged.update(mapping(self.value(part, depth + 1)))
+        merged: dict[str, Any] = self._plain(given, depth) if "properties" in given else {}
+        every = [self.value(part, depth + 1) for part in items(given.get("allOf"))]
+        for value in every:
+            merged.update(mapping(value))
         either = (self.value(part, depth + 1) for part in (*items(given.get("anyOf")), *items(given.get("oneOf"))))
-        return merged or next((value for value in either if value is not None), None)
+        return merged or next((value for value in chain(every, either) if value is not None), None)
 
     def _plain(self, given: Mapping[str, Any], depth: int) -> Any:
         kind = given.get("type", "object" if "properties" in given else None)
@@ -68,9 +74,11 @@ class _Maker:
             case "string":
                 text = _TEXT.ljust(min(int(_number(given.get("minLength"), 0)), _LONGEST), ".")
                 return text[: max(int(_number(given.get("maxLength"), _LONGEST)), 0)]
-            case "integer" | "number":
+            case "integer" | "number" as number:
                 least = _number(given.get("minimum"), _number(given.get("exclusiveMinimum"), -1) + 1)
-                return min(least, _number(given.get("maximum"), least))
+                least = ceil(least) if number == "integer" else least
+                most = _number(given.get("maximum"), _number(given.get("exclusiveMaximum"), least + 1) - 1)
+                return min(least, most)
             case "boolean":
                 return True
             case _:

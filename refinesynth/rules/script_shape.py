@@ -20,7 +20,7 @@ from refinesynth.actions.matching import (
     match_pattern,
     other_patterns,
 )
-from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
+from refinesynth.actions.patterns import Pattern, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation, all_of, verify
 from refinesynth.text.json_reader import depth, write_json
@@ -234,7 +234,7 @@ class GroupsFitPlaceholders(ScriptRule, built_in=True):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
             form = action_form(action)
-            if form.pattern is not None and not form.fits:
+            if form.pattern is not None and form.problem is not None:
                 yield self.fault("groups_do_not_fit", f"In {quoted(action.name)}, {form.problem}.")
 
 
@@ -251,7 +251,7 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
-            if not action_form(action).fits:
+            if action_form(action).problem is not None:
                 continue
             for values in fillings(action, most=self.fillings):
                 if not any(map(partial(_reads_back, action), with_samples(action, values))):
@@ -276,7 +276,7 @@ class PatternsAreUnambiguous(ScriptRule, built_in=True):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         forms = [(action, action_form(action)) for action in self.actions(draft)]
-        usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.fits]
+        usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.problem is None]
         matched = _also_matched(usable, most=self.fillings)
         for other, one in product(range(len(usable)), range(len(usable))):
             text = matched.get((other, one))
@@ -334,14 +334,13 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 
     Only fillings that the action's own pattern matches are used, or all if it matches none; at most `most` per action.
     """
-    together = PatternSet([pattern for _, pattern in usable])
     found: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
-        read = [(text, together.at_once(text)) for text in _texts(action, most)]
-        own = [(text, numbers) for text, numbers in read if number in numbers or pattern.matches(text)]
-        for text, numbers in (own or read)[:most]:
-            for other in numbers if number in numbers else together.one_by_one(text):
-                found.setdefault((other, number), text)
+        texts = _texts(action, most)
+        for text in (list(filter(pattern.matches, texts)) or texts)[:most]:
+            for other, (_, wider) in enumerate(usable):
+                if (other, number) not in found and wider.matches(text):
+                    found[other, number] = text
     return found
 
 

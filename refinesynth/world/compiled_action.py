@@ -1,7 +1,6 @@
 """Compiled actions and knowledge record of a rulebook."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -12,7 +11,7 @@ from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
 from refinesynth.world.json_pointer import change, pointer_text
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
 from refinesynth.world.ruling import mentions
 from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
 from refinesynth.world.work_limit import current_limit
@@ -124,15 +123,6 @@ class CompiledKnowledge:
             return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
 
         return change(state, keys, more)
-
-
-@contextmanager
-def where(place: str) -> Generator[None]:
-    """Add the part of the rulebook to an error's message."""
-    try:
-        yield
-    except RulebookError as error:
-        raise RulebookError(f"{place}: {error}") from None
 
 
 def compile_effects(

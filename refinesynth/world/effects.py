@@ -175,12 +175,14 @@ class CompiledEffect:
         the index of the step `{any}`.
         """
         value = cast("Filled", self.value)(state, values)
+        places = [*_holding(value, self.from_path or self.path, at, state, values)]
         if self.from_path is None:
-            return _take_out_of_all(state, tuple(_holding(value, self.path, at, state, values)), at, value)
-        source = next(_holding(value, self.from_path, at, state, values), None)
-        if source is None:
+            for keys in places:
+                state = _take_out(state, keys, value)
+            return state
+        if not places:
             raise Inapplicable("what is to be moved is in none of the lists at from_path")
-        return _put_in(_take_out(state, source, value), self.path.keys(state, values), value)
+        return _put_in(_take_out(state, places[0], value), self.path.keys(state, values), value)
 
 
 def apply_effects(
@@ -232,13 +234,11 @@ def _holding(
     """
     above = Pointer(pointer.steps[:at]).read(state, values)
     for key in sorted(above) if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
-        try:
+        with suppress(Inapplicable):
             keys = pointer.keys(state, {**values, ANY: str(key)})
             held = resolve(state, keys)
-        except Inapplicable:
-            continue
-        if isinstance(held, list) and any(same(item, value) for item in held):
-            yield keys
+            if isinstance(held, list) and any(same(item, value) for item in held):
+                yield keys
 
 
 def compile_effect(
@@ -435,25 +435,6 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
         return [*old, value]
 
     return change(state, keys, longer)
-
-
-def _take_out_of_all(state: JsonValue, places: tuple[tuple[str, ...], ...], at: int, value: JsonValue) -> JsonValue:
-    """Return the state without the first item equal to `value` in each of several lists. Their keys are equal before
-    step `at`; the value above that step is copied once.
-    """
-    if not places:
-        return state
-
-    def without(above: JsonValue) -> JsonValue:
-        if isinstance(above, dict):
-            shorter = {keys[at]: _take_out(above[keys[at]], keys[at + 1 :], value) for keys in places}
-            return {**above, **shorter}
-        items = [*cast("list[JsonValue]", above)]
-        for keys in places:
-            items[int(keys[at])] = _take_out(items[int(keys[at])], keys[at + 1 :], value)
-        return items
-
-    return change(state, places[0][:at], without)
 
 
 def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:

@@ -20,12 +20,11 @@ from refinesynth.world.compiled_action import (
     compile_action,
     compile_effects,
     compile_knowledge,
-    where,
 )
 from refinesynth.world.effects import Notice, apply_effects
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, fits
 from refinesynth.world.random_starts import check_draws
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.text_template import require_text
 from refinesynth.world.visibility import compile_visibility
