@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
-from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
+from refinesynth.world.effects import ELSE, CompiledEffect, Notice, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
 from refinesynth.world.json_pointer import change, pointer_text
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
@@ -61,14 +61,6 @@ class CompiledAction:
                 fault = f"requirement {at + 1} of {self.spec.name!r}: {answer}" if isinstance(answer, str) else None
                 return Unmet(at, requirement, fault)
         return None
-
-    def applied(self, state: JsonValue, values: Mapping[str, str], notice: Notice | None = None) -> JsonValue:
-        """Return the state after all effects, without a check of requirements; the same object if nothing changed.
-
-        Raises:
-            Inapplicable: An effect cannot be applied in this state.
-        """
-        return apply_effects(self.effects, state, values, notice)
 
     def observation(
         self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None

@@ -33,7 +33,6 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))")
 _ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)) | {sign: sign for sign in "?\"'`\\"}
-_CLOSING = {"(": ")", "[": "]"}
 _PYTHON = {
     "&&": "and", "||": "or", "!": "~", "?": "if", ":": "else", "in": "in", "true": "True", "false": "False",
     "null": "None",
@@ -66,7 +65,7 @@ def parse(source: str) -> Parsed:
     tokens = tuple(_tokens(source))
     if len(tokens) > MAX_TOKENS:
         raise RulebookError(f"the condition has {len(tokens)} parts, more than {MAX_TOKENS}; split it")
-    cuts = _check_brackets(tokens)
+    cuts = _cuts(tokens)
     words = [_translated(source, token) for token in tokens]
     try:
         tree = ast.parse(" ".join(words), mode="eval").body
@@ -126,26 +125,15 @@ def _known_signs(sign: str) -> str:
     return "only CEL's names, numbers, quoted texts and signs can be used"
 
 
-def _check_brackets(tokens: tuple[_Token, ...]) -> list[_Token]:
-    """Refuse unbalanced brackets and misplaced dots; return each `&&` outside of brackets."""
-    opened: list[_Token] = []
-    cuts: list[_Token] = []
-    before = None
+def _cuts(tokens: tuple[_Token, ...]) -> list[_Token]:
+    """Return each `&&` outside of brackets."""
+    depth, cuts = 0, list[_Token]()
     for token in tokens:
-        if token.kind == "sign" and token.text in _CLOSING:
-            opened.append(token)
-            if len(opened) > MAX_BRACKETS:
-                raise RulebookError(f"brackets are nested deeper than {MAX_BRACKETS}; split the condition")
-        elif token.kind == "sign" and token.text in {")", "]"}:
-            if not opened or _CLOSING[opened.pop().text] != token.text:
-                raise RulebookError(f"the {token.text!r} at character {token.start + 1} closes nothing")
-        elif token.text == "." and (before is None or (before.kind == "sign" and before.text not in {")", "]"})):
-            raise RulebookError(f"the dot at character {token.start + 1} follows nothing")
-        elif token.text == "&&" and not opened:
+        depth += (token.text in {"(", "["}) - (token.text in {")", "]"})
+        if depth > MAX_BRACKETS:
+            raise RulebookError(f"brackets are nested deeper than {MAX_BRACKETS}; split the condition")
+        if token.text == "&&" and not depth:
             cuts.append(token)
-        before = token
-    if opened:
-        raise RulebookError(f"the {opened[-1].text!r} at character {opened[-1].start + 1} is never closed")
     return cuts
 
 

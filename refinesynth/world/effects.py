@@ -273,20 +273,17 @@ def compile_effect(
         )
     value = _Value(parameters, types, visible, most // (16 if each is None else 4))
     filled = value.filled(effect.value)
-    if len(value.templates) > MAX_VALUE_TEXTS:
-        raise RulebookError(
-            f"the value holds {len(value.templates)} texts; at most {MAX_VALUE_TEXTS} can be written at once"
-        )
-    if len(value.expressions) > MAX_CALCULATIONS:
-        raise RulebookError(
-            f"the value has {len(value.expressions)} calculations; at most {MAX_CALCULATIONS} can be made at once"
-        )
-    needs_value = effect.op in {EffectOp.SET, EffectOp.ADD}
+    for what, found, bound in (
+        ("texts", value.templates, MAX_VALUE_TEXTS),
+        ("calculations", value.expressions, MAX_CALCULATIONS),
+    ):
+        if len(found) > bound:
+            raise RulebookError(f"the value holds {len(found)} {what}; at most {bound} can be made at once")
     path, from_path, any_at = _paths(effect, parameters)
     return CompiledEffect(
         op=effect.op,
         path=path,
-        value=filled if needs_value or effect.value is not None else None,
+        value=filled if effect.op is EffectOp.SET or effect.value is not None else None,
         from_path=from_path,
         when=when,
         name=name,

@@ -91,7 +91,7 @@ class World:
         new, kind, problem = state, None, None
         try:
             if unmet is None:
-                applied = action.applied(state, values)
+                applied = apply_effects(action.effects, state, values)
                 new = self._finished(state, applied, action, values)
                 text = action.observation(state, applied, values).text(applied, values)
             else:
@@ -116,7 +116,7 @@ class World:
             Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
                 invariant would be broken.
         """
-        return self._finished(state, action.applied(state, values, notice), action, values)
+        return self._finished(state, apply_effects(action.effects, state, values, notice), action, values)
 
     def _finished(
         self, state: JsonValue, applied: JsonValue, action: CompiledAction, values: Mapping[str, str]

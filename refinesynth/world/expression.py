@@ -162,10 +162,10 @@ class Expression:
         """Return the part of the state that the expression reads, in the state's structure; missing values stay
         missing.
         """
-        if type(state) is not dict or () in self.analysis.chains:
+        if type(state) is not dict or () in self.analysis.reads:
             return state
         shown: dict[str, JsonValue] = {}
-        for chain in self.analysis.chains:
+        for chain in self.analysis.reads:
             real, own = state, shown
             last = len(chain) - 1
             for at, step in enumerate(chain):

@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled_action import CompiledAction
-from refinesynth.world.condition import Chain
 from refinesynth.world.effects import ANY, EACH, CompiledEffect, relax_effects
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
@@ -258,13 +257,10 @@ def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
 
 def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
     """Return the places of the state that a condition reads itself, without those that it reads through `visible`."""
-    members = dict[Chain, list[str | Slot]]()
-    for keys, sought in condition.analysis.members:
-        members.setdefault(keys, []).append(sought)
     places: list[Place] = []
-    for keys in condition.analysis.chains:
+    for keys, sought in condition.analysis.reads.items():
         place = tuple(_given(step, values) for step in keys)
-        names = [_given(sought, values) for sought in members.get(keys, ())]
+        names = () if None in sought else [_given(name, values) for name in sought if name is not None]
         places += [(*place, None if name is None else Item(name)) for name in names] or [place]
     return tuple(places)
 

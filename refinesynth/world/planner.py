@@ -1,8 +1,8 @@
 """Planner: search for action texts that lead from a state to the goal."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice, product
 
@@ -30,8 +30,8 @@ _PRICES = 16
 MAX_NODES = 2_000
 """Default maximum number of states that a search expands."""
 
-Evaluate = Callable[[JsonValue], HeuristicValue]
-"""Function from a state to its estimated distance from the goal and the actions to try there."""
+_Entry = tuple[int, int, int, JsonValue, tuple[GroundAction, ...], tuple[GroundAction, ...]]
+"""Estimated length of a whole plan, distance to the goal, number, state, actions that led there, actions to try."""
 
 
 def plan(
@@ -81,52 +81,36 @@ class Planner:
     def _unmet(self, state: JsonValue) -> HeuristicValue:
         return HeuristicValue(sum(not fact.holds(state) for fact in self.goal), self.actions)
 
-    def _search(self, state: JsonValue, evaluate: Evaluate, most: int) -> tuple[GroundAction, ...] | None:
+    def _search(
+        self, state: JsonValue, evaluate: Callable[[JsonValue], HeuristicValue], most: int
+    ) -> tuple[GroundAction, ...] | None:
         """A* by length and estimated distance; among ties, nearer states first, then in order of discovery."""
         numbers = count()
         lengths = {state_digest(state): 0}
         if None in lengths:
             return None
         distance, actions = evaluate(state)
-        queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
+        queue: list[_Entry] = [(distance, distance, next(numbers), state, (), actions)]
         while queue and most > 0:
-            _, _, _, node, actions = heappop(queue)
-            if all(fact.holds(node.state) for fact in self.goal):
-                return node.path()
+            _, _, _, here, way, actions = heappop(queue)
+            if all(fact.holds(here) for fact in self.goal):
+                return way
             most -= 1
             for action in actions:
-                if not all(fact.holds(node.state) for fact in action.requires):
+                if not all(fact.holds(here) for fact in action.requires):
                     continue
                 try:
-                    new = self.world.after(node.state, action.action, action.values)
+                    new = self.world.after(here, action.action, action.values)
                 except Inapplicable:
                     continue
-                digest, length = state_digest(new), node.length + 1
+                digest, length = state_digest(new), len(way) + 1
                 if digest is None or lengths.get(digest, length + 1) <= length:
                     continue
                 lengths[digest] = length
                 distance, following = evaluate(new)
                 if distance < UNREACHED:
-                    entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
-                    heappush(queue, entry)
+                    heappush(queue, (length + distance, distance, next(numbers), new, (*way, action), following))
         return None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    state: JsonValue
-    length: int
-    action: GroundAction | None = None
-    before: "_Node | None" = None
-
-    def path(self) -> tuple[GroundAction, ...]:
-        """Return the actions from the start to this state."""
-        actions: list[GroundAction] = []
-        node = self
-        while node.action is not None and node.before is not None:
-            actions.append(node.action)
-            node = node.before
-        return tuple(reversed(actions))
 
 
 def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
@@ -155,22 +139,12 @@ def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int
         found = carried_out(world, state, solution[len(solution) - last :])
         return None if found is None else len(found)
 
-    if (found := taken(0)) is not None:
-        return found
-    short, long = 0, 1
-    while (found := taken(min(long, len(solution)))) is None:
-        if long >= len(solution):
-            return None
-        short, long = long, 2 * long
-    long = min(long, len(solution))
-    while long - short > 1:
-        middle = (short + long) // 2
-        tried = taken(middle)
-        if tried is None:
-            short = middle
-        else:
-            long, found = middle, tried
-    return found
+    short, long = -1, 0
+    while (found := taken(long)) is None and long < len(solution):
+        short, long = long, min(2 * long or 1, len(solution))
+    between = range(short + 1, long)
+    at = bisect_left(between, True, key=lambda last: taken(last) is not None)
+    return taken(between[at]) if at < len(between) else found
 
 
 def mistakes_possible(

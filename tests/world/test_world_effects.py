@@ -186,7 +186,7 @@ DEEP = orjson.loads("[" * 20 + "]" * 20)
         (_effect(op="set", path="/a", value=[float("inf")]), "finite"),
         (_effect(op="set", path="/a", value={"cel": "x + 1"}), "'x' is not a variable here"),
         (_effect(op="set", path="/a", value={"cel": "["}), "["),
-        (_effect(op="set", path="/a", value=[{"cel": "1"}] * 5), "has 5 calculations"),
+        (_effect(op="set", path="/a", value=[{"cel": "1"}] * 5), "holds 5 calculations"),
         (_effect(op="set", path="/a/{any}", value=1), "uses {any}"),
         (_effect(op="remove", path="/a/{any}"), "uses {any}"),
         (_effect(op="move", path="/a/{any}", from_path="/b", value="c"), "uses {any}"),
