@@ -127,19 +127,14 @@ class _Compiler:
         sees: bool,
         looks_back: bool,
     ) -> None:
-        self._source = source
-        self._parameters = parameters
-        self._typed = typed
+        self._source, self._parameters, self._typed = source, parameters, typed
         variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
         self._known = parameters | {name for name, there in variables.items() if there}
-        self._names = set[str]()
-        """Names mentioned outside the macros that bind them."""
-        self._bound = set[str]()
+        self._names, self._bound = set[str](), set[str]()
+        """Names mentioned outside the macros that bind them, and those that macros bind."""
         self._scope: list[str] = []
         """Variables of the enclosing macros."""
-        self._work = [1]
-        self._lists: list[int] = []
-        self._sums = 0
+        self._work, self._lists, self._sums = [1], list[int](), 0
         self._reads: dict[Chain, set[str | Slot | None]] = {}
 
     def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:

@@ -304,18 +304,12 @@ def _paths(effect: Effect, parameters: AbstractSet[str]) -> tuple[Pointer, Point
     path = parse_pointer(effect.path, more if effect.op is EffectOp.REMOVE else parameters)
     from_path = None if effect.from_path is None else parse_pointer(effect.from_path, more)
     source = from_path or path
-    found = [at for at, step in enumerate(source.steps) if _asks_any(step)] if taking else []
-    if not found:
+    if not taking or f"{{{ANY}}}" not in (effect.from_path or effect.path):
         return path, from_path, None
-    if len(found) > 1 or source.steps[found[0]].parts != (Slot(ANY),):
+    whole = [at for at, step in enumerate(source.steps) if step.parts == (Slot(ANY),)]
+    if len(whole) != 1 or (effect.from_path or effect.path).count(f"{{{ANY}}}") > 1:
         raise RulebookError(f"{{{ANY}}} stands for one whole step of a path, once")
-    return path, from_path, found[0]
-
-
-def _asks_any(template: Template) -> bool:
-    return any(
-        part == Slot(ANY) or (isinstance(part, Pointer) and any(map(_asks_any, part.steps))) for part in template.parts
-    )
+    return path, from_path, whole[0]
 
 
 def _check_value(value: JsonValue) -> None:

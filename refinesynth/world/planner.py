@@ -1,22 +1,22 @@
 """Planner: search for action texts that lead from a state to the goal."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import count, islice, product
+from itertools import count, islice
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.compiled_action import CompiledAction, Unmet
 from refinesynth.world.executor import World
 from refinesynth.world.expression import state_digest
 from refinesynth.world.ground_actions import (
     MAX_GROUND_ACTIONS,
     Facts,
     GroundAction,
+    fillings,
     ground,
     some_ground_actions,
 )
@@ -67,7 +67,7 @@ class Planner:
         self.world = world
         self.facts = Facts(world.visibility)
         self.actions = ground(world, texts, self.facts)
-        self.goal = self.facts.goal(world)
+        self.goal = tuple(self.facts.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
     def find(self, state: JsonValue, most: int, *, blindly: bool = True) -> tuple[GroundAction, ...] | None:
@@ -167,44 +167,28 @@ def mistakes_possible(
     sought = found | {requirement.kind for requirement in requirements}
     has_prices = any(requirement.effects for requirement in requirements)
 
-    def is_fatal(action: CompiledAction, values: Mapping[str, str], unmet: Unmet) -> bool:
-        if not unmet.requirement.effects:
-            return False
+    refused = (
+        (action, values, unmet)
+        for action in world.actions
+        for values in islice(fillings(action, known), MAX_GROUND_ACTIONS // len(world.actions))
+        # A requirement without an answer is no mistake but a fault of the rulebook.
+        if (unmet := action.unmet(state, values)) is not None and unmet.problem is None
+    )
+    for action, values, unmet in refused:
+        kind, price = unmet.requirement.kind, unmet.requirement.effects
+        if kind in fatal or (kind in found and not price):
+            continue
+        if meaning(world.script, action.spec.fill(values)) in made:
+            continue
         try:
             new = world.after_mistake(state, action, values, unmet)
+            lost = new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
         except Inapplicable:
-            return True
-        return new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
-
-    for action, values, unmet in _refused(world, state, known):
-        kind = unmet.requirement.kind
-        if kind in fatal or (kind in found and not unmet.requirement.effects):
-            continue
-        if meaning(world.script, action.spec.fill(values)) not in made:
-            (fatal if is_fatal(action, values, unmet) else found).add(kind)
-            if found == sought and not has_prices:
-                break
+            lost = True
+        (fatal if lost else found).add(kind)
+        if found == sought and not has_prices:
+            break
     return frozenset(found - (fatal - {MistakeKind.PARAMETER}))
-
-
-def _refused(
-    world: World, state: JsonValue, known: Collection[str]
-) -> Iterator[tuple[CompiledAction, Mapping[str, str], Unmet]]:
-    """Yield actions with these values that this state refuses. A requirement without an answer is no mistake but a
-    fault of the rulebook.
-    """
-    share = MAX_GROUND_ACTIONS // max(len(world.actions), 1)
-    for action in world.actions:
-        spec = action.spec
-        options = [
-            [value for value in spec.choices(name) if value in known or name in spec.types]
-            for name in spec.placeholders
-        ]
-        for filling in islice(product(*options), share):
-            values = dict(zip(spec.placeholders, filling, strict=True))
-            unmet = action.unmet(state, values)
-            if unmet is not None and unmet.problem is None:
-                yield action, values, unmet
 
 
 def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:

@@ -333,15 +333,14 @@ def test_ground_actions_are_every_filling_in_order(blocks: tuple[World, JsonValu
 
 def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonValue]) -> None:
     world, state = house
-    known = Facts(world.visibility)
-    goal = known.goal(world)
-    heuristic = Heuristic(ground(world, ground_actions(world), known), goal, known)
+    planner = Planner(world, ground_actions(world))
+    heuristic = Heuristic(planner.actions, planner.goal, planner.facts)
     distance, helpful = heuristic.evaluate(state)
     assert distance == 7
     assert "go to kitchen" in {action.text for action in helpful}
     end = _played(world, state, plan(world, state) or ())
     assert heuristic.evaluate(end) == (0, ())
-    nowhere = Heuristic((), goal, known)
+    nowhere = Heuristic((), planner.goal, planner.facts)
     assert nowhere.evaluate(state) == (UNREACHED, ())
 
 
