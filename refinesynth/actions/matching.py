@@ -313,14 +313,11 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
     wanted = text.strip()[:_COMPARED_CHARACTERS].casefold()
     templates = {action.name[:_COMPARED_CHARACTERS].casefold(): action.name for action in actions[:_COMPARED_ACTIONS]}
     nearest = templates[difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]]
-    but = f": {_CASE}" if any(_differs_in_case(action, text) for action in actions if action.name == nearest) else ""
+    forms = (action_form(action).pattern for action in actions if action.name == nearest)
+    sources = (pattern.source for pattern in forms if pattern is not None)
+    encoded = to_utf8(text.strip())
+    but = f": {_CASE}" if any(compile_pattern(one, ignore_case=True).matches(encoded) for one in sources) else ""
     return f"{said} The nearest is {quoted(nearest)}{but}. Available actions: {_names(actions)}."
-
-
-def _differs_in_case(action: ActionSpec, text: str) -> bool:
-    """Return whether the pattern would match without regard to case; for a text that does not match."""
-    pattern = action_form(action).pattern
-    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(to_utf8(text.strip()))
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

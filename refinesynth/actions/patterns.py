@@ -58,12 +58,9 @@ class Pattern:
         found = self._regexp.fullmatch(text)
         if found is None:
             return None
-        captured: list[str | None] = []
-        for group in range(1, self.groups + 1):
-            start, end = found.span(group)
-            # `\C` may cut a character in two, hence errors="replace".
-            captured.append(None if start < 0 else text[start:end].decode(errors="replace"))
-        return tuple(captured)
+        # `\C` may cut a character in two, hence errors="replace".
+        groups = cast("tuple[bytes | None, ...]", found.groups())
+        return tuple(None if group is None else group.decode(errors="replace") for group in groups)
 
     def matches(self, text: bytes) -> bool:
         """Return whether all of `text` matches."""

@@ -75,12 +75,6 @@ class CompiledAction:
                 return text
         return last[1]
 
-    def conditional(self) -> Iterator[str]:
-        """Yield the names of conditional effects, including those of refusals."""
-        for effect in (*self.effects, *(effect for requirement in self.requires for effect in requirement.effects)):
-            if effect.when is not None or effect.otherwise:
-                yield effect.name
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledKnowledge:

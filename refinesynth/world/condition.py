@@ -8,6 +8,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from refinesynth.world.condition_operators import (
 )
 from refinesynth.world.condition_syntax import MOST_INT, name_of, parse, path_of
 from refinesynth.world.rulebook_errors import RulebookError
-from refinesynth.world.text_template import VISIBLE, Slot
+from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot
 
 MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one`, `filter` and `sum`."""
@@ -93,9 +94,10 @@ class Analysis:
     """Name or parameter in `x in visible`, if the expression consists of nothing else."""
 
 
+@lru_cache(maxsize=REMEMBERED)
 def compile_tree(
     source: str,
-    parameters: AbstractSet[str],
+    parameters: frozenset[str],
     *,
     sees: bool = False,
     looks_back: bool = False,

@@ -39,15 +39,6 @@ _PYTHON = {
 }  # fmt: skip
 
 
-class Parsed(NamedTuple):
-    """A parsed expression."""
-
-    tree: ast.expr
-    """Tree in which names and attributes begin with an underscore, so none is a keyword of Python; see `name_of`."""
-    conjuncts: tuple[str, ...]
-    """Texts joined by `&&` at the top; the whole text if there is only one."""
-
-
 class _Token(NamedTuple):
     kind: str
     text: str
@@ -55,8 +46,9 @@ class _Token(NamedTuple):
     end: int
 
 
-def parse(source: str) -> Parsed:
-    """Parse an expression.
+def parse(source: str) -> tuple[ast.expr, tuple[str, ...]]:
+    """Parse an expression. Return its tree, in which names and attributes begin with an underscore, so none is a keyword
+    of Python (see `name_of`), and the texts that `&&` joins at the top, or the whole text.
 
     Raises:
         RulebookError: It does not parse, has more than `MAX_TOKENS` tokens or brackets deeper than `MAX_BRACKETS`.
@@ -77,9 +69,9 @@ def parse(source: str) -> Parsed:
         place = tokens[at].start if at < len(tokens) else len(source)
         raise _unparsed(source, place, "an operand, operator or bracket is missing or does not belong there") from None
     if not cuts or not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
-        return Parsed(tree, (source,))
+        return tree, (source,)
     begins, ends = [0, *(cut.end for cut in cuts)], [*(cut.start for cut in cuts), len(source)]
-    return Parsed(tree, tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True)))
+    return tree, tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True))
 
 
 def name_of(node: ast.expr) -> str | None:

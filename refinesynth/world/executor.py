@@ -32,8 +32,6 @@ from refinesynth.world.visibility import compile_visibility
 NOTHING_HAPPENS = "Nothing happens."
 """Default message of a refused action."""
 
-_NO_VALUES: Mapping[str, str] = {}
-
 
 class World:
     """A compiled grounded script. States are arguments and results; a world has no state."""
@@ -81,11 +79,11 @@ class World:
         """
         if not fits(state):
             problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
-            return self._ruling(state, state, NOTHING_HAPPENS, kind=MistakeKind.LOGIC, problem=problem)
+            return self._ruling(state, state, NOTHING_HAPPENS, None, {}, kind=MistakeKind.LOGIC, problem=problem)
         read = self.read(action_text)
         if read is None:
             text = refusal(self.script.actions, action_text)
-            return self._ruling(state, state, text, kind=MistakeKind.PARAMETER)
+            return self._ruling(state, state, text, None, {}, kind=MistakeKind.PARAMETER)
         action, values = read
         unmet = action.unmet(state, values)
         new, kind, problem = state, None, None
@@ -209,8 +207,8 @@ class World:
         state: JsonValue,
         new: JsonValue,
         text: str,
-        action: str | None = None,
-        values: Mapping[str, str] = _NO_VALUES,
+        action: str | None,
+        values: Mapping[str, str],
         *,
         kind: MistakeKind | None,
         problem: str | None = None,

@@ -257,8 +257,13 @@ class Explorer:
 
     def never_made(self) -> tuple[str, ...]:
         """Return the names of effects whose condition never held so far."""
-        names = dict.fromkeys(name for action in self.planner.actions for name in action.action.conditional())
-        return tuple(name for name in names if name not in self.faults.held)
+        effects = dict.fromkeys(
+            effect.name
+            for action in (ground.action for ground in self.planner.actions)
+            for effect in (*action.effects, *(effect for need in action.requires for effect in need.effects))
+            if effect.when is not None or effect.otherwise
+        )
+        return tuple(name for name in effects if name not in self.faults.held)
 
     def never_in_place(self, start: Node, nodes: Sequence[Node] | None) -> frozenset[str]:
         """Return values whose actions all have a `place` requirement that holds in no reachable state.
