@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import cast
+from typing import Any, cast
 
 from pydantic import JsonValue
 
@@ -177,9 +177,7 @@ class CompiledEffect:
         value = cast("Filled", self.value)(state, values)
         places = [*_holding(value, self.from_path or self.path, at, state, values)]
         if self.from_path is None:
-            for keys in places:
-                state = _take_out(state, keys, value)
-            return state
+            return _take_out_of_all(state, places, at, value)
         if not places:
             raise Inapplicable("what is to be moved is in none of the lists at from_path")
         return _put_in(_take_out(state, places[0], value), self.path.keys(state, values), value)
@@ -426,6 +424,21 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
         return [*old, value]
 
     return change(state, keys, longer)
+
+
+def _take_out_of_all(state: JsonValue, places: list[tuple[str, ...]], at: int, value: JsonValue) -> JsonValue:
+    """Return the state without the first such item in each of several lists. Their keys are equal before step `at`; the
+    value above that step, which can have thousands of keys, is copied once.
+    """
+
+    def without(above: JsonValue) -> JsonValue:
+        copied: Any = {**above} if isinstance(above, dict) else [*cast("list[JsonValue]", above)]
+        for keys in places:
+            key = keys[at] if isinstance(above, dict) else int(keys[at])
+            copied[key] = _take_out(copied[key], keys[at + 1 :], value)
+        return copied
+
+    return change(state, places[0][:at], without) if places else state
 
 
 def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import Expression, compile_expression, json_bytes
+from refinesynth.world.text_template import VisibleNames
 
 
 def _answer(source: str, state: JsonValue = None, **values: str) -> bool | str:
@@ -109,6 +110,19 @@ def test_walks_over_lists_and_objects(source: str, expected: bool) -> None:
     items: dict[str, JsonValue] = {f"k{n}": {"n": n} for n in range(30)}
     state: JsonValue = {"items": items, "tags": ["k7", "z"], "nested": {"a": {"b": {"c": 1}}}}
     assert _answer(source, state) is expected
+
+
+@pytest.mark.parametrize("source", ["p in visible", "state.a == 'x' && p in visible", "visible.exists(n, n == p)"])
+def test_worlds_with_the_same_condition_see_each_their_own(source: str) -> None:
+    one, other = (
+        compile_expression(source, {"p"}, visible=lambda _, name=name: VisibleNames((name,)))
+        for name in ("lamp", "key")
+    )
+    state: JsonValue = {"a": "x"}
+    assert [it.answer(state, {"p": "lamp"}) for it in (one, other)] == [True, False]
+    assert [it.answer(state, {"p": "key"}) for it in (one, other)] == [False, True]
+    with pytest.raises(RulebookError, match="'visible' is not a variable"):
+        compile_expression(source, {"p"})
 
 
 def test_walking_over_an_object_goes_in_the_order_of_its_keys() -> None:
