@@ -82,8 +82,6 @@ class Expression:
     """Function for the visible names in a state; None if they are not available or not used."""
     most: int = MAX_COST
     """Maximum cost of an evaluation."""
-    typed: tuple[tuple[str, ParameterType], ...] = ()
-    """Parameters with JSON values; all others are text."""
     parts: "tuple[Expression, ...]" = field(default=(), compare=False, repr=False)
     """Conditions that `&&` joins; none without it."""
 
@@ -192,7 +190,7 @@ def compile_expression(
         compile_expression(part, names, visible=visible, looks_back=looks_back, most=most, types=types)
         for part in (analysis.conjuncts if len(analysis.conjuncts) > 1 else ())
     )
-    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most, typed, parts)
+    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most, parts)
 
 
 def _widest(value: JsonValue) -> int:
