@@ -246,6 +246,13 @@ def test_a_function_without_required_arguments_can_be_called() -> None:
     assert python_call(script, 'tag(tags=["a"], n=[2])') is None
 
 
+@pytest.mark.parametrize("name", ["get-weather", "2-fold", "class", "get_weather"])
+def test_a_function_is_called_by_any_name_that_it_may_have(name: str) -> None:
+    script = script_of(actions_of([function(name, {"city": {"type": "string"}}, ("city",))]))
+    assert python_call(script, f'Action: {name}(city="Rome")') == (0, Call(name, {"city": "Rome"}))
+    assert python_call(script, f'Action: {name}(city="Rome")(1)') is None
+
+
 def test_a_call_that_is_only_considered_is_none() -> None:
     script = script_of(actions_of([function("open", {"door": {"type": "string"}}, ("door",))]))
     assert python_call(script, 'I could call\nopen(door="red")\nbut it is locked.') is None

@@ -11,6 +11,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
@@ -30,7 +31,7 @@ _LONGEST_TEXT = 20_000
 """Longest text that is searched for a call in Python's syntax, in characters; a call's arguments have at most 1,000."""
 _ABSURD = 1e15
 _LINE = re.compile(
-    r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z_]\w*\([^\n]{0,1000}\))`*[ \t]*$",
+    r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z0-9_][\w-]{0,63}\([^\n]{0,1000}\))`*[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that may be a call in Python's syntax, perhaps after a label and a fence."""
@@ -106,9 +107,11 @@ def call_of(script: Script, text: str) -> Call:
             captured = match_pattern(tool.action, text) or {}
             values = {name: value for name, value in captured.items() if value is not None}
         call = None if values is None else _said(tool, values)
-        if call is not None and _same(script, text, text_of(script, call), exactly=found is None):
+        again = text if call is None else text_of(script, call)
+        same = text == again or (found is not None and meaning(script, text) == meaning(script, again))
+        if call is not None and same:
             return call
-    return Call(_new_name(script, text), {TEXT: text})
+    return Call(_unique(_named(text.partition(" ")[0]) or "act", _tools(script)), {TEXT: text})
 
 
 def text_of(script: Script, call: Call) -> str:
@@ -146,9 +149,11 @@ def python_call(script: Script, text: str) -> tuple[int, Call] | None:
 
 
 def _of_python(script: Script, line: str) -> Call | None:
+    name, _, rest = line.partition("(")
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes such as \d
-            tree = ast.parse(line, mode="eval").body
+            # The name of a function may hold signs or be a keyword.
+            tree = ast.parse(f"call({rest}", mode="eval").body
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             return None
         given = [ast.literal_eval(each) for each in tree.args]
@@ -165,9 +170,9 @@ def _of_python(script: Script, line: str) -> Call | None:
         # Only a JSON parameter accepts lists and objects.
         nested = {at for at, value in arguments.items() if isinstance(value, list | dict)}
         whole &= nested <= {at for name, at in tool.properties.items() if tool.action.type_of(name).type == "json"}
-        if whole and f"{tool.name}_".startswith(f"{tree.func.id}_") and all(map(_is_plain, arguments.values())):
+        if whole and f"{tool.name}_".startswith(f"{name}_") and all(map(_is_plain, arguments.values())):
             calls.append(Call(tool.name, arguments))
-    calls = [call for call in calls if call.name == tree.func.id] or calls
+    calls = [call for call in calls if call.name == name] or calls
     return calls[0] if len(calls) == 1 else None
 
 
@@ -214,15 +219,6 @@ def _said(tool: Tool, values: Mapping[str, str]) -> Call | None:
     return Call(tool.name, arguments)
 
 
-def _same(script: Script, text: str, again: str, *, exactly: bool) -> bool:
-    return text == again or (not exactly and meaning(script, text) == meaning(script, again))
-
-
-def _new_name(script: Script, text: str) -> str:
-    """Return the text's first word as a function name that the script does not have."""
-    return _unique(_named(text.partition(" ")[0]) or "act", _tools(script))
-
-
 def _named(words: str) -> str:
     plain = unicodedata.normalize("NFKD", words[: 4 * _LONGEST]).encode("ascii", "ignore").decode()
     return _OTHER.sub("_", plain)[:_LONGEST].strip("_")
@@ -230,12 +226,8 @@ def _named(words: str) -> str:
 
 def _unique(name: str, taken: Iterable[str]) -> str:
     """Return the name, with a number appended if it is taken."""
-    every = set(taken)
-    number = 2
-    wanted = name
-    while wanted in every:
-        wanted, number = f"{name}_{number}", number + 1
-    return wanted
+    every = {*taken}
+    return next(one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in every)
 
 
 def _text(value: JsonValue) -> str:

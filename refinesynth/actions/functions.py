@@ -111,6 +111,8 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
     template, pattern, about = name, re.escape(name), [said]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
+    required: object = root.get("required")
+    needed = cast("list[object]", required) if isinstance(required, list) else []
     for argument, described in root["properties"].items():
         if _ARGUMENT.fullmatch(argument) is None:
             raise ValueError(f"the name of its argument {quoted(argument)} is too long, or has spaces, braces or `=`")
@@ -118,7 +120,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
         while place in values or place in _RESERVED or not place.isidentifier():
             place = f"_{place}"
         try:
-            types[place], values[place], own = _argument(_object(described), root, needed=argument in _needed(root))
+            types[place], values[place], own = _argument(_object(described), root, needed=argument in needed)
         except ValueError as error:
             raise ValueError(f"its argument {quoted(argument)} {error}") from None
         template += f" {argument}={{{place}}}"
@@ -182,11 +184,6 @@ def _alternatives(
         of_values = [_TYPES.get(type(value), "array") for value in listed_values] if kind is None else []
         kinds = cast("list[object]", kind) if isinstance(kind, list) else sorted({*of_values}) or [kind]
         yield from ({**schema, "type": one} for one in kinds)
-
-
-def _needed(root: Mapping[str, Any]) -> list[object]:
-    required: object = root.get("required")
-    return cast("list[object]", required) if isinstance(required, list) else []
 
 
 def _object(value: object) -> Mapping[str, Any]:

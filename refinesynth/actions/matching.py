@@ -65,9 +65,8 @@ class ActionForm:
     names: tuple[str, ...]
     """Placeholder of each group, in order; empty if groups and placeholders do not correspond."""
     problem: str | None
-    """Reason why no text can match, if any, addressed to the LLM that wrote the action."""
-    fits: bool
-    """True if groups and placeholders correspond; False also without a pattern."""
+    """Reason why no text can match, addressed to the LLM that wrote the action; None if groups and placeholders
+    correspond."""
 
 
 def action_form(action: ActionSpec) -> ActionForm:
@@ -80,10 +79,8 @@ def _form(template: str, source: str) -> ActionForm:
     try:
         pattern = compile_pattern(source)
     except PatternError as error:
-        return ActionForm(pattern=None, names=(), problem=str(error), fits=False)
-    placeholders = ActionSpec(name=template, pattern=source).placeholders
-    names, problem = _assign(pattern, placeholders)
-    return ActionForm(pattern=pattern, names=names, problem=problem, fits=problem is None)
+        return ActionForm(pattern=None, names=(), problem=str(error))
+    return ActionForm(pattern, *_assign(pattern, ActionSpec(name=template, pattern=source).placeholders))
 
 
 def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
@@ -267,8 +264,8 @@ def _match(action: ActionSpec, trimmed: bytes) -> Match | None:
 
 
 def _captured(action: ActionSpec, trimmed: bytes) -> dict[str, str | None] | None:
-    form = _form(action.name, action.pattern)
-    if form.pattern is None or not form.fits:
+    form = action_form(action)
+    if form.pattern is None or form.problem is not None:
         return None
     groups = form.pattern.fullmatch(trimmed)
     return None if groups is None else dict(zip(form.names, groups, strict=True))
@@ -316,14 +313,11 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
     wanted = text.strip()[:_COMPARED_CHARACTERS].casefold()
     templates = {action.name[:_COMPARED_CHARACTERS].casefold(): action.name for action in actions[:_COMPARED_ACTIONS]}
     nearest = templates[difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]]
-    but = f": {_CASE}" if any(_differs_in_case(action, text) for action in actions if action.name == nearest) else ""
+    forms = (action_form(action).pattern for action in actions if action.name == nearest)
+    sources = (pattern.source for pattern in forms if pattern is not None)
+    encoded = to_utf8(text.strip())
+    but = f": {_CASE}" if any(compile_pattern(one, ignore_case=True).matches(encoded) for one in sources) else ""
     return f"{said} The nearest is {quoted(nearest)}{but}. Available actions: {_names(actions)}."
-
-
-def _differs_in_case(action: ActionSpec, text: str) -> bool:
-    """Return whether the pattern would match without regard to case; for a text that does not match."""
-    pattern = action_form(action).pattern
-    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(to_utf8(text.strip()))
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, cast
 from pydantic import Field, JsonValue
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern, other_patterns
-from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
+from refinesynth.actions.patterns import Pattern, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
 from refinesynth.text.json_reader import depth, write_json
@@ -197,7 +197,7 @@ class GroupsFitPlaceholders(BuiltInRule, ScriptRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
             form = action_form(action)
-            if form.pattern is not None and not form.fits:
+            if form.pattern is not None and form.problem is not None:
                 yield self.fault("groups_do_not_fit", f"In {quoted(action.name)}, {form.problem}.")
 
 
@@ -213,7 +213,7 @@ class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
-            if not action_form(action).fits:
+            if action_form(action).problem is not None:
                 continue
             for tried in fillings(action, most=self.fillings):
                 if not any(map(partial(_reads_back, action), tried)):
@@ -237,7 +237,7 @@ class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         forms = [(action, action_form(action)) for action in self.actions(draft)]
-        usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.fits]
+        usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.problem is None]
         for (other, one), text in sorted(_also_matched(usable, most=self.fillings).items()):
             if other != one:
                 message = (
@@ -305,14 +305,12 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 
     Only fillings that the action's own pattern matches are used, or all if it matches none; at most `most` per action.
     """
-    together = PatternSet([pattern for _, pattern in usable])
     found: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
         tried = (action.fill(values) for each in fillings(action, most=most) for values in each)
         texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in tried]
-        read = [(text, together.at_once(text)) for text in texts]
-        own = [(text, numbers) for text, numbers in read if number in numbers or pattern.matches(text)]
-        for text, numbers in (own or read)[:most]:
-            for other in numbers if number in numbers else together.one_by_one(text):
-                found.setdefault((other, number), text)
+        for text in (list(filter(pattern.matches, texts)) or texts)[:most]:
+            for other, (_, wider) in enumerate(usable):
+                if (other, number) not in found and wider.matches(text):
+                    found[other, number] = text
     return found

@@ -1,7 +1,6 @@
 """Compiled actions and knowledge record of a rulebook."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -9,10 +8,10 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
-from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
+from refinesynth.world.effects import ELSE, CompiledEffect, Notice, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
 from refinesynth.world.json_pointer import change, pointer_text
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
 from refinesynth.world.ruling import mentions
 from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
 from refinesynth.world.work_limit import current_limit
@@ -63,14 +62,6 @@ class CompiledAction:
                 return Unmet(at, requirement, fault)
         return None
 
-    def applied(self, state: JsonValue, values: Mapping[str, str], notice: Notice | None = None) -> JsonValue:
-        """Return the state after all effects, without a check of requirements; the same object if nothing changed.
-
-        Raises:
-            Inapplicable: An effect cannot be applied in this state.
-        """
-        return apply_effects(self.effects, state, values, notice)
-
     def observation(
         self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
     ) -> Template:
@@ -83,12 +74,6 @@ class CompiledAction:
             if answer is True:
                 return text
         return last[1]
-
-    def conditional(self) -> Iterator[str]:
-        """Yield the names of conditional effects, including those of refusals."""
-        for effect in (*self.effects, *(effect for requirement in self.requires for effect in requirement.effects)):
-            if effect.when is not None or effect.otherwise:
-                yield effect.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +109,6 @@ class CompiledKnowledge:
             return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
 
         return change(state, keys, more)
-
-
-@contextmanager
-def where(place: str) -> Generator[None]:
-    """Add the part of the rulebook to an error's message."""
-    try:
-        yield
-    except RulebookError as error:
-        raise RulebookError(f"{place}: {error}") from None
 
 
 def compile_effects(

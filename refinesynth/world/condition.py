@@ -8,6 +8,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from refinesynth.world.condition_operators import (
 )
 from refinesynth.world.condition_syntax import MOST_INT, name_of, parse, path_of
 from refinesynth.world.rulebook_errors import RulebookError
-from refinesynth.world.text_template import VISIBLE, Slot
+from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot
 
 MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one`, `filter` and `sum`."""
@@ -71,8 +72,9 @@ _INSTEAD = {
 class Analysis:
     """Static facts about an expression."""
 
-    chains: tuple[Chain, ...]
-    """All reads of the state; an empty chain is the whole state."""
+    reads: Mapping[Chain, AbstractSet[str | Slot | None]]
+    """All reads of the state; an empty chain is the whole state. For a chain that occurs only as in `x in state.list`,
+    the searched values, because the rest of the list or object does not affect the result; else None among them."""
     parameters: tuple[str, ...]
     """Parameters that the expression mentions."""
     work: tuple[int, ...]
@@ -84,9 +86,6 @@ class Analysis:
     doubled for each `+`."""
     conjuncts: tuple[str, ...]
     """Expressions joined by `&&` at the top; the expression itself if there is only one."""
-    members: tuple[tuple[Chain, str | Slot], ...]
-    """For chains that occur only as in `x in state.list`, the searched value. The rest of the list or object does not
-    affect the result."""
     sees: bool
     """True if it mentions `visible`."""
     looks_back: bool
@@ -95,9 +94,10 @@ class Analysis:
     """Name or parameter in `x in visible`, if the expression consists of nothing else."""
 
 
+@lru_cache(maxsize=REMEMBERED)
 def compile_tree(
     source: str,
-    parameters: AbstractSet[str],
+    parameters: frozenset[str],
     *,
     sees: bool = False,
     looks_back: bool = False,
@@ -129,21 +129,15 @@ class _Compiler:
         sees: bool,
         looks_back: bool,
     ) -> None:
-        self._source = source
-        self._parameters = parameters
-        self._typed = typed
+        self._source, self._parameters, self._typed = source, parameters, typed
         variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
         self._known = parameters | {name for name, there in variables.items() if there}
-        self._names = set[str]()
-        """Names mentioned outside the macros that bind them."""
-        self._bound = set[str]()
+        self._names, self._bound = set[str](), set[str]()
+        """Names mentioned outside the macros that bind them, and those that macros bind."""
         self._scope: list[str] = []
         """Variables of the enclosing macros."""
-        self._work = [1]
-        self._lists: list[int] = []
-        self._sums = 0
-        self._chains: dict[Chain, set[str | Slot | None]] = {}
-        """All reads of the state, each with the searched values; None for a read that is no search."""
+        self._work, self._lists, self._sums = [1], list[int](), 0
+        self._reads: dict[Chain, set[str | Slot | None]] = {}
 
     def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
         evaluate = self._node(tree)
@@ -154,19 +148,12 @@ class _Compiler:
         if isinstance(tree, ast.Compare) and self._is_membership(tree) and name_of(tree.comparators[0]) == VISIBLE:
             sought = self._key(tree.left)
         return Analysis(
-            chains=tuple(self._chains),
+            reads=self._reads,
             parameters=tuple(sorted(self._names & self._parameters)),
             work=tuple(self._work),
             growth=prod(self._lists) * 2**self._sums if len(self._work) > 1 else 1,
             longest=max(self._lists, default=0) * 2**self._sums,
             conjuncts=conjuncts,
-            members=tuple(
-                (chain, key)
-                for chain, keys in self._chains.items()
-                if None not in keys
-                for key in keys
-                if key is not None
-            ),
             sees=VISIBLE in self._names,
             looks_back=BEFORE in self._names & self._known - self._parameters,
             sought=sought,
@@ -211,12 +198,11 @@ class _Compiler:
         self._work[len(self._scope)] += 1
         if name not in self._scope:
             self._names.add(name)
+        # The state before the action is the state in which the action begins, so this is a read of the state too.
+        if name == "state" or (name == BEFORE and name not in {*self._scope, *self._parameters}):
+            self._reads.setdefault(chain, set()).add(member)
         if name == "state":
-            self._chains.setdefault(chain, set()).add(member)
             return lambda state, _names: state
-        if name == BEFORE and name not in {*self._scope, *self._parameters}:
-            # The state before the action is the state in which the action begins, so this is a read of the state.
-            self._chains.setdefault(chain, set()).add(member)
         if name == VISIBLE:
             return lambda state, names: list(names[VISIBLE](state).names)
 

@@ -109,10 +109,6 @@ def _all_equal(left: Any, right: Any) -> bool:
     return True
 
 
-def _differs(left: Any, right: Any) -> bool:
-    return not _equal(left, right)
-
-
 def _within(left: Any, right: Any) -> bool:
     kind = kind_of(right)
     if kind is dict:
@@ -182,7 +178,7 @@ def _ratio(left: float, right: float) -> float:
 
 OPERATORS: Mapping[type[ast.AST], _Binary] = {
     ast.Eq: _equal,
-    ast.NotEq: _differs,
+    ast.NotEq: lambda left, right: not _equal(left, right),
     ast.In: _within,
     ast.Lt: _ordered(operator.lt),
     ast.LtE: _ordered(operator.le),

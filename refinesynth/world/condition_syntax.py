@@ -33,20 +33,10 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))")
 _ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)) | {sign: sign for sign in "?\"'`\\"}
-_CLOSING = {"(": ")", "[": "]"}
 _PYTHON = {
     "&&": "and", "||": "or", "!": "~", "?": "if", ":": "else", "in": "in", "true": "True", "false": "False",
     "null": "None",
 }  # fmt: skip
-
-
-class Parsed(NamedTuple):
-    """A parsed expression."""
-
-    tree: ast.expr
-    """Tree in which names and attributes begin with an underscore, so none is a keyword of Python; see `name_of`."""
-    conjuncts: tuple[str, ...]
-    """Texts joined by `&&` at the top; the whole text if there is only one."""
 
 
 class _Token(NamedTuple):
@@ -56,8 +46,9 @@ class _Token(NamedTuple):
     end: int
 
 
-def parse(source: str) -> Parsed:
-    """Parse an expression.
+def parse(source: str) -> tuple[ast.expr, tuple[str, ...]]:
+    """Parse an expression. Return its tree, in which names and attributes begin with an underscore, so none is a keyword
+    of Python (see `name_of`), and the texts that `&&` joins at the top, or the whole text.
 
     Raises:
         RulebookError: It does not parse, has more than `MAX_TOKENS` tokens or brackets deeper than `MAX_BRACKETS`.
@@ -66,7 +57,7 @@ def parse(source: str) -> Parsed:
     tokens = tuple(_tokens(source))
     if len(tokens) > MAX_TOKENS:
         raise RulebookError(f"the condition has {len(tokens)} parts, more than {MAX_TOKENS}; split it")
-    cuts = _check_brackets(tokens)
+    cuts = _cuts(tokens)
     words = [_translated(source, token) for token in tokens]
     try:
         tree = ast.parse(" ".join(words), mode="eval").body
@@ -78,9 +69,9 @@ def parse(source: str) -> Parsed:
         place = tokens[at].start if at < len(tokens) else len(source)
         raise _unparsed(source, place, "an operand, operator or bracket is missing or does not belong there") from None
     if not cuts or not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
-        return Parsed(tree, (source,))
+        return tree, (source,)
     begins, ends = [0, *(cut.end for cut in cuts)], [*(cut.start for cut in cuts), len(source)]
-    return Parsed(tree, tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True)))
+    return tree, tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True))
 
 
 def name_of(node: ast.expr) -> str | None:
@@ -126,26 +117,15 @@ def _known_signs(sign: str) -> str:
     return "only CEL's names, numbers, quoted texts and signs can be used"
 
 
-def _check_brackets(tokens: tuple[_Token, ...]) -> list[_Token]:
-    """Refuse unbalanced brackets and misplaced dots; return each `&&` outside of brackets."""
-    opened: list[_Token] = []
-    cuts: list[_Token] = []
-    before = None
+def _cuts(tokens: tuple[_Token, ...]) -> list[_Token]:
+    """Return each `&&` outside of brackets."""
+    depth, cuts = 0, list[_Token]()
     for token in tokens:
-        if token.kind == "sign" and token.text in _CLOSING:
-            opened.append(token)
-            if len(opened) > MAX_BRACKETS:
-                raise RulebookError(f"brackets are nested deeper than {MAX_BRACKETS}; split the condition")
-        elif token.kind == "sign" and token.text in {")", "]"}:
-            if not opened or _CLOSING[opened.pop().text] != token.text:
-                raise RulebookError(f"the {token.text!r} at character {token.start + 1} closes nothing")
-        elif token.text == "." and (before is None or (before.kind == "sign" and before.text not in {")", "]"})):
-            raise RulebookError(f"the dot at character {token.start + 1} follows nothing")
-        elif token.text == "&&" and not opened:
+        depth += (token.text in {"(", "["}) - (token.text in {")", "]"})
+        if depth > MAX_BRACKETS:
+            raise RulebookError(f"brackets are nested deeper than {MAX_BRACKETS}; split the condition")
+        if token.text == "&&" and not depth:
             cuts.append(token)
-        before = token
-    if opened:
-        raise RulebookError(f"the {opened[-1].text!r} at character {opened[-1].start + 1} is never closed")
     return cuts
 
 

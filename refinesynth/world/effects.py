@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import cast
+from typing import Any, cast
 
 from pydantic import JsonValue
 
@@ -175,12 +175,12 @@ class CompiledEffect:
         the index of the step `{any}`.
         """
         value = cast("Filled", self.value)(state, values)
+        places = [*_holding(value, self.from_path or self.path, at, state, values)]
         if self.from_path is None:
-            return _take_out_of_all(state, tuple(_holding(value, self.path, at, state, values)), at, value)
-        source = next(_holding(value, self.from_path, at, state, values), None)
-        if source is None:
+            return _take_out_of_all(state, places, at, value)
+        if not places:
             raise Inapplicable("what is to be moved is in none of the lists at from_path")
-        return _put_in(_take_out(state, source, value), self.path.keys(state, values), value)
+        return _put_in(_take_out(state, places[0], value), self.path.keys(state, values), value)
 
 
 def apply_effects(
@@ -232,13 +232,11 @@ def _holding(
     """
     above = Pointer(pointer.steps[:at]).read(state, values)
     for key in sorted(above) if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
-        try:
+        with suppress(Inapplicable):
             keys = pointer.keys(state, {**values, ANY: str(key)})
             held = resolve(state, keys)
-        except Inapplicable:
-            continue
-        if isinstance(held, list) and any(same(item, value) for item in held):
-            yield keys
+            if isinstance(held, list) and any(same(item, value) for item in held):
+                yield keys
 
 
 def compile_effect(
@@ -273,20 +271,17 @@ def compile_effect(
         )
     value = _Value(parameters, types, visible, most // (16 if each is None else 4))
     filled = value.filled(effect.value)
-    if len(value.templates) > MAX_VALUE_TEXTS:
-        raise RulebookError(
-            f"the value holds {len(value.templates)} texts; at most {MAX_VALUE_TEXTS} can be written at once"
-        )
-    if len(value.expressions) > MAX_CALCULATIONS:
-        raise RulebookError(
-            f"the value has {len(value.expressions)} calculations; at most {MAX_CALCULATIONS} can be made at once"
-        )
-    needs_value = effect.op in {EffectOp.SET, EffectOp.ADD}
+    for what, found, bound in (
+        ("texts", value.templates, MAX_VALUE_TEXTS),
+        ("calculations", value.expressions, MAX_CALCULATIONS),
+    ):
+        if len(found) > bound:
+            raise RulebookError(f"the value holds {len(found)} {what}; at most {bound} can be made at once")
     path, from_path, any_at = _paths(effect, parameters)
     return CompiledEffect(
         op=effect.op,
         path=path,
-        value=filled if needs_value or effect.value is not None else None,
+        value=filled if effect.op is EffectOp.SET or effect.value is not None else None,
         from_path=from_path,
         when=when,
         name=name,
@@ -307,18 +302,12 @@ def _paths(effect: Effect, parameters: AbstractSet[str]) -> tuple[Pointer, Point
     path = parse_pointer(effect.path, more if effect.op is EffectOp.REMOVE else parameters)
     from_path = None if effect.from_path is None else parse_pointer(effect.from_path, more)
     source = from_path or path
-    found = [at for at, step in enumerate(source.steps) if _asks_any(step)] if taking else []
-    if not found:
+    if not taking or f"{{{ANY}}}" not in (effect.from_path or effect.path):
         return path, from_path, None
-    if len(found) > 1 or source.steps[found[0]].parts != (Slot(ANY),):
+    whole = [at for at, step in enumerate(source.steps) if step.parts == (Slot(ANY),)]
+    if len(whole) != 1 or (effect.from_path or effect.path).count(f"{{{ANY}}}") > 1:
         raise RulebookError(f"{{{ANY}}} stands for one whole step of a path, once")
-    return path, from_path, found[0]
-
-
-def _asks_any(template: Template) -> bool:
-    return any(
-        part == Slot(ANY) or (isinstance(part, Pointer) and any(map(_asks_any, part.steps))) for part in template.parts
-    )
+    return path, from_path, whole[0]
 
 
 def _check_value(value: JsonValue) -> None:
@@ -437,23 +426,19 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
     return change(state, keys, longer)
 
 
-def _take_out_of_all(state: JsonValue, places: tuple[tuple[str, ...], ...], at: int, value: JsonValue) -> JsonValue:
-    """Return the state without the first item equal to `value` in each of several lists. Their keys are equal before
-    step `at`; the value above that step is copied once.
+def _take_out_of_all(state: JsonValue, places: list[tuple[str, ...]], at: int, value: JsonValue) -> JsonValue:
+    """Return the state without the first such item in each of several lists. Their keys are equal before step `at`; the
+    value above that step, which can have thousands of keys, is copied once.
     """
-    if not places:
-        return state
 
     def without(above: JsonValue) -> JsonValue:
-        if isinstance(above, dict):
-            shorter = {keys[at]: _take_out(above[keys[at]], keys[at + 1 :], value) for keys in places}
-            return {**above, **shorter}
-        items = [*cast("list[JsonValue]", above)]
+        copied: Any = {**above} if isinstance(above, dict) else [*cast("list[JsonValue]", above)]
         for keys in places:
-            items[int(keys[at])] = _take_out(items[int(keys[at])], keys[at + 1 :], value)
-        return items
+            key = keys[at] if isinstance(above, dict) else int(keys[at])
+            copied[key] = _take_out(copied[key], keys[at + 1 :], value)
+        return copied
 
-    return change(state, places[0][:at], without)
+    return change(state, places[0][:at], without) if places else state
 
 
 def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:

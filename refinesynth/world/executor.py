@@ -20,20 +20,17 @@ from refinesynth.world.compiled_action import (
     compile_action,
     compile_effects,
     compile_knowledge,
-    where,
 )
 from refinesynth.world.effects import Notice, apply_effects
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, fits
 from refinesynth.world.random_starts import check_draws
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.text_template import require_text
 from refinesynth.world.visibility import compile_visibility
 
 NOTHING_HAPPENS = "Nothing happens."
 """Default message of a refused action."""
-
-_NO_VALUES: Mapping[str, str] = {}
 
 
 class World:
@@ -82,17 +79,17 @@ class World:
         """
         if not fits(state):
             problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
-            return self._ruling(state, state, NOTHING_HAPPENS, kind=MistakeKind.LOGIC, problem=problem)
+            return self._ruling(state, state, NOTHING_HAPPENS, None, {}, kind=MistakeKind.LOGIC, problem=problem)
         read = self.read(action_text)
         if read is None:
             text = refusal(self.script.actions, action_text)
-            return self._ruling(state, state, text, kind=MistakeKind.PARAMETER)
+            return self._ruling(state, state, text, None, {}, kind=MistakeKind.PARAMETER)
         action, values = read
         unmet = action.unmet(state, values)
         new, kind, problem = state, None, None
         try:
             if unmet is None:
-                applied = action.applied(state, values)
+                applied = apply_effects(action.effects, state, values)
                 new = self._finished(state, applied, action, values)
                 text = action.observation(state, applied, values).text(applied, values)
             else:
@@ -117,7 +114,7 @@ class World:
             Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
                 invariant would be broken.
         """
-        return self._finished(state, action.applied(state, values, notice), action, values)
+        return self._finished(state, apply_effects(action.effects, state, values, notice), action, values)
 
     def _finished(
         self, state: JsonValue, applied: JsonValue, action: CompiledAction, values: Mapping[str, str]
@@ -210,8 +207,8 @@ class World:
         state: JsonValue,
         new: JsonValue,
         text: str,
-        action: str | None = None,
-        values: Mapping[str, str] = _NO_VALUES,
+        action: str | None,
+        values: Mapping[str, str],
         *,
         kind: MistakeKind | None,
         problem: str | None = None,

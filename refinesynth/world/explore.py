@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -84,8 +85,7 @@ class Node:
     """Known answers in this state, or reasons why there is none."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BreadthFirstResult:
+class BreadthFirstResult(NamedTuple):
     """Result of a breadth-first search."""
 
     nodes: tuple[Node, ...]
@@ -184,37 +184,29 @@ class Explorer:
         ways: dict[Node, tuple[GroundAction, ...]] = {start: ()}
         queue = [start]
         found: tuple[GroundAction, ...] | None = () if self.done(start) else None
-        at = 0
-        for node in islice(queue, most):  # which grows meanwhile
-            at += 1
-            for action, after in self.expand(node):
-                if after in ways:
-                    continue
-                ways[after] = (*ways[node], action)
-                if not self.done(after):
-                    queue.append(after)
-                elif found is None:
-                    found = ways[after]
-        if at == len(queue) and self._costly:
-            at, _ = self._flood(queue, most)
-        return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
+        for node, step, after in self._spread(queue, most):
+            ways[after] = (*ways[node], *step)
+            if found is None and self.done(after):
+                found = ways[after]
+        if len(queue) <= most and self._costly:
+            list(self._spread(queue, most, mistakes=True))
+        return BreadthFirstResult(tuple(queue[:most]), found, exhausted=len(queue) <= most)
 
-    def _flood(self, queue: list[Node], most: int) -> tuple[int, bool]:
-        """Explore from these states with right actions and mistakes, and append new states to `queue`. Return the
-        number of expanded states, at most `most`, and whether the goal was reached.
+    def _spread(
+        self, queue: list[Node], most: int, *, mistakes: bool = False
+    ) -> Iterator[tuple[Node, tuple[GroundAction, ...], Node]]:
+        """Expand at most `most` states of the queue. Yield each new state after the one that leads there by an action,
+        or with `mistakes` by none, and append it to the queue unless the goal is reached.
         """
-        known, won = set(queue), False
-        for at, node in enumerate(queue):
-            if at >= most:
-                return at, won
-            for after in (*self.mistakes(node), *(after for _, after in self.expand(node))):
+        known = set(queue)
+        for node in islice(queue, most):  # which grows meanwhile
+            wrong = (((), after) for after in (self.mistakes(node) if mistakes else ()))
+            for step, after in (*wrong, *(((action,), after) for action, after in self.expand(node))):
                 if after not in known:
                     known.add(after)
-                    if self.done(after):
-                        won = True
-                    else:
+                    if not self.done(after):
                         queue.append(after)
-        return len(queue), won
+                    yield node, step, after
 
     def out_of_reach(self, node: Node) -> bool:
         """Return whether the goal is provably unreachable from here with the known actions.
@@ -227,8 +219,8 @@ class Explorer:
             return False
         # With mistakes, `_conceivable` is too optimistic: it assumes that they can establish all that they touch.
         queue = [node]
-        expanded, won = self._flood(queue, _MAX_FLOODED)
-        return expanded == len(queue) and not won
+        spread = self._spread(queue, _MAX_FLOODED, mistakes=True)
+        return not any(self.done(after) for _, _, after in spread) and len(queue) <= _MAX_FLOODED
 
     def unusable(self, start: Node, *, exhausted: bool) -> tuple[str, ...]:
         """Return name templates of actions that were possible in no state so far, and if not all states are known
@@ -257,8 +249,13 @@ class Explorer:
 
     def never_made(self) -> tuple[str, ...]:
         """Return the names of effects whose condition never held so far."""
-        names = dict.fromkeys(name for action in self.planner.actions for name in action.action.conditional())
-        return tuple(name for name in names if name not in self.faults.held)
+        effects = dict.fromkeys(
+            effect.name
+            for action in (ground.action for ground in self.planner.actions)
+            for effect in (*action.effects, *(effect for need in action.requires for effect in need.effects))
+            if effect.when is not None or effect.otherwise
+        )
+        return tuple(name for name in effects if name not in self.faults.held)
 
     def never_in_place(self, start: Node, nodes: Sequence[Node] | None) -> frozenset[str]:
         """Return values whose actions all have a `place` requirement that holds in no reachable state.

@@ -9,7 +9,6 @@ is no JSON.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, cast
@@ -20,7 +19,7 @@ from pydantic import JsonValue
 from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.world.condition import BEFORE, Analysis, Evaluate, compile_tree
 from refinesynth.world.condition_operators import NOT_JSON, NoAnswer
-from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot, Values, Visible
+from refinesynth.world.text_template import VISIBLE, Slot, Values, Visible
 from refinesynth.world.work_limit import current_limit
 
 MAX_STATE_BYTES = 262_144
@@ -83,8 +82,8 @@ class Expression:
     """Function for the visible names in a state; None if they are not available or not used."""
     most: int = MAX_COST
     """Maximum cost of an evaluation."""
-    typed: tuple[tuple[str, ParameterType], ...] = ()
-    """Parameters with JSON values; all others are text."""
+    parts: "tuple[Expression, ...]" = field(default=(), compare=False, repr=False)
+    """Conditions that `&&` joins; none without it."""
 
     def answer(self, state: JsonValue, values: Values) -> bool | str:
         """Return true, false, or the reason why there is no answer. Never raises."""
@@ -126,23 +125,7 @@ class Expression:
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
         """Conditions that `&&` joins in this one, which holds if all of them hold; without `&&`, this one itself."""
-        # A reference to itself would prevent freeing by reference counting.
-        return (self,) if len(self.analysis.conjuncts) == 1 else self._parts
-
-    @cached_property
-    def _parts(self) -> "tuple[Expression, ...]":
-        parameters = frozenset(self.analysis.parameters)
-        return tuple(
-            compile_expression(
-                part,
-                parameters,
-                visible=self.visible,
-                looks_back=self.analysis.looks_back,
-                most=self.most,
-                types=dict(self.typed),
-            )
-            for part in self.analysis.conjuncts
-        )
+        return self.parts or (self,)
 
     def _given(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
         given: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
@@ -162,10 +145,10 @@ class Expression:
         """Return the part of the state that the expression reads, in the state's structure; missing values stay
         missing.
         """
-        if type(state) is not dict or () in self.analysis.chains:
+        if type(state) is not dict or () in self.analysis.reads:
             return state
         shown: dict[str, JsonValue] = {}
-        for chain in self.analysis.chains:
+        for chain in self.analysis.reads:
             real, own = state, shown
             last = len(chain) - 1
             for at, step in enumerate(chain):
@@ -200,14 +183,14 @@ def compile_expression(
     Raises:
         RulebookError: It does not parse, uses an unknown variable or unsupported syntax.
     """
-    typed = tuple(item for item in types.items() if item[0] in parameters)
-    analysis, evaluate = _compiled(
-        source, frozenset(parameters), sees=visible is not None, looks_back=looks_back, typed=typed
+    names = frozenset(parameters)
+    typed = tuple(item for item in types.items() if item[0] in names)
+    analysis, evaluate = compile_tree(source, names, sees=visible is not None, looks_back=looks_back, typed=typed)
+    parts = tuple(
+        compile_expression(part, names, visible=visible, looks_back=looks_back, most=most, types=types)
+        for part in (analysis.conjuncts if len(analysis.conjuncts) > 1 else ())
     )
-    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most, typed)
-
-
-_compiled = lru_cache(maxsize=REMEMBERED)(compile_tree)
+    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most, parts)
 
 
 def _widest(value: JsonValue) -> int:

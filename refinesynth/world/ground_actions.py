@@ -1,17 +1,16 @@
 """Ground actions: actions with all parameters filled in, and the places of the state that they read and write."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, product
+from itertools import islice, product
 from math import prod
 
 from pydantic import JsonValue
 
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled_action import CompiledAction
-from refinesynth.world.condition import Chain
 from refinesynth.world.effects import ANY, EACH, CompiledEffect, relax_effects
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
@@ -39,8 +38,7 @@ def ground_actions(world: World) -> Iterator[str]:
 
     Actions with a parameter that has no list of values are omitted. The number can be huge; take as many as you need.
     """
-    for action in world.actions:
-        yield from _fillings(action)
+    return (action.spec.fill(values) for action in world.actions for values in fillings(action))
 
 
 def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]:
@@ -48,7 +46,7 @@ def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]
 
     They are in the rulebook's order; if there are too many, each action gets a share.
     """
-    counts = [_count(action) for action in world.actions]
+    counts = [prod(len(action.spec.choices(name)) for name in action.spec.placeholders) for action in world.actions]
     share, left = most, most
     if sum(counts) > most:
         for at, count in enumerate(sorted(counts)):
@@ -56,19 +54,19 @@ def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]
             if count > share:
                 break
             left -= count
-    taken = [[text for text, _ in zip(_fillings(action), range(share), strict=False)] for action in world.actions]
     listed = all(action.spec.choices(name) for action in world.actions for name in action.spec.placeholders)
-    return tuple(chain.from_iterable(taken)), sum(counts) <= most and listed
+    taken = (action.spec.fill(values) for action in world.actions for values in islice(fillings(action), share))
+    return tuple(taken), sum(counts) <= most and listed
 
 
-def _count(action: CompiledAction) -> int:
-    return prod(len(action.spec.choices(name)) for name in action.spec.placeholders)
-
-
-def _fillings(action: CompiledAction) -> Iterator[str]:
-    names = action.spec.placeholders
-    for values in product(*(action.spec.choices(name) for name in names)):
-        yield action.spec.fill(dict(zip(names, values, strict=True)))
+def fillings(action: CompiledAction, known: Collection[str] | None = None) -> Iterator[dict[str, str]]:
+    """Yield the combinations of an action's allowed values, only typed ones and those that are `known`, if given."""
+    spec = action.spec
+    choices = [
+        [value for value in spec.choices(name) if known is None or value in known or name in spec.types]
+        for name in spec.placeholders
+    ]
+    return (dict(zip(spec.placeholders, values, strict=True)) for values in product(*choices))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +175,6 @@ class Facts:
             found = self._shown[key] = ShownFact(sight, values, name)
         return found
 
-    def goal(self, world: World) -> tuple[Fact, ...]:
-        """Return all goal conditions, split at `&&`."""
-        return tuple(self.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
-
 
 def ground(world: World, texts: Iterable[str], facts: Facts) -> tuple[GroundAction, ...]:
     """Return the ground actions of these texts; repeated texts and texts that are no action are omitted."""
@@ -258,13 +252,10 @@ def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
 
 def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
     """Return the places of the state that a condition reads itself, without those that it reads through `visible`."""
-    members = dict[Chain, list[str | Slot]]()
-    for keys, sought in condition.analysis.members:
-        members.setdefault(keys, []).append(sought)
     places: list[Place] = []
-    for keys in condition.analysis.chains:
+    for keys, sought in condition.analysis.reads.items():
         place = tuple(_given(step, values) for step in keys)
-        names = [_given(sought, values) for sought in members.get(keys, ())]
+        names = () if None in sought else [_given(name, values) for name in sought if name is not None]
         places += [(*place, None if name is None else Item(name)) for name in names] or [place]
     return tuple(places)
 

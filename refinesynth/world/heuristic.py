@@ -126,7 +126,8 @@ class Heuristic:
             readings = ({EACH: name},) if sight.named_by_each else sight.readings(state)
             for values in readings[:_MAX_SIGHTINGS]:
                 shown = self._facts.shown(at, sight, values, name)
-                needs = (shown, *(self._facts.fact(part, values) for part in sight.asks()))
+                asked = () if sight.when is None else sight.when.conjuncts
+                needs = (shown, *(self._facts.fact(part, values) for part in asked))
                 (there if shown.holds(state) else elsewhere).append(needs)
         yield from (there or elsewhere)[:_MAX_SIGHTINGS]
 

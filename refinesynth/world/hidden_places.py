@@ -17,7 +17,7 @@ from refinesynth.world.executor import World
 from refinesynth.world.json_pointer import resolve
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Slot, Template
-from refinesynth.world.visibility import CompiledSight, names_at
+from refinesynth.world.visibility import names_at
 
 MAX_READ = 4_000
 """Maximum number of values that are read at each step of a path."""
@@ -44,7 +44,8 @@ def hidden_names(world: World) -> HiddenNames:
     where: dict[str, set[str]] = {}
     places: set[str] = set()
     for sight in world.visibility.sights:
-        for names, way in _shown(sight, state):
+        for value, way in _ends(sight.path, state)[0] if sight.path is not None else ():
+            names = names_at(value)
             along = (way & world.names).difference(names)
             places.update(along)
             for name in names:
@@ -80,14 +81,6 @@ def only_lists(world: World, place: tuple[object, ...]) -> bool:
     path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
     ends, whole = _ends(path, world.script.environment)
     return whole and all(isinstance(value, list) for value, _ in ends)
-
-
-def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
-    """Yield the names at each end of a sight's path, with the keys and texts along the way."""
-    if sight.path is None:
-        return  # it is nowhere
-    for value, way in _ends(sight.path, state)[0]:
-        yield names_at(value), way
 
 
 def _ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:

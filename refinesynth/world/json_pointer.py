@@ -9,9 +9,6 @@ from pydantic import JsonValue
 
 from refinesynth.world.rulebook_errors import Inapplicable
 
-Update = Callable[[JsonValue], JsonValue]
-"""Function from the old to the new value at the end of a path; raises `Inapplicable` if there is no new value."""
-
 
 def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     """Return the value at a pointer's keys.
@@ -60,7 +57,7 @@ def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     return change(state, keys[:-1], out_of)
 
 
-def change(state: JsonValue, keys: tuple[str, ...], make: Update) -> JsonValue:
+def change(state: JsonValue, keys: tuple[str, ...], make: Callable[[JsonValue], JsonValue]) -> JsonValue:
     """Return the state with `make(old)` in the place of the value at `keys`; the same object if `make` returns the old
     object.
 

@@ -1,22 +1,22 @@
 """Planner: search for action texts that lead from a state to the goal."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count, islice, product
+from itertools import count, islice
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.compiled_action import CompiledAction, Unmet
 from refinesynth.world.executor import World
 from refinesynth.world.expression import state_digest
 from refinesynth.world.ground_actions import (
     MAX_GROUND_ACTIONS,
     Facts,
     GroundAction,
+    fillings,
     ground,
     some_ground_actions,
 )
@@ -30,8 +30,8 @@ _PRICES = 16
 MAX_NODES = 2_000
 """Default maximum number of states that a search expands."""
 
-Evaluate = Callable[[JsonValue], HeuristicValue]
-"""Function from a state to its estimated distance from the goal and the actions to try there."""
+_Entry = tuple[int, int, int, JsonValue, tuple[GroundAction, ...], tuple[GroundAction, ...]]
+"""Estimated length of a whole plan, distance to the goal, number, state, actions that led there, actions to try."""
 
 
 def plan(
@@ -67,7 +67,7 @@ class Planner:
         self.world = world
         self.facts = Facts(world.visibility)
         self.actions = ground(world, texts, self.facts)
-        self.goal = self.facts.goal(world)
+        self.goal = tuple(self.facts.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
     def find(self, state: JsonValue, most: int, *, blindly: bool = True) -> tuple[GroundAction, ...] | None:
@@ -81,52 +81,36 @@ class Planner:
     def _unmet(self, state: JsonValue) -> HeuristicValue:
         return HeuristicValue(sum(not fact.holds(state) for fact in self.goal), self.actions)
 
-    def _search(self, state: JsonValue, evaluate: Evaluate, most: int) -> tuple[GroundAction, ...] | None:
+    def _search(
+        self, state: JsonValue, evaluate: Callable[[JsonValue], HeuristicValue], most: int
+    ) -> tuple[GroundAction, ...] | None:
         """A* by length and estimated distance; among ties, nearer states first, then in order of discovery."""
         numbers = count()
         lengths = {state_digest(state): 0}
         if None in lengths:
             return None
         distance, actions = evaluate(state)
-        queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
+        queue: list[_Entry] = [(distance, distance, next(numbers), state, (), actions)]
         while queue and most > 0:
-            _, _, _, node, actions = heappop(queue)
-            if all(fact.holds(node.state) for fact in self.goal):
-                return node.path()
+            _, _, _, here, way, actions = heappop(queue)
+            if all(fact.holds(here) for fact in self.goal):
+                return way
             most -= 1
             for action in actions:
-                if not all(fact.holds(node.state) for fact in action.requires):
+                if not all(fact.holds(here) for fact in action.requires):
                     continue
                 try:
-                    new = self.world.after(node.state, action.action, action.values)
+                    new = self.world.after(here, action.action, action.values)
                 except Inapplicable:
                     continue
-                digest, length = state_digest(new), node.length + 1
+                digest, length = state_digest(new), len(way) + 1
                 if digest is None or lengths.get(digest, length + 1) <= length:
                     continue
                 lengths[digest] = length
                 distance, following = evaluate(new)
                 if distance < UNREACHED:
-                    entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
-                    heappush(queue, entry)
+                    heappush(queue, (length + distance, distance, next(numbers), new, (*way, action), following))
         return None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    state: JsonValue
-    length: int
-    action: GroundAction | None = None
-    before: "_Node | None" = None
-
-    def path(self) -> tuple[GroundAction, ...]:
-        """Return the actions from the start to this state."""
-        actions: list[GroundAction] = []
-        node = self
-        while node.action is not None and node.before is not None:
-            actions.append(node.action)
-            node = node.before
-        return tuple(reversed(actions))
 
 
 def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
@@ -155,22 +139,12 @@ def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int
         found = carried_out(world, state, solution[len(solution) - last :])
         return None if found is None else len(found)
 
-    if (found := taken(0)) is not None:
-        return found
-    short, long = 0, 1
-    while (found := taken(min(long, len(solution)))) is None:
-        if long >= len(solution):
-            return None
-        short, long = long, 2 * long
-    long = min(long, len(solution))
-    while long - short > 1:
-        middle = (short + long) // 2
-        tried = taken(middle)
-        if tried is None:
-            short = middle
-        else:
-            long, found = middle, tried
-    return found
+    short, long = -1, 0
+    while (found := taken(long)) is None and long < len(solution):
+        short, long = long, min(2 * long or 1, len(solution))
+    between = range(short + 1, long)
+    at = bisect_left(between, True, key=lambda last: taken(last) is not None)
+    return taken(between[at]) if at < len(between) else found
 
 
 def mistakes_possible(
@@ -193,44 +167,28 @@ def mistakes_possible(
     sought = found | {requirement.kind for requirement in requirements}
     has_prices = any(requirement.effects for requirement in requirements)
 
-    def is_fatal(action: CompiledAction, values: Mapping[str, str], unmet: Unmet) -> bool:
-        if not unmet.requirement.effects:
-            return False
+    refused = (
+        (action, values, unmet)
+        for action in world.actions
+        for values in islice(fillings(action, known), MAX_GROUND_ACTIONS // len(world.actions))
+        # A requirement without an answer is no mistake but a fault of the rulebook.
+        if (unmet := action.unmet(state, values)) is not None and unmet.problem is None
+    )
+    for action, values, unmet in refused:
+        kind, price = unmet.requirement.kind, unmet.requirement.effects
+        if kind in fatal or (kind in found and not price):
+            continue
+        if meaning(world.script, action.spec.fill(values)) in made:
+            continue
         try:
             new = world.after_mistake(state, action, values, unmet)
+            lost = new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
         except Inapplicable:
-            return True
-        return new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
-
-    for action, values, unmet in _refused(world, state, known):
-        kind = unmet.requirement.kind
-        if kind in fatal or (kind in found and not unmet.requirement.effects):
-            continue
-        if meaning(world.script, action.spec.fill(values)) not in made:
-            (fatal if is_fatal(action, values, unmet) else found).add(kind)
-            if found == sought and not has_prices:
-                break
+            lost = True
+        (fatal if lost else found).add(kind)
+        if found == sought and not has_prices:
+            break
     return frozenset(found - (fatal - {MistakeKind.PARAMETER}))
-
-
-def _refused(
-    world: World, state: JsonValue, known: Collection[str]
-) -> Iterator[tuple[CompiledAction, Mapping[str, str], Unmet]]:
-    """Yield actions with these values that this state refuses. A requirement without an answer is no mistake but a
-    fault of the rulebook.
-    """
-    share = MAX_GROUND_ACTIONS // max(len(world.actions), 1)
-    for action in world.actions:
-        spec = action.spec
-        options = [
-            [value for value in spec.choices(name) if value in known or name in spec.types]
-            for name in spec.placeholders
-        ]
-        for filling in islice(product(*options), share):
-            values = dict(zip(spec.placeholders, filling, strict=True))
-            unmet = action.unmet(state, values)
-            if unmet is not None and unmet.problem is None:
-                yield action, values, unmet
 
 
 def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:

@@ -1,5 +1,8 @@
 """Errors of a rulebook, as opposed to mistakes in a player's action."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 from refinesynth.errors import InputError
 
 
@@ -12,3 +15,12 @@ class Inapplicable(Exception):
 
     `World.step` catches it and reports it in the ruling.
     """
+
+
+@contextmanager
+def where(place: str) -> Generator[None]:
+    """Add the part of the rulebook to an error's message."""
+    try:
+        yield
+    except RulebookError as error:
+        raise RulebookError(f"{place}: {error}") from None

@@ -1,6 +1,7 @@
 """Visibility (partial observability): the names that the player can perceive in a state, from the rulebook's sights."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
@@ -10,7 +11,7 @@ from pydantic import JsonValue
 from refinesynth.trajectory import Sight
 from refinesynth.world.effects import EACH
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
 from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
 from refinesynth.world.work_limit import WorkLimit, current_limit
 
@@ -50,18 +51,11 @@ class CompiledSight:
             return ({},)
         return tuple({EACH: name} for name in names_at(_found(self.each, state, {}), alone=False))
 
-    def asks(self) -> tuple[Expression, ...]:
-        """Return the conditions of `when`, split at `&&`."""
-        return () if self.when is None else self.when.conjuncts
-
     def at(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
         """Return the current keys of `path`; None without a path, or if a lookup in it fails."""
-        if self.path is None:
-            return None
-        try:
-            return self.path.keys(state, values)
-        except Inapplicable:
-            return None
+        with suppress(Inapplicable):
+            return None if self.path is None else self.path.keys(state, values)
+        return None
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Return whether an evaluation yields this name, regardless of `when`."""
@@ -69,17 +63,10 @@ class CompiledSight:
         limit.charge(limit.size)
         if self.named_by_each:
             return {EACH: name} in self.readings(state)
-        return name in self._names(state, values)
+        return name in self.names(state, values)
 
-    def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
-        """Return the names of one evaluation, none if `when` is false, or the reason why `when` has no answer."""
-        if self.when is not None:
-            answer = self.when.answer(state, values)
-            if answer is not True:
-                return answer or ()
-        return self._names(state, values)
-
-    def _names(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...]:
+    def names(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...]:
+        """Return the names of one evaluation, regardless of `when`."""
         if self.path is None:
             return (values[EACH] if self.name == _EACH else self.name,)
         return names_at(_found(self.path, state, values))
@@ -123,12 +110,12 @@ class Visibility:
             if len(readings) > left:
                 problem = problem or f"sight {number}: the sights are read more than {MAX_READINGS} times in one state"
             for values in readings[:left]:
-                shown = sight.shows(state, values)
-                if isinstance(shown, str):
+                answer = True if sight.when is None else sight.when.answer(state, values)
+                if isinstance(answer, str):
                     of = f" for {EACH} = {values[EACH]!r}" if values else ""
-                    problem = problem or f"the condition of sight {number} has no answer{of}: {shown}"
-                else:
-                    names.update(dict.fromkeys(shown))
+                    problem = problem or f"the condition of sight {number} has no answer{of}: {answer}"
+                elif answer:
+                    names.update(dict.fromkeys(sight.names(state, values)))
             left = max(left - len(readings), 0)
         if len(names) > MAX_SEEN:
             problem = problem or f"the sights show {len(names)} names at once; only the first {MAX_SEEN} are seen"
@@ -142,19 +129,15 @@ def compile_visibility(sights: Iterable[Sight], everything: Iterable[str]) -> Vi
         RulebookError: A bad path or condition; the message names the sight.
     """
     names = tuple(dict.fromkeys(everything))
-    return Visibility(tuple(_compiled(sights, frozenset(names))), VisibleNames(names))
-
-
-def _compiled(sights: Iterable[Sight], known: frozenset[str]) -> Iterator[CompiledSight]:
+    compiled: list[CompiledSight] = []
     for number, sight in enumerate(sights, 1):
-        try:
-            yield _compile(sight, known)
-        except RulebookError as error:
-            raise RulebookError(f"sight {number}: {error}") from None
+        with where(f"sight {number}"):
+            compiled.append(_compile(sight, frozenset(names)))
+    return Visibility(tuple(compiled), VisibleNames(names))
 
 
 def _compile(sight: Sight, known: frozenset[str]) -> CompiledSight:
-    if sight.each is None and f"{{{EACH}}}" in sight.path:
+    if sight.each is None and _EACH in sight.path:
         raise RulebookError(f"{sight.path[:80]!r} uses {{each}}; say in `each` where the texts or keys stand")
     names = frozenset(() if sight.each is None else (EACH,))
     named = not sight.path.startswith("/")
@@ -173,10 +156,9 @@ def _compile(sight: Sight, known: frozenset[str]) -> CompiledSight:
 
 
 def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonValue:
-    try:
+    with suppress(Inapplicable):
         return pointer.read(state, values)
-    except Inapplicable:
-        return None
+    return None
 
 
 def names_at(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:

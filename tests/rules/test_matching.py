@@ -105,7 +105,7 @@ class TestMatches:
     )
     def test_groups_that_do_not_fit_match_nothing(self, spec: ActionSpec) -> None:
         assert match_action((spec,), "go x y") is None
-        assert not action_form(spec).fits
+        assert action_form(spec).problem is not None
         assert action_form(spec).problem
 
     def test_a_group_that_took_no_part_gives_no_value(self) -> None:

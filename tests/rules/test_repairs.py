@@ -185,7 +185,9 @@ def test_two_texts_that_differ_in_case_are_one_try_each() -> None:
     assert list(RealRefinement()(played(*acts, finished=True))) == []
 
 
-@pytest.mark.parametrize("odd", [{"answered": "many"}, {"answered": 3, "given_up": None}, {"answered": 3, "unknown": 1}])
+@pytest.mark.parametrize(
+    "odd", [{"answered": "many"}, {"answered": 3, "given_up": None}, {"answered": 3, "unknown": 1}]
+)
 def test_counts_that_are_none_are_no_refinements(odd: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Refinements.model_validate(odd)

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import Expression, compile_expression, json_bytes
+from refinesynth.world.text_template import VisibleNames
 
 
 def _answer(source: str, state: JsonValue = None, **values: str) -> bool | str:
@@ -55,13 +56,13 @@ def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, part
         ("state.a == b'b'", "plain quoted text"),
         ("state.a == 'a' 'b'", "two texts follow one another"),
         ("1u == 1", "plain numbers"),
-        ("state.a == .5", "follows nothing"),
-        (".state.a == 1", "follows nothing"),
+        ("state.a == .5", "does not parse at line:character 1:12:"),
+        (".state.a == 1", "does not parse"),
         ("state.a // comment", "'// comment' is not understood"),
         ("state.?a == 1", "does not parse at line:character 1:"),
-        ("(state.a == 1", "is never closed"),
-        ("state.a == 1)", "closes nothing"),
-        ("[state.a) == 1", "closes nothing"),
+        ("(state.a == 1", "bracket is missing"),
+        ("state.a == 1)", "does not belong there"),
+        ("[state.a) == 1", "does not belong there"),
         ("(" * 30 + "true" + ")" * 30, "brackets are nested deeper than 24"),
         ("false ? true : " * 80 + "true", "split it"),
         ("true" + " && true" * 200, "split it"),
@@ -109,6 +110,19 @@ def test_walks_over_lists_and_objects(source: str, expected: bool) -> None:
     items: dict[str, JsonValue] = {f"k{n}": {"n": n} for n in range(30)}
     state: JsonValue = {"items": items, "tags": ["k7", "z"], "nested": {"a": {"b": {"c": 1}}}}
     assert _answer(source, state) is expected
+
+
+@pytest.mark.parametrize("source", ["p in visible", "state.a == 'x' && p in visible", "visible.exists(n, n == p)"])
+def test_worlds_with_the_same_condition_see_each_their_own(source: str) -> None:
+    one, other = (
+        compile_expression(source, {"p"}, visible=lambda _, name=name: VisibleNames((name,)))
+        for name in ("lamp", "key")
+    )
+    state: JsonValue = {"a": "x"}
+    assert [it.answer(state, {"p": "lamp"}) for it in (one, other)] == [True, False]
+    assert [it.answer(state, {"p": "key"}) for it in (one, other)] == [False, True]
+    with pytest.raises(RulebookError, match="'visible' is not a variable"):
+        compile_expression(source, {"p"})
 
 
 def test_walking_over_an_object_goes_in_the_order_of_its_keys() -> None:
@@ -210,4 +224,4 @@ def test_an_expression_shows_its_source() -> None:
     assert isinstance(expression, Expression)
     assert expression.cel == "state.items.all(i, i != p)"
     assert expression.analysis.parameters == ("p",)
-    assert expression.analysis.chains == (("items",),)
+    assert [*expression.analysis.reads] == [("items",)]

@@ -11,7 +11,13 @@ from pydantic import JsonValue
 from refinesynth.world import RulebookError
 from refinesynth.world.json_pointer import change, drop, pointer_text, put, resolve, same
 from refinesynth.world.rulebook_errors import Inapplicable
-from refinesynth.world.text_template import MAX_VALUE_CHARACTERS, parse_pointer, parse_template, value_as_words
+from refinesynth.world.text_template import (
+    MAX_VALUE_CHARACTERS,
+    VisibleNames,
+    parse_pointer,
+    parse_template,
+    value_as_words,
+)
 
 keys = st.sampled_from(["a", "b", "0", "1", "~", "/", "", "a/b", "~1"])
 leaves = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x"])
@@ -144,6 +150,12 @@ def test_a_lone_lookup_keeps_its_kind_and_others_become_words() -> None:
     assert value("{item}") == "cup"
     with pytest.raises(Inapplicable, match="there is nothing at /missing"):
         value("{state:/missing}")
+
+
+def test_worlds_with_the_same_text_see_each_their_own() -> None:
+    for name in ("lamp", "key"):
+        template = parse_template("There is {visible}.", set(), lambda _, name=name: VisibleNames((name,)))
+        assert template.text({}, {}) == f"There is {name}."
 
 
 def test_words_have_a_bound() -> None:

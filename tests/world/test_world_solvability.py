@@ -97,6 +97,12 @@ def test_an_action_that_is_never_possible_is_found() -> None:
     assert check_solvability(_script(GO, LIGHT, fly)).unusable == ("fly to {room}",)
 
 
+def test_nothing_is_proved_of_an_action_with_an_open_value() -> None:
+    say = action_of("say {words}", setting("/lit", value=True, when="words == 'light'"), needs=("state.at == 'moon'",))
+    found = check_solvability(_script(GO, LIGHT, say))
+    assert (found.exhausted, found.unusable, found.never_made) == (False, (), ())
+
+
 def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> None:
     # Sixty steps away, so that no search comes there; and what nothing brings about.
     far = action_of("press", Effect(op=EffectOp.ADD, path="/presses", value=1))
