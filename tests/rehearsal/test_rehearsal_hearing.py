@@ -2,9 +2,9 @@
 moment, and arrives."""
 
 import pytest
-from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, terse
+from grounded_stage import FAILURES, LABELS, MISTAKES, grounded, play, terse
 from hypothesis import example, given, settings
-from rehearsal_stage import PERFECT, Spoken
+from rehearsal_stage import PERFECT, Spoken, always
 
 from refinesynth.episode.ruled_action import EXCUSES, Ruled
 from refinesynth.rehearsal.phrasing import WORDINGS
