@@ -4,14 +4,15 @@
 
     result = await rs.synthesize("personas.jsonl", n=100, backend="gpt-4o")
 
-Names are imported on first use, so that `import refinesynth` itself costs next to nothing.
+Names are imported on first use, from the modules that the imports below state, so `import refinesynth` itself costs next
+to nothing.
 """
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
+from refinesynth.lazy_imports import lazy_names
 
 # A link to pydantic's pages under each error of a value says less than the error. It is read when the first is shown.
 os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
@@ -50,43 +51,6 @@ if TYPE_CHECKING:
         Trajectory,
         Usage,
     )
-
-_HOMES = {
-    "settings": ["Attempts", "Curation", "Grounding", "Mistakes", "Mix"],
-    "errors": [
-        "BackendError",
-        "BudgetSpent",
-        "ConfigurationError",
-        "EpisodeAbandoned",
-        "InputError",
-        "RefinesynthError",
-        "RunFolderError",
-        "StorageError",
-        "RunStopped",
-        "TrainingError",
-    ],
-    "backends": ["Backend"],
-    "client.budget.budget": ["Budget"],
-    "evaluate": ["EvaluationResult", "compare"],
-    "outcome": ["Refused"],
-    "run.merging": ["Merged", "merge"],
-    "settings.setting_presets": ["paper", "small"],
-    "cost": ["Cost"],
-    "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
-    "trajectory": [
-        "ActionSpec",
-        "Draft",
-        "DungeonMasterTurn",
-        "MistakeKind",
-        "Persona",
-        "PlayerTurn",
-        "Script",
-        "Trajectory",
-        "Usage",
-    ],
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = {"backends", "chat", "client", "evaluate", "export", "imports", "personas", "rules", "testing", "train"}
 
 __all__ = [
     "ActionSpec",
@@ -143,12 +107,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(f"refinesynth.{_HOME[name]}"), name)
-    if name in _ROOMS:
-        return import_module(f"refinesynth.{name}")
-    raise AttributeError(f"module 'refinesynth' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__)
 
 
 def __dir__() -> list[str]:

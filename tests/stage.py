@@ -16,7 +16,7 @@ from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode, p
 from refinesynth.prompts import Prompts
 from refinesynth.settings import Attempts, Grounding
 from refinesynth.settings.mistakes import natural
-from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Script, Trajectory
 
 PERSONA = Persona(text="a joiner")
 SHIPPED = Prompts()
@@ -56,6 +56,17 @@ def settings_for(play: str = "live", **given: Any) -> EpisodeSettings:
     return EpisodeSettings(play=play, **chosen)
 
 
+def only(outcome: EpisodeOutcome) -> Trajectory:
+    """The first trajectory of an episode that was accepted."""
+    assert outcome.trajectory is not None, outcome.reason
+    return outcome.trajectory
+
+
+def acts(draft: Draft | Trajectory) -> list[str]:
+    """The actions of a play, in order."""
+    return [turn.action for turn in draft.turns if isinstance(turn, PlayerTurn)]
+
+
 def rehearsing(backend: BackendSpec = "rehearsal") -> dict[Role, Model]:
     return dict(open_models(resolve_roles(backend)))
 
@@ -80,6 +91,7 @@ class Stage:
     master: Scripted = field(default_factory=silent)
     narrator: Scripted = field(default_factory=silent)
     judge: Scripted = field(default_factory=refusing_once)
+    repairer: Scripted = field(default_factory=silent)
 
     def models(self, *roles: Role) -> dict[Role, Model]:
         given = {
@@ -88,6 +100,7 @@ class Stage:
             Role.DUNGEON_MASTER: self.master,
             Role.NARRATOR: self.narrator,
             Role.JUDGE: self.judge,
+            Role.REPAIRER: self.repairer,
         }
         return {role: given[role].model for role in roles}
 

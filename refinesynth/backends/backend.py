@@ -45,7 +45,7 @@ class Backend(BaseModel):
     Two roles with equal backends share one connection, one rate limit and one set of retries.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
     model: str = Field(min_length=1)
     """litellm model string (`gpt-4o`, `hosted_vllm/Qwen/Qwen3-8B`), or `rehearsal`."""
@@ -58,6 +58,7 @@ class Backend(BaseModel):
     temperature: float | None = Field(default=None, ge=0, le=2)
     """None for the provider's default, as with the next two."""
     top_p: float | None = Field(default=None, gt=0, le=1)
+    """Probability mass from which tokens are sampled."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one answer."""
     seed: bool = Field(default=True, exclude_if=bool)
@@ -71,6 +72,7 @@ class Backend(BaseModel):
     max_in_flight: int | None = Field(default=None, ge=1)
     """Most requests at once; below it, the number follows the server's capacity. None sets no bound."""
     output_mode: OutputMode = OutputMode.AUTO
+    """Way in which answers of a fixed form are requested."""
     path: Literal["auto", "direct", "litellm"] = "auto"
     """Transport: `litellm` through its SDK, `direct` over our own HTTP client for OpenAI-compatible servers; both
     give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more requests may be in flight."""
@@ -177,11 +179,9 @@ class Backend(BaseModel):
         if name := next((name for name in ("stream", "stream_options") if any(part.get(name) for part in parts)), None):
             raise ValueError(f"extra: {name} asks for a streamed answer; refinesynth reads whole answers; take it out")
         for name in self.extra.keys() & {"model", "messages", "timeout"}:
-            if self.extra[name] is None:
-                raise ValueError(
-                    f"extra: without {name} there is no request; null is for arguments that it can do without"
-                )
-            raise ValueError(f"extra: {name} would be overwritten; give the backend's own model or timeout instead")
+            raise ValueError(
+                f"extra: {name} would be overwritten, or missing if null; give the backend's own model or timeout"
+            )
         if self.extra.get("response_format") is not None and self.output_mode in {OutputMode.NATIVE, OutputMode.TOOL}:
             raise ValueError(
                 f"extra: response_format would be overwritten or contradict output_mode={self.output_mode}; take one of them out "

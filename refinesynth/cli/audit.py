@@ -1,7 +1,7 @@
 """`refinesynth audit`: people and models check the flags of a sample of turns."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
@@ -100,7 +100,7 @@ def audit(
     _show(turns, answers, json=json)
 
 
-def _source(run: Path | None, truth: Path | None) -> tuple[Iterator[AuditedTurn], Path | None]:
+def _source(run: Path | None, truth: Path | None) -> tuple[Iterable[AuditedTurn], Path | None]:
     """The turns, and the usual file of answers, which a copy of a run in an object store has not."""
     if truth is not None and run is None:
         return labelled_turns(truth), truth.with_suffix(".audit.jsonl")

@@ -13,8 +13,8 @@ from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import displayed, import_backends
 from refinesynth.cli.terminal import note, notes, say
+from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature
-from refinesynth.episode import backend_check
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
 from refinesynth.synthesis.dry_run import estimate
@@ -44,7 +44,6 @@ def check_backend(
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
-    found = BackendCheck(backend)
     limit = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
 
     def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
@@ -53,15 +52,10 @@ def check_backend(
             f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {backend.timeout:g} s"
         )
 
+    found = BackendCheck(backend, begin, _became)
+
     async def probe(**_: object) -> bool:
-        await backend_check.check_backend(
-            found,
-            shipped()[0],
-            play=play or "live",
-            roles=limit,
-            on_begin=begin,
-            on_probe=_became,
-        )
+        await found.run(shipped()[0], play=play or "live", roles=limit)
         return True
 
     done, code = displayed(probe, display)
@@ -95,10 +89,10 @@ def _name(role: Role, form: str) -> str:
 
 
 def _became(probe: Probe) -> None:
-    became = probe.problem or "works"
+    became, tokens = probe.problem or "works", probe.usage.output_tokens
     if probe.refusal:
         became = f"works, but the rules refuse its script: {probe.refusal}"
-    took = f" ({duration(probe.seconds)}, {counted(probe.answer_tokens, 'token')})" if probe.answer_tokens else ""
+    took = f" ({duration(probe.seconds)}, {counted(tokens, 'token')})" if tokens else ""
     _say(f"{_name(probe.role, probe.form)}: {became}{took}")
 
 
@@ -106,8 +100,9 @@ def _lines(found: BackendCheck) -> Iterator[str]:
     if any(not probe.refused for probe in found.probes):
         yield "key and model: accepted"
     yield f"seed: {'refused' if UnsupportedFeature.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
-    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
-    prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
+    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(ESTIMATED in probe.usage.details for probe in found.probes) else 'reported'}"
+    prompt = sum(probe.usage.input_tokens for probe in found.probes)
+    cached = sum(probe.usage.cache_read_tokens for probe in found.probes)
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
     yield f"reasoning: {'yes, which is paid for' if any(probe.thought for probe in found.probes) else 'none seen'}"
     if mark := next((probe.mark for probe in found.probes if probe.mark), None):

@@ -10,7 +10,6 @@ from typing import Annotated, cast
 import anyio
 import orjson
 import typer
-from pydantic import ValidationError
 
 from refinesynth.errors import InputError, RefinesynthError, RunFolderError
 from refinesynth.files.output_folder import is_url
@@ -49,8 +48,7 @@ class Line:
         try:
             return _record(self.data)
         except ValueError as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise InputError(f"line {self.number} of {self.path} cannot be read: {problem}") from error
+            raise InputError(f"line {self.number} of {self.path} cannot be read: {explain(error)}") from error
 
 
 def is_run(source: Path) -> bool:

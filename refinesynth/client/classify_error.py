@@ -1,4 +1,4 @@
-"""Classification of every fault of a completion: retry, give up the episode, or stop the run.
+"""Classification of every fault of a completion: retry, abandon the episode, or stop the run.
 
 litellm's classes say little (a 500 with `invalid_request_error` comes as BadRequestError, a refused connection as
 InternalServerError, litellm's own bug as APIConnectionError), so the HTTP status decides, then the chain of causes,

@@ -1,4 +1,4 @@
-"""The failure policy: a failed request is retried, or its episode is given up, or the run is stopped."""
+"""The failure policy: a failed request is retried, or its episode is abandoned, or the run is stopped."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -72,7 +72,7 @@ class PendingRequest:
     bounded: bool = False
     """True if the answer has its role's default bound."""
     unbounded: bool = False
-    """True once it is asked without that bound, which was in the way."""
+    """True once it is sent without that bound, which was in the way."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0
@@ -80,7 +80,7 @@ class PendingRequest:
 
 
 class FailurePolicy:
-    """Decides over each failure of one backend: retry, give up the episode, or stop the run.
+    """Decides over each failure of one backend: retry, abandon the episode, or stop the run.
 
     Faults of the backend and of the content have separate budgets of retries; defects have the smaller one. A server
     that cannot be reached and never answered is given up after 5 to 9 seconds, one that sends web pages after the
@@ -101,32 +101,32 @@ class FailurePolicy:
         self._calls = 0
         self._artefacts = 0
 
-    def wait(self, fault: ClassifiedError, call: PendingRequest, request: Mapping[str, Any]) -> float | None:
+    def wait(self, fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
 
         No wait, and no retry spent, if the request changes its form or the limiter waits for the end of an outage.
         Otherwise exponential backoff with full jitter, at most `Backend.longest_wait` and at least the server's
         Retry-After.
         """
-        if (lack := _lack_behind(fault, call, request, self.proved)) is not None:
-            call.without |= {lack}
+        if (lack := _lack_behind(fault, pending, request, self.proved)) is not None:
+            pending.without |= {lack}
             return 0.0
         if fault.step is FailureAction.RETRY and self._limiter.excuses(fault):
             return 0.0
-        call.failed += 1
+        pending.failed += 1
         if fault.kind is ErrorCategory.LOADING:
             # Spends no retry.
-            if not call.loading:
+            if not pending.loading:
                 text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
                 report("loading", self._backend, text)
             wait = max(_LOADING, fault.after or 0.0)
-            call.loading += wait
-            return wait if call.loading <= self.patience else None
-        call.faults[fault.kind] += 1
-        if not self._worth_another(fault, call):
+            pending.loading += wait
+            return wait if pending.loading <= self.patience else None
+        pending.faults[fault.kind] += 1
+        if not self._worth_another(fault, pending):
             return None
-        wait = self._backoff(fault, call.failed)
-        LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, call.failed, wait)
+        wait = self._backoff(fault, pending.failed)
+        LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, pending.failed, wait)
         return wait
 
     def _backoff(self, fault: ClassifiedError, failed: int) -> float:
@@ -141,8 +141,8 @@ class FailurePolicy:
             wait = min(0.75 * step + 0.5 * wait, longest)
         return max(wait, fault.after or 0.0)
 
-    def _worth_another(self, fault: ClassifiedError, call: PendingRequest) -> bool:
-        faults, backend, met = call.faults, self._backend, self._limiter.met
+    def _worth_another(self, fault: ClassifiedError, pending: PendingRequest) -> bool:
+        faults, backend, met = pending.faults, self._backend, self._limiter.met
         if fault.step is not FailureAction.RETRY or (fault.after or 0.0) > self.patience:
             return False
         if fault.page is not None and not met and faults.total() > _PAGES:
@@ -150,8 +150,8 @@ class FailurePolicy:
         if fault.kind is ErrorCategory.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
             return False
         # All answers so far came from the journal, so the run was resumed: the cause may be gone, and retries begin anew.
-        memory = call.account.session.memory
-        anew = not call.attempt and not (memory is not None and memory.ended)
+        memory = pending.account.session.memory
+        anew = not pending.attempt and not (memory is not None and memory.had_finished)
         if fault.kind is ErrorCategory.CONTENT and faults[fault.kind] > backend.content_retries and anew:
             faults.clear()
             return True
@@ -182,7 +182,7 @@ class FailurePolicy:
         waits = self._limiter.breaker.waits
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
-    def error(self, fault: ClassifiedError, call: PendingRequest) -> BackendError:
+    def error(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
         """Return the error to raise for a request that is given up after this fault."""
         if fault.page is not None and not self._limiter.met:
             return RunStopped(_no_api(self._backend, fault.page))
@@ -195,18 +195,18 @@ class FailurePolicy:
             return _stopped(fault.message)
         if fault.step is FailureAction.ABANDON:
             return self._abandoned_or_hopeless(fault.message, fault)
-        return self._retried_in_vain(fault, call)
+        return self._retried_in_vain(fault, pending)
 
-    def _retried_in_vain(self, fault: ClassifiedError, call: PendingRequest) -> BackendError:
+    def _retried_in_vain(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
         if (fault.after or 0.0) > self.patience:
             return _stopped(
                 f"{fault.message}; it asks to wait {fault.after:,.0f} s (Retry-After), and {self.patience:,.0f} s are the most that "
                 f"is waited: go on later, or with --set outage={fault.after:.0f}"
             )
-        message = f"{fault.message} (after {call.failed} attempt{'s' * (call.failed != 1)})"
+        message = f"{fault.message} (after {pending.failed} attempt{'s' * (pending.failed != 1)})"
         if fault.kind is ErrorCategory.CONTENT:
             return self._abandoned_or_hopeless(message, fault)
-        if self.answered > call.answered_before:
+        if self.answered > pending.answered_before:
             # Others were answered meanwhile.
             return EpisodeLost(message)
         if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
@@ -232,7 +232,7 @@ class FailurePolicy:
 
 
 def _lack_behind(
-    fault: ClassifiedError, call: PendingRequest, request: Mapping[str, Any], proved: Container[str]
+    fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any], proved: Container[str]
 ) -> UnsupportedFeature | None:
     """Return the feature to leave out of `request` after this fault; None if no lack seems to be behind it.
 
@@ -242,18 +242,18 @@ def _lack_behind(
     if fault.kind not in _REFUSALS and fault.status != _CRASH:
         return None
     found = carried(request).items()
-    asked = {lack for lack, proof in found if proof not in proved and lack in call.may - call.without}
+    candidates = {lack for lack, proof in found if proof not in proved and lack in pending.may - pending.without}
     named = list[str]()
     for name in fault.names:
         # A choice is named as well where there is none: tools that the model may call or not.
         of_tools = name == UnsupportedFeature.DEMAND and "tools" in request
         named += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
-    lack = next((UnsupportedFeature(name) for name in named if name in asked), None)
+    lack = next((UnsupportedFeature(name) for name in named if name in candidates), None)
     if lack is None and fault.status == _CRASH:
-        call.crashes += 1
-        if call.crashes > _CRASHES:
-            call.without -= {UnsupportedFeature.SCHEMA}
-        elif call.crashes == _CRASHES and UnsupportedFeature.SCHEMA in asked:
+        pending.crashes += 1
+        if pending.crashes > _CRASHES:
+            pending.without -= {UnsupportedFeature.SCHEMA}
+        elif pending.crashes == _CRASHES and UnsupportedFeature.SCHEMA in candidates:
             return UnsupportedFeature.SCHEMA
     return lack
 

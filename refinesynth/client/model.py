@@ -19,7 +19,7 @@ from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ErrorCategory, classify_error
-from refinesynth.client.completion_parsing import Answer, ParserFault, read_answer
+from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
 from refinesynth.client.default_limits import bound_of
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
@@ -44,7 +44,7 @@ _FORMS = 64
 """Most forms that are kept: roles have few, other callers may make one for each request."""
 
 
-class LiteLLMModel(Model):
+class BackendModel(Model):
     """One backend for text or structured output, with retries and rate limits.
 
     Guarantees: an answer is neither cut off nor empty; its text holds no lone surrogates; requested JSON is strict
@@ -65,21 +65,21 @@ class LiteLLMModel(Model):
         price: Price = unknown,
         accepts_seed: bool = True,
         limiter: RateLimiter | None = None,
-        calls: RequestCounts | None = None,
+        counts: RequestCounts | None = None,
         lacks: UnsupportedFeatures | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """Make a model of a completion function and the price of its completions; nothing is sent yet.
 
         litellm refuses a seed for some providers (`accepts_seed`). All models on one server and key share a `limiter`;
-        `calls` and `lacks` may be shared by all. `sleep` waits between attempts.
+        `counts` and `lacks` may be shared by all. `sleep` waits between attempts.
         """
         self.backend = backend
         self._call = call
         self._accepts_seed = accepts_seed
         self._sleep = sleep
         self.limiter = limiter or limiter_of(backend)
-        self.calls = RequestCounts() if calls is None else calls
+        self.counts = RequestCounts() if counts is None else counts
         self._price = price
         self._buckets = TokenBuckets(
             requests_per_minute=backend.requests_per_minute,
@@ -124,21 +124,24 @@ class LiteLLMModel(Model):
         return self._prepare(model_settings, model_request_parameters, self.lacks)
 
     def _prepare(
-        self, model_settings: ModelSettings | None, asked: ModelRequestParameters, lacks: frozenset[UnsupportedFeature]
+        self,
+        model_settings: ModelSettings | None,
+        requested: ModelRequestParameters,
+        lacks: frozenset[UnsupportedFeature],
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = {**(self.settings or {}), **(model_settings or {})}
         lasting = _FORMLESS.issuperset(settings)
-        known = self._prepared.get((id(asked), lacks)) if lasting else None
+        known = self._prepared.get((id(requested), lacks)) if lasting else None
         if known is not None:
             return cast("ModelSettings", settings) or None, known[1]
-        parameters = asked
-        if asked.output_mode == "auto":
-            mode = output_mode(self.backend, self.profile, lacks, free_keys=_asks_for_free_keys(asked))
-            parameters = asked.with_default_output_mode(cast("Any", mode.value))
+        parameters = requested
+        if requested.output_mode == "auto":
+            mode = output_mode(self.backend, self.profile, lacks, free_keys=_asks_for_free_keys(requested))
+            parameters = requested.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
         if lasting and len(self._prepared) < _FORMS:
             # The key's object is kept too: another one of that id cannot come about.
-            self._prepared[id(asked), lacks] = (asked, prepared[1])
+            self._prepared[id(requested), lacks] = (requested, prepared[1])
         return prepared
 
     @property
@@ -164,83 +167,85 @@ class LiteLLMModel(Model):
             RunStopped: The backend cannot be used.
             UserError: A message or setting cannot be sent.
         """
-        asked, policy = model_request_parameters, self._policy
-        call = PendingRequest(current_account(), answered_before=policy.answered)
-        self.calls.begun += 1
-        if self.backend.output_mode is not OutputMode.AUTO and not asked.function_tools:
+        requested, policy = model_request_parameters, self._policy
+        pending = PendingRequest(current_account(), answered_before=policy.answered)
+        self.counts.begun += 1
+        if self.backend.output_mode is not OutputMode.AUTO and not requested.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
-            call.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
-        form, refused = await self._form(messages, model_settings, asked, call), False
+            pending.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
+        form, refused = await self._form(messages, model_settings, requested, pending), False
         while True:
             request, parameters = form
             try:
-                response = await self._answer(_reseeded(request, call.faults[ErrorCategory.CONTENT]), parameters, call)
+                response = await self._answer(
+                    _reseeded(request, pending.faults[ErrorCategory.CONTENT]), parameters, pending
+                )
             except RefinesynthError:
                 # A completion function of ours that knows what its fault means, such as a replay.
                 raise
             except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
                 fault = classify_error(error, self.backend)
             else:
-                await self._known.add(self.backend, call.without)
+                await self._known.add(self.backend, pending.without)
                 self._takes_bounds = self._takes_bounds and not refused
                 return response
             # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
-            # the same is asked without it.
+            # the same request is sent without it.
             named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
-            rejected = call.bounded and fault.kind is ErrorCategory.REJECTED and named
+            rejected = pending.bounded and fault.kind is ErrorCategory.REJECTED and named
             refused = refused or rejected
-            if rejected or (call.bounded and fault.kind is ErrorCategory.CONTEXT):
-                call.unbounded, wait = True, 0.0
-            elif call.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
+            if rejected or (pending.bounded and fault.kind is ErrorCategory.CONTEXT):
+                pending.unbounded, wait = True, 0.0
+            elif pending.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
                 wait = 0.0
             else:
-                wait = policy.wait(fault, call, request)
+                wait = policy.wait(fault, pending, request)
             if wait is None:
                 break
             with stopped_clock() if fault.kind is ErrorCategory.LOADING else nullcontext():
                 await self._sleep(wait)
-            form = await self._form(messages, model_settings, asked, call)
+            form = await self._form(messages, model_settings, requested, pending)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
-        raise policy.error(fault, call)
+        raise policy.error(fault, pending)
 
     async def _form(
         self,
         messages: list[ModelMessage],
         settings: ModelSettings | None,
-        asked: ModelRequestParameters,
-        call: PendingRequest,
+        requested: ModelRequestParameters,
+        pending: PendingRequest,
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
         """Return the request in a form that the server takes, as far as known.
 
         Raises:
             NoTools: It has to call one of several functions, and the server takes none.
         """
-        if asked.function_tools:
-            if UnsupportedFeature.TOOLS in call.without or not self.profile.get("supports_tools", True):
+        if requested.function_tools:
+            if UnsupportedFeature.TOOLS in pending.without or not self.profile.get("supports_tools", True):
                 # No other form could be answered, so this is believed at once.
                 await self._known.add(self.backend, frozenset({UnsupportedFeature.TOOLS}))
             if UnsupportedFeature.TOOLS in self.lacks:
                 raise NoTools(f"{self.backend.label} takes no tools, and is asked to call one of several")
-        lacks = self.lacks | call.without
-        merged, parameters = self._prepare(settings, asked, lacks)
+        lacks = self.lacks | pending.without
+        merged, parameters = self._prepare(settings, requested, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
-        role, session = call.account.role, call.account.session
-        free = self._thinks or call.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
+        role, session = pending.account.role, pending.account.session
+        free = self._thinks or pending.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
         bound = bound_of(Role(role), self.backend) if role in session.bounded and not free else None
-        call.bounded = bound is not None
+        pending.bounded = bound is not None
         if bound is not None:
             request["max_tokens"] = bound
         return request, parameters
 
     async def _answer(
-        self, request: dict[str, Any], parameters: ModelRequestParameters, call: PendingRequest
+        self, request: dict[str, Any], parameters: ModelRequestParameters, pending: PendingRequest
     ) -> ModelResponse:
         """Return a usable answer: recalled from the journal, or bought."""
-        paid, policy = call.account.recall(), self._policy
+        paid, policy = pending.account.recall(), self._policy
         if paid is not None:
-            answer, cost = Answer.from_paid(paid), paid.cost_usd
+            answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._buy(request, call)
+            answer, cost = await self._buy(request, pending)
             policy.note_answer(carried(request).values())
         # Some hide their thoughts, and say how many tokens they had.
         self._thinks = self._thinks or bool(answer.thinking) or answer.usage.output_reasoning_tokens > 0
@@ -268,9 +273,9 @@ class LiteLLMModel(Model):
             provider_details=details,
         )
 
-    async def _buy(self, request: dict[str, Any], call: PendingRequest) -> tuple[Answer, float | None]:
+    async def _buy(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
         """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
-        account, max_tokens = call.account, request.get("max_tokens")
+        account, max_tokens = pending.account, request.get("max_tokens")
         # At four characters each, accurate enough for a rate limit.
         prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
         async with self.limiter.permit(
@@ -282,8 +287,8 @@ class LiteLLMModel(Model):
             reservation = await account.session.tracker.reserve(
                 prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
             )
-            self.calls.retried += call.attempt > 0
-            call.attempt += 1
+            self.counts.retried += pending.attempt > 0
+            pending.attempt += 1
             try:
                 answer = await self._complete(with_affinity(request, self.backend, account), permit)
                 cost = self._price(answer.usage)
@@ -294,13 +299,13 @@ class LiteLLMModel(Model):
         await account.keep(answer, cost, model=self.backend.model)
         return answer, cost
 
-    async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
+    async def _complete(self, request: dict[str, Any], permit: Permit) -> ReadCompletion:
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):
                 # Made for each call: no frame of a traceback holds the key then.
                 raw = await self._call(**request, **_key(self.backend))
-            answer = self._counted(raw if isinstance(raw, Answer) else read_answer(raw), request)
+            answer = self._counted(raw if isinstance(raw, ReadCompletion) else read_completion(raw), request)
         except RefinesynthError:
             raise
         except Exception as error:
@@ -314,7 +319,7 @@ class LiteLLMModel(Model):
         )
         return answer
 
-    def _counted(self, answer: Answer, request: dict[str, Any]) -> Answer:
+    def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
         """Return the answer with a usage, estimated if the server reports none, which is logged once."""
         called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
         usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from refinesynth.client.batch.batching import Batches
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
-    from refinesynth.client.model import LiteLLMModel
+    from refinesynth.client.model import BackendModel
     from refinesynth.client.unsupported_features import UnsupportedFeatures
 
 
@@ -28,7 +28,7 @@ def open_model(
     calls: "RequestCounts | None" = None,
     lacks: "UnsupportedFeatures | None" = None,
     batches: "Batches | None" = None,
-) -> "LiteLLMModel":
+) -> "BackendModel":
     """Return the pydantic-ai model of a backend; `limiter`, `calls` and `lacks` are shared with other models.
 
     `call` replaces the backend's own completion function; `batches` sends requests in provider batches, each within a
@@ -39,7 +39,7 @@ def open_model(
         ConfigurationError: The backend needs a key and no variable holds one, or its `path` is impossible.
     """
     from refinesynth.client.budget.price_table import price_of
-    from refinesynth.client.model import LiteLLMModel
+    from refinesynth.client.model import BackendModel
 
     accepts_seed, price = True, price_of(backend, listings=call is None, batch=batches is not None)
     if batches is not None:
@@ -63,8 +63,8 @@ def open_model(
 
             call = litellm_sdk.completion
             accepts_seed = litellm_sdk.accepts(backend.model, "seed")
-    return LiteLLMModel(
-        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, calls=calls, lacks=lacks
+    return BackendModel(
+        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, counts=calls, lacks=lacks
     )
 
 
@@ -119,7 +119,7 @@ def open_models(
     every = [one for backend in backends.values() for one in backend.each]
     limiters = limiters_of((*every, *second), fallback=fallback)
 
-    def opened(backend: Backend) -> "LiteLLMModel":
+    def opened(backend: Backend) -> "BackendModel":
         return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls, lacks=lacks)
 
     reserve = None if fallback is None else opened(fallback)

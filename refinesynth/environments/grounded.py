@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import meaning
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
-from refinesynth.episode.ruled_action import Ruled, excuse, fails, tried_before
+from refinesynth.episode.ruled_action import Ruled, excuse
 from refinesynth.errors import InputError
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
@@ -332,10 +332,6 @@ class GroundedEnvironment:
 
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
         """The excuse of an action that slips; only effective actions do, and never twice in a row."""
-        turn, turns = len(self._turns), tuple(self._turns)
-        if ruling.kind is not None or ruling.state is self.state or tried_before(turns, action):
+        if ruling.kind is not None or ruling.state is self.state:
             return None
-        if not fails(self.slips, seed=self._seed, replica=0, attempt=1, turn=turn):
-            return None
-        before = sum(isinstance(one, DungeonMasterTurn) and one.transient for one in turns)
-        return excuse(seed=self._seed, replica=0, before=before)
+        return excuse(self._turns, action, self.slips, seed=self._seed)

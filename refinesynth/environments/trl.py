@@ -77,8 +77,9 @@ def _begun(world: GroundedEnvironment, seed: int, before: str, form: Form) -> st
     try:
         return world.reset(seed, form=form, before=_TURNS.validate_json(before))
     except ValueError as error:
-        why = explain(error) if isinstance(error, ValidationError) else error
-        raise InputError(f"before are no turns of `refinesynth export --format rl --start mistakes`: {why}") from None
+        raise InputError(
+            f"before are no turns of `refinesynth export --format rl --start mistakes`: {explain(error)}"
+        ) from None
 
 
 def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:

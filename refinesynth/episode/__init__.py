@@ -3,9 +3,9 @@
 Names are imported on first use, so reading the table of plays does not import the code that plays.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from refinesynth.lazy_imports import lazy_names
 from refinesynth.renamed import renamed
 
 if TYPE_CHECKING:
@@ -13,19 +13,6 @@ if TYPE_CHECKING:
     from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
     from refinesynth.outcome import EpisodeOutcome, Refused
     from refinesynth.settings import Attempts
-
-_HOMES = {
-    "Attempts": "settings",
-    "EpisodeContext": "episode.play",
-    "EpisodeOutcome": "outcome",
-    "EpisodeSettings": "episode.play",
-    "Play": "episode.play",
-    "Refused": "outcome",
-    "Turns": "episode.play",
-    "episode_id": "episode.episode",
-    "episode_seed": "episode.episode",
-    "play_episode": "episode.episode",
-}
 
 __all__ = [
     "Attempts",
@@ -41,7 +28,8 @@ __all__ = [
 ]
 
 
+_find = lazy_names(__name__)
+
+
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        return renamed(__name__, {"Cast": "EpisodeContext"})(name)
-    return getattr(import_module(f"refinesynth.{_HOMES[name]}"), name)
+    return renamed(__name__, {"Cast": "EpisodeContext"})(name) if name == "Cast" else _find(name)

@@ -5,15 +5,15 @@ not depend on earlier answers.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
-from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
@@ -21,7 +21,6 @@ from refinesynth.client import close_models, open_model
 from refinesynth.client.default_limits import bound_of, facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
-from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
@@ -29,7 +28,7 @@ from refinesynth.episode.plays import find
 from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.roles.output_forms import called, said
+from refinesynth.roles.actor import called, said
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules.rule import rejects
 from refinesynth.text.json_reader import read_json
@@ -59,11 +58,8 @@ class Probe:
     refusal: str | None = None
     """Reason why the script rules refuse the script of a usable answer."""
     seconds: float = 0.0
-    answer_tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    estimated: bool = False
-    """True if the server reported no usage and the counts are estimates."""
+    usage: RequestUsage = field(default_factory=RequestUsage)
+    """Its details name `ESTIMATED` if the server reported no usage."""
     thought: bool = False
     """True if the answer contains reasoning."""
     mark: str | None = None
@@ -72,11 +68,20 @@ class Probe:
     """Repairs of tool calls that the server's parser damaged."""
 
 
+OnBegin = Callable[[Role, str, int, int | None], object]
+"""Callback before a request: role, form, prompt tokens, and the most tokens of the answer (None without a limit)."""
+
+_Request = tuple[list[ModelMessage], ModelSettings | None, ModelRequestParameters]
+
+
 @dataclass
 class BackendCheck:
-    """Results for a backend; complete once `check_backend` has returned."""
+    """Check of a backend; its results are complete once `run` has returned."""
 
     backend: Backend
+    on_begin: OnBegin
+    on_probe: Callable[[Probe], object]
+    """Called at the end of each request, except for one that stops the check."""
     probes: list[Probe] = field(default_factory=list[Probe])
     known: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
 
@@ -88,14 +93,14 @@ class BackendCheck:
     @property
     def mode(self) -> OutputMode | None:
         """First mode with a usable answer for every role, preferably with a script that the rules accept."""
-        usable = [mode for mode in MODES if self._asked(mode) and not self.problems(mode)]
-        sound = [mode for mode in usable if not any(probe.refusal for probe in self._asked(mode))]
+        usable = [mode for mode in MODES if self._in_form(mode) and not self.problems(mode)]
+        sound = [mode for mode in usable if not any(probe.refusal for probe in self._in_form(mode))]
         return next(iter([*sound, *usable]), None)
 
     @property
     def playable(self) -> bool:
         """True if the checked roles can play a run."""
-        structured = any(self._asked(mode) for mode in MODES)
+        structured = any(self._in_form(mode) for mode in MODES)
         return bool(self.probes) and (self.mode is not None or not structured) and not self.problems(TEXT)
 
     @property
@@ -108,12 +113,12 @@ class BackendCheck:
             found += (f"max_tokens={_A_SCRIPT}",)
         return found
 
-    def _asked(self, form: str | None) -> list[Probe]:
+    def _in_form(self, form: str | None) -> list[Probe]:
         return [probe for probe in self.probes if probe.form == form]
 
     def problems(self, form: str) -> list[Probe]:
         """Requests in this form without a usable answer."""
-        return [probe for probe in self._asked(form) if probe.problem]
+        return [probe for probe in self._in_form(form) if probe.problem]
 
     def _by_itself(self) -> OutputMode:
         """Mode of a run with this backend as it is: the configured one, else the usual one or the next that the server
@@ -125,72 +130,108 @@ class BackendCheck:
         down = MODES[MODES.index(usual) :]
         return next((mode for mode in down if not any(one.refused for one in self.problems(mode))), MODES[-1])
 
+    async def run(self, persona: Persona, *, play: str = "live", roles: Collection[str] = ()) -> None:
+        """Send the first request of each role, or of `roles`, in every form. Live play has 8 requests.
 
-OnBegin = Callable[[Role, str, int, int | None], object]
-"""Callback before a request: role, form, prompt tokens, and the most tokens of the answer (None without a limit)."""
+        Raises:
+            RunStopped: The backend cannot be used: key, model, address or quota.
+            ConfigurationError: No variable holds the required key, or a role is unknown.
+            InputError: The play is unknown.
+        """
+        backend, known = self.backend, find(play).roles(settings_of(play))
+        if wrong := [role for role in roles if role not in {*known}]:
+            names = ", ".join(role.value for role in known)
+            raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {names}")
+        # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
+        around = backend.model_copy(update={"max_tokens": None})
+        patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
+        models = {
+            mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=self.known) for mode in MODES
+        }
+        try:
+            context = (await facts_of(backend)).context
+            for form in ("react", "tools"):
+                settings, first = settings_of(play, player_form=form), dict[Role, _Request]()
+                playing = {role: _Watched(open_model(around, call=_PERFECT), role, first) for role in known}
+                await play_episode(persona, index=0, settings=settings, models=playing)
+                for role, request in first.items():
+                    if (form == "react" or role is Role.PLAYER) and (not roles or role in roles):
+                        await self._ask(role, request, models, context, settings)
+        finally:
+            await close_models(models.values())
+
+    async def _ask(
+        self,
+        role: Role,
+        request: _Request,
+        models: Mapping[OutputMode, Model],
+        context: int | None,
+        settings: EpisodeSettings,
+    ) -> None:
+        messages, _, parameters = request
+        forms = {CALLS if parameters.function_tools else TEXT: models[OutputMode.TOOL]}
+        if parameters.output_object is not None:
+            forms = {mode.value: model for mode, model in models.items()}
+        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
+        most = bound_of(role, self.backend) or (None if context is None else max(context - prompt, 0))
+        stopped: RunStopped | None = None
+        held = list[Probe]()
+        for form, model in forms.items():
+            self.on_begin(role, form, prompt, most)
+            try:
+                probe = await self._probe(Probe(role=role, form=form), model, request, settings)
+            except RunStopped as error:
+                stopped = stopped or error
+                probe = Probe(role=role, form=form, problem=str(error), refused=True)
+            self.probes.append(probe)
+            # Probes after a failure that may stop the check are reported later, to avoid a second report.
+            if stopped is None:
+                self.on_probe(probe)
+            else:
+                held.append(probe)
+        # A server with at least one answer is reachable; some forms may still fail.
+        if stopped is not None and all(probe.refused for probe in self.probes):
+            raise stopped
+        for probe in held:
+            self.on_probe(probe)
+
+    async def _probe(self, probe: Probe, model: Model, request: _Request, settings: EpisodeSettings) -> Probe:
+        """Return the probe with the result of its request."""
+        began, role, timeout = anyio.current_time(), probe.role, self.backend.timeout
+        session = Session(id="check", seed=0, bounded=frozenset(Role))
+        with charged_to(RequestContext(session, role.value)), deadline(timeout) as limit:
+            try:
+                response = await model.request(*request)
+            except EpisodeAbandoned as refusal:
+                return replace(probe, problem=str(refusal), refused=True)
+        if limit.passed:
+            late = f"gave no answer within {timeout:g} s; --set timeout=SECONDS waits longer"
+            return replace(probe, problem=late, refused=True)
+        problem = refusal = None
+        details, usage = response.provider_details or {}, response.usage
+        try:
+            answer = _read(response, request[2])
+            refusal = _refusal(answer, settings) if role is Role.SCRIPT_WRITER else None
+        except (ValueError, RecursionError) as error:
+            problem = f"answers, but not in this form: {explain(error)}"
+        return replace(
+            probe,
+            problem=problem,
+            refusal=refusal,
+            seconds=anyio.current_time() - began,
+            usage=usage,
+            thought=usage.output_reasoning_tokens > 0 or any(isinstance(part, ThinkingPart) for part in response.parts),
+            mark=details.get("thinking_mark"),
+            artefact=details.get("call_artefact"),
+        )
 
 
-async def check_backend(
-    found: BackendCheck,
-    persona: Persona,
-    *,
-    play: str = "live",
-    roles: Collection[str] = (),
-    on_begin: OnBegin,
-    on_probe: Callable[[Probe], object],
-) -> None:
-    """Send the first request of each role, or of `roles`, in every form, and add the results to `found`. Live play has
-    8 requests.
+class _Watched(WrapperModel):
+    """Model that keeps its first request."""
 
-    `on_probe` is called at the end of each request, except for one that stops the check.
-
-    Raises:
-        RunStopped: The backend cannot be used: key, model, address or quota.
-        ConfigurationError: No variable holds the required key, or a role is unknown.
-        InputError: The play is unknown.
-    """
-    backend, asked_roles = found.backend, find(play).roles(settings_of(play))
-    known = [role.value for role in asked_roles]
-    if wrong := [role for role in roles if role not in known]:
-        raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {', '.join(known)}")
-    # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
-    around = backend.model_copy(update={"max_tokens": None})
-    patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
-    asked = {mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=found.known) for mode in MODES}
-    check = _Check(found, asked, (await facts_of(backend)).context, on_begin, on_probe)
-    try:
-        for form in ("react", "tools"):
-            settings = settings_of(play, player_form=form)
-            models: dict[Role, Model] = {role: open_model(around, call=_PERFECT) for role in asked_roles}
-            for role in models if form == "react" else models.keys() & {Role.PLAYER}:
-                if not roles or role in roles:
-                    models[role] = _Probing(models[role], role, check, settings)
-            if any(isinstance(model, _Probing) for model in models.values()):
-                await play_episode(persona, index=0, settings=settings, models=models)
-    finally:
-        await close_models(asked.values())
-
-
-@dataclass(frozen=True)
-class _Check:
-    """Context shared by all probes of a check."""
-
-    found: BackendCheck
-    asked: Mapping[OutputMode, Model]
-    context: int | None
-    on_begin: OnBegin
-    on_probe: Callable[[Probe], object]
-
-
-class _Probing(WrapperModel):
-    """Model that answers like the rehearsal and also sends its first request to the backend."""
-
-    def __init__(self, wrapped: Model, role: Role, check: _Check, settings: EpisodeSettings) -> None:
+    def __init__(self, wrapped: Model, role: Role, first: dict[Role, _Request]) -> None:
         super().__init__(wrapped)
-        self._role = role
-        self._check = check
-        self._episode = settings
-        self._first = True
+        self._role, self._requests = role, first
 
     async def request(
         self,
@@ -198,93 +239,18 @@ class _Probing(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Return the rehearsal's answer."""
-        if self._first:
-            self._first = False
-            await self._ask(messages, model_settings, model_request_parameters)
+        self._requests.setdefault(self._role, ([*messages], model_settings, model_request_parameters))
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
-    async def _ask(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
-    ) -> None:
-        check, asked = self._check, self._check.asked
-        forms = {CALLS if parameters.function_tools else TEXT: asked[OutputMode.TOOL]}
-        if parameters.output_object is not None:
-            forms = {mode.value: model for mode, model in asked.items()}
-        stopped: RunStopped | None = None
-        held = list[Probe]()
-        session = Session(id="check", seed=0, bounded=frozenset(Role))
-        with charged_to(RequestContext(session, self._role.value)):
-            for form, model in forms.items():
-                try:
-                    probe = await self._probe(form, model, messages, settings, parameters)
-                except RunStopped as error:
-                    stopped = stopped or error
-                    probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
-                check.found.probes.append(probe)
-                # Probes after a failure that may stop the check are reported later, to avoid a second report.
-                if stopped is None:
-                    check.on_probe(probe)
-                else:
-                    held.append(probe)
-        # A server with at least one answer is reachable; some forms may still fail.
-        if stopped is not None and all(probe.refused for probe in check.found.probes):
-            raise stopped
-        for probe in held:
-            check.on_probe(probe)
 
-    async def _probe(
-        self,
-        form: str,
-        model: Model,
-        messages: list[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-    ) -> Probe:
-        backend, role = self._check.found.backend, self._role
-        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
-        left = None if self._check.context is None else max(self._check.context - prompt, 0)
-        self._check.on_begin(role, form, prompt, bound_of(role, backend) or left)
-        began = anyio.current_time()
-        with deadline(backend.timeout) as limit:
-            try:
-                response = await model.request(messages, settings, parameters)
-            except EpisodeAbandoned as refusal:
-                return Probe(role=role, form=form, problem=str(refusal), refused=True)
-        if limit.passed:
-            late = f"gave no answer within {backend.timeout:g} s; --set timeout=SECONDS waits longer"
-            return Probe(role=role, form=form, problem=late, refused=True)
-        problem = refusal = None
-        details, usage = response.provider_details or {}, response.usage
-        try:
-            answer = _read(response, parameters)
-            refusal = self._refusal(answer) if role is Role.SCRIPT_WRITER else None
-        except (ValueError, RecursionError) as error:
-            wrong = explain(error) if isinstance(error, ValidationError) else error
-            problem = f"answers, but not in this form: {wrong}"
-        return Probe(
-            role=role,
-            form=form,
-            problem=problem,
-            refusal=refusal,
-            seconds=anyio.current_time() - began,
-            answer_tokens=usage.output_tokens,
-            prompt_tokens=usage.input_tokens,
-            cached_tokens=usage.cache_read_tokens,
-            estimated=ESTIMATED in usage.details,
-            thought=usage.output_reasoning_tokens > 0 or any(isinstance(part, ThinkingPart) for part in response.parts),
-            mark=details.get("thinking_mark"),
-            artefact=details.get("call_artefact"),
-        )
-
-    def _refusal(self, answer: object) -> str | None:
-        """Return the reason why the script rules refuse a script; None if they accept it. Raises ValueError: this is no
-        script.
-        """
-        play = find(self._episode.play)
-        script = read_grounded(answer) if play.executed else Script.from_llm(answer)
-        verdict = judged(script, self._episode.script_rules, play.needs())
-        return next((violation.message for violation in verdict.violations if rejects(violation)), None)
+def _refusal(answer: object, settings: EpisodeSettings) -> str | None:
+    """Return the reason why the script rules refuse a script; None if they accept it. Raises ValueError: this is no
+    script.
+    """
+    play = find(settings.play)
+    script = read_grounded(answer) if play.executed else Script.from_llm(answer)
+    verdict = judged(script, settings.script_rules, play.needs())
+    return next((violation.message for violation in verdict.violations if rejects(violation)), None)
 
 
 def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object:

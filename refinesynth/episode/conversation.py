@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from refinesynth.actions.calls import python_call, text_of
@@ -27,6 +26,7 @@ from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import NoRepeatedMistake, repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
@@ -107,20 +107,13 @@ def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn
     known = IN_THE_SCENE.get((violation.rule, violation.code))
     text = _TURN.sub("your answer", violation.message) if known is None else known
     if known is not None:
-        refused = (
-            (act.action, answer.observation)
-            for answer, act in pairwise(reversed(before))
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
-        )
-        tried, answered = next(refused, ("What you tried", "nothing"))
-        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answered}
+        refused = [
+            (one.player.action, one.answer.observation) for one in exchanges(before) if one.answer and one.flagged
+        ]
+        tried, answer = refused[-1] if refused else ("What you tried", "nothing")
+        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answer}
         text = _NAMED.sub(lambda found: quoted(names[found[0]]), text)
     return IN_GENERAL if _gives_away(text) else text
-
-
-def _in_scene(answer: DungeonMasterTurn) -> str:
-    """Return the reason of a flag in words that pass `NoLeaks` in a thought."""
-    return answer.observation if _gives_away(answer.thought) else answer.thought
 
 
 def _gives_away(text: str) -> bool:
@@ -186,16 +179,12 @@ class Conversation(ABC):
     def __init__(self, context: EpisodeContext, script: Script) -> None:
         self.player = Agent(context, Role.PLAYER, script)
         self.repairer = Agent(context, Role.REPAIRER, script) if Role.REPAIRER in context.models else None
-        self.verifier, self.record, self.session, self.settings = (
-            context.verifier,
-            context.record,
-            context.session,
-            context.settings,
-        )
+        self.verifier, self.record = context.verifier, context.record
+        self.session, self.settings = context.session, context.settings
         self.script = script
         self.number = context.number
         """Number of this play of the script, from 0."""
-        self._ran_out = False
+        self.ran_out = False
         """True if an earlier attempt at this play reached the turn limit."""
         self._begun = 0
         """Number of turns taken over from an earlier play."""
@@ -212,27 +201,30 @@ class Conversation(ABC):
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
             with span("attempt", stage="draft", number=self.record.drafts) as attempt:
-                talk = await self._converse(turns, taken_back)
-                attempt.set_attribute(ACCEPTED, talk.verdict.accepted)
-            if talk.verdict.accepted:
-                return talk.draft
-            self.record.refuse_draft(talk.draft, talk.verdict.violations)
-            self._ran_out = self._ran_out or talk.out_of_turns
-            turns = up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
-            taken_back = RetryFeedback.of(talk.draft, talk.verdict)
-            before, failed = failed, (turns, _failure(talk, len(turns)))
+                draft, verdict = await self._converse(turns, taken_back)
+                attempt.set_attribute(ACCEPTED, verdict.accepted)
+            if verdict.accepted:
+                return draft
+            self.record.refuse_draft(draft, verdict.violations)
+            turns = up_to_an_observation(draft, max(len(start), verdict.verified_turns))
+            taken_back = RetryFeedback.of(draft, verdict)
+            found = [(one.rule, one.code, one.turn) for one in verdict.violations if rejects(one)]
+            actions = [turn.action for turn in draft.turns[len(turns) :] if isinstance(turn, PlayerTurn)]
+            before, failed = failed, (turns, found, actions)
             if before == failed:
-                # The roles failed in the same way despite the feedback, so the turns that led there are taken back too.
-                shorter = before_the_mistake(turns, len(start))
-                if shorter != turns:
-                    turns, taken_back = shorter, RetryFeedback()
+                # The roles failed in the same way despite the feedback, so the turns that led there are taken back too:
+                # from the player's last mistake, or without one from its last action.
+                acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
+                keeping = max(len(start), [0, *acts, *flagged_turns(turns)][-1])
+                if keeping < len(turns):
+                    turns, taken_back = turns[:keeping], RetryFeedback()
         return None
 
     @abstractmethod
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         """Return the player's next turn and the answer to it."""
 
-    async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> "_Talk":
+    async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> tuple[Draft, Verdict]:
         """Add exchanges until the goal is reached, a rule is broken, or the turn limit is reached."""
         start = len(turns)
         self._open.clear()
@@ -243,9 +235,9 @@ class Conversation(ABC):
                 turns += await self._exchange(turns, taken)
             except Unanswerable as error:
                 keeping = error.violation.turn if error.violation.keeps_prefix else 0
-                return _Talk(self._draft(error.turns), _refused(error.violation, keeping=keeping))
+                return self._draft(error.turns), _refused(error.violation, keeping=keeping)
             except InvalidAnswer as error:
-                return _Talk(self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns)))
+                return self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns))
             except EpisodeAbandoned as error:
                 if len(turns) > start:
                     self.record.refuse_draft(self._draft(turns), text=str(error))
@@ -258,9 +250,13 @@ class Conversation(ABC):
                 self._stuck_after = turns
                 continue
             if draft.finished or not verdict.accepted:
-                return _Talk(draft, verdict)
+                return draft, verdict
             if len(turns) >= self.settings.max_turns:
-                return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
+                self.ran_out = True
+                message = f"After {len(turns)} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
+                code = "out_of_turns"
+                found = Violation(rule="MaxTurns", turn=len(turns), code=code, message=message, keeps_prefix=False)
+                return draft, _refused(found, keeping=0)
 
     async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
         """Return the next turn: the player's, or after a mistake the repairer's, if there is one.
@@ -277,7 +273,7 @@ class Conversation(ABC):
         if acts:
             acts = tuple(act.model_copy(update={"by": Role.REPAIRER.value}) for act in acts)
         else:
-            acts = await self.player.act(turns, mistake=self._asked(turns), violations=taken.player)
+            acts = await self.player.act(turns, mistake=self._mistake_request(turns), violations=taken.player)
             self.record.in_text = self.record.in_text or self.player.lacks_tools
         act, *self._open = acts
         return self._as_meant(act)
@@ -313,9 +309,8 @@ class Conversation(ABC):
             return True
         own = [
             (act.action, answer.observation, answer.flagged, None if answer.flagged else self._place(turns[: at + 2]))
-            for at, (act, answer) in enumerate(pairwise(turns))
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
-            if act.by is None and not answer.transient
+            for at, act, answer in exchanges(turns)
+            if isinstance(answer, DungeonMasterTurn) and act.by is None and not answer.transient
         ]
         mistakes = sum(flagged for *_, flagged, _ in own)
         return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
@@ -342,10 +337,12 @@ class Conversation(ABC):
             return ()
         flag, (act, answer) = None, known_exchanges(turns)[-1]
         if answer.mistake_kind is not None:
-            flag = Flag(act.action, answer.mistake_kind, _in_scene(answer))
+            # The reason of the flag in words that pass `NoLeaks` in a thought.
+            reason = answer.observation if _gives_away(answer.thought) else answer.thought
+            flag = Flag(act.action, answer.mistake_kind, reason)
         return await self.repairer.act(turns, violations=taken.player, flag=flag)
 
-    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
+    def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Return the mistake or repair to request from the player, if any; `known` as in `Mistakes.ask`."""
         return self.settings.mistakes.ask(
             turns,
@@ -355,44 +352,14 @@ class Conversation(ABC):
             **known,
         )
 
-    def _is_long(self, turns: Turns) -> bool:
-        return self._ran_out or 2 * len(turns) >= self.settings.max_turns
-
     def _draft(self, turns: Turns) -> Draft:
         last = turns[-1] if turns else None
         done = isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
         return Draft(script=self.script, turns=turns, finished=done)
 
 
-@dataclass(frozen=True)
-class _Talk:
-    draft: Draft
-    verdict: Verdict
-    out_of_turns: bool = False
-    """True if the play reached the turn limit; rules of other packages may use the same code."""
-
-
-def _out_of_turns(turns: int) -> Violation:
-    message = (
-        f"After {turns} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
-    )
-    return Violation(rule="MaxTurns", turn=turns, code="out_of_turns", message=message, keeps_prefix=False)
-
-
 def _refused(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
-
-
-def _failure(talk: _Talk, start: int) -> object:
-    """Return the violations of an attempt and its actions from `start`; equal for attempts that failed in the same way."""
-    found = [(one.rule, one.code, one.turn) for one in talk.verdict.violations if rejects(one)]
-    return found, [turn.action for turn in talk.draft.turns[start:] if isinstance(turn, PlayerTurn)]
-
-
-def before_the_mistake(turns: Turns, least: int) -> Turns:
-    """Return the turns before the player's last mistake, or without a mistake before its last action; at least `least`."""
-    acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
-    return turns[: max(least, [0, *acts, *flagged_turns(turns)][-1])]
 
 
 def up_to_an_observation(draft: Draft, verified: int) -> Turns:

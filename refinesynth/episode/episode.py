@@ -1,7 +1,14 @@
-"""One episode, from persona to outcome."""
+"""One episode, from persona to outcome: a script, and one or several plays of it.
+
+Plays run one after the other, each with its own models and random draws: from the beginning, or from a verified prefix
+of an earlier play (a branch). The journal numbers the completions of a role within the episode, so an identical request
+in a later play is a separate entry.
+"""
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from itertools import takewhile
+from typing import Literal
 
 from pydantic_ai.models import Model
 
@@ -10,16 +17,28 @@ from refinesynth.backends.role import Role
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.session import CompletionCache, Session, deadline
 from refinesynth.client.tracing import ACCEPTED, span
-from refinesynth.cost import Cost
-from refinesynth.episode.branches import Accepted, SeveralPlays, why_none
 from refinesynth.episode.episode_record import EpisodeRecord
-from refinesynth.episode.play import EpisodeContext, EpisodeSettings, given_script
+from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Turns, judged
 from refinesynth.episode.plays import find
-from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost
+from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, InputError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules.repairs import count_refinements, repairs
+from refinesynth.rules.rule import Violation, rejects
 from refinesynth.settings import PlaySettings
-from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, ScriptedPersona, Trajectory
+from refinesynth.trajectory import (
+    Branch,
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    Persona,
+    PlayerTurn,
+    Provenance,
+    Script,
+    ScriptedPersona,
+    Trajectory,
+    flagged_turns,
+)
+from refinesynth.world import check_solvability
 
 
 def episode_id(persona: Persona, *, index: int, settings: PlaySettings) -> str:
@@ -52,113 +71,198 @@ async def play_episode(
     Raises:
         RunStopped: No episode can continue.
         ConfigurationError: `models` lacks a role of the play.
-        InputError: The play is unknown.
+        InputError: The play is unknown, or returned a draft that its verifier had not accepted.
     """
     name = episode_id(persona, index=index, settings=settings)
     with span("episode", root=True, episode=name, index=index) as current:
-        outcome = await _played(
-            Session(
-                id=name,
-                seed=episode_seed(index=index, settings=settings),
-                index=index,
-                memory=memory,
-                tracker=tracker or BudgetTracker(),
-                bounded=settings.bounded,
-            ),
-            persona,
-            settings,
-            models,
+        session = Session(
+            id=name,
+            seed=episode_seed(index=index, settings=settings),
+            index=index,
+            memory=memory,
+            tracker=tracker or BudgetTracker(),
+            bounded=settings.bounded,
         )
+        outcome = await _Episode(EpisodeRecord(session, persona), settings, models).outcome()
         current.set_attribute(ACCEPTED, outcome.accepted)
     return outcome
 
 
-async def _played(
-    session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
-) -> EpisodeOutcome:
-    play, record = find(settings.play), EpisodeRecord(session=session, persona=persona)
-    context = EpisodeContext.of(play, settings, record, models=models)
-    accepted: list[Accepted] = []
-    reason: str | None = None
-    lost = doubtful = False
-    with deadline(settings.deadline) as limit:
+class _Episode:
+    """Accepted trajectories of an episode, and the reason why there are no more; both grow while it is played."""
+
+    def __init__(self, record: EpisodeRecord, settings: EpisodeSettings, models: Mapping[Role, Model]) -> None:
+        self._play, self._record, self._settings, self._models = find(settings.play), record, settings, models
+        self._accepted: list[Trajectory] = []
+        """Without their shares of the cost, which are known at the end."""
+        self._reason: str | None = None
+        self._judged = self._doubtful = False
+        """Flags: a script or a play failed for another reason than its backend; the settings of the backend may be the
+        cause (`EpisodeDoubtful`)."""
+
+    async def outcome(self) -> EpisodeOutcome:
+        record, session, settings = self._record, self._record.session, self._settings
+        # Completions of the first play include those for the script.
+        context = EpisodeContext.of(self._play, settings, record, models=self._models)
+        with deadline(settings.deadline) as limit:
+            try:
+                script = await self._script(context)
+                if script is not None:
+                    await self._plays(context, script)
+            except EpisodeAbandoned as error:
+                self._abandon(error)
+        accepted = self._accepted
+        lost = limit.passed or not self._judged
+        reason = f"not done within its deadline of {settings.deadline:,.0f} s" if limit.passed else self._reason
+        charged = (
+            one.model_copy(update={"provenance": one.provenance.model_copy(update=dict(share))})
+            for one, share in zip(accepted, session.spent.divided(len(accepted)), strict=True)
+        )
+        return EpisodeOutcome(
+            index=session.index,
+            id=session.id,
+            persona=record.persona,
+            trajectories=tuple(charged),
+            refused=tuple(record.refused),
+            reason=None if accepted else reason,
+            lost=lost and not accepted,
+            doubtful=self._doubtful and not accepted and not record.refused,
+            salvaged=dict(session.salvaged),
+            usage=session.spent.usage,
+            cost_usd=session.spent.cost_usd,
+        )
+
+    async def _script(self, context: EpisodeContext) -> Script | None:
+        """Return the persona's script, if the current rules and play accept it (its run may have had others), or a new
+        one; None if none was accepted.
+        """
+        persona = self._record.persona
+        if not isinstance(persona, ScriptedPersona):
+            script = await self._play.write(context)
+        else:
+            script, verdict = persona.script, judged(persona.script, self._settings.script_rules, self._play.needs())
+            if not verdict.accepted:
+                self._record.refuse_script(script, verdict.violations)
+                script = None
+        if script is None:
+            self._refuse("script")
+        return script
+
+    async def _plays(self, first_context: EpisodeContext, script: Script) -> None:
+        """Play all requested trajectories of a script. A failed play does not stop the others."""
+        settings, session = self._settings, self._record.session
+        written = dict(session.answered_by)
+        for first in range(0, settings.episodes_per_script * settings.branches, settings.branches):
+            session.answered_by = dict(written)
+            trunk = await self._one(first_context, script, first)
+            if trunk is None:
+                continue
+            start = fork(trunk, seed=session.seed, number=first, at_mistakes=settings.repairer is not None)
+            # The models of the trunk contributed to its branches.
+            answered = dict(session.answered_by) if start else written
+            for number in range(first + 1, first + settings.branches):
+                session.answered_by = dict(answered)
+                await self._one(first_context, script, number, trunk, start)
+
+    async def _one(
+        self, first_context: EpisodeContext, script: Script, number: int, trunk: Turns = (), start: Turns = ()
+    ) -> Turns | None:
+        """Play the script once and return the turns of an accepted draft."""
+        record, settings = self._record, self._settings
+        record.begin_play()
+        context = first_context
+        if number:
+            context = EpisodeContext.of(self._play, settings, record, models=self._models, number=number)
         try:
-            if isinstance(persona, ScriptedPersona):
-                script = given_script(play, context, persona.script)
-            else:
-                script = await play.write(context)
-            if script is None:
-                reason = why_none(record, "script")
-            else:
-                plays = SeveralPlays(play, script, context, models, accepted)
-                await plays.all()
-                reason, lost, doubtful = plays.reason, not plays.judged, plays.doubtful
+            draft = await self._play.play(context, script, start)
         except EpisodeAbandoned as error:
-            reason, lost = str(error), isinstance(error, EpisodeLost)
-            doubtful = isinstance(error, EpisodeDoubtful)
-    if limit.passed:
-        lost = True
-        reason = f"not done within its deadline of {settings.deadline:,.0f} s"
-    return EpisodeOutcome(
-        index=session.index,
-        id=session.id,
-        persona=persona,
-        trajectories=_trajectories(accepted, record=record, settings=settings),
-        refused=tuple(record.refused),
-        reason=None if accepted else reason,
-        lost=lost and not accepted,
-        doubtful=doubtful and not accepted and not record.refused,
-        salvaged=dict(session.salvaged),
-        usage=session.spent.usage,
-        cost_usd=session.spent.cost_usd,
-    )
+            return self._abandon(error)
+        if draft is None:
+            return self._refuse("draft")
+        if context.verifier.accepted is not draft:
+            raise InputError(
+                f"the play {self._play.name!r} gave a draft that its verifier did not accept: {self._play!r}"
+            )
+        if any(draft.turns == known.turns for known in self._accepted):
+            record.refuse_draft(draft, (_THE_SAME,))
+            self._reason = _THE_SAME.message
+            return None
+        of = settings.episodes_per_script * settings.branches
+        pairs = zip(draft.turns, trunk, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        branch = Branch(number=number, of=of, shared_turns=shared) if of > 1 else None
+        trajectory = self._trajectory(context, draft, branch)
+        self._accepted.append(trajectory)
+        return trajectory.turns
+
+    def _trajectory(self, context: EpisodeContext, draft: Draft, branch: Branch | None) -> Trajectory:
+        record, settings, script = self._record, self._settings, draft.script
+        by_calls = settings.player_form == "tools" and Role.PLAYER in context.models and not record.in_text
+        provenance = Provenance(
+            models={**context.model_names, **record.session.answered_by},
+            play=settings.play,
+            seed=record.session.seed,
+            rules=repr(settings.rules),
+            package_version=__version__,
+            attempts=record.drafts,
+            script_attempts=record.scripts,
+            script_id=script.digest,
+            difficulty=check_solvability(script).difficulty if script.grounded else None,
+            refinements=count_refinements(repairs(draft)) if script.grounded else None,
+            player_form="tools" if by_calls else None,
+            parallel_calls=by_calls and settings.parallel_calls,
+            branch=branch,
+        )
+        name = f"{record.session.id}-{context.number}" if context.number else record.session.id
+        values = {"id": name, "persona": record.persona, "script": script, "turns": draft.turns}
+        return Trajectory.model_validate({**values, "provenance": provenance})
+
+    def _abandon(self, error: EpisodeAbandoned) -> None:
+        self._reason = str(error)
+        self._judged |= not isinstance(error, EpisodeLost)
+        self._doubtful |= isinstance(error, EpisodeDoubtful)
+
+    def _refuse(self, stage: Literal["script", "draft"]) -> None:
+        """Set the reason why no script or draft was accepted: the first rejecting violation of the last refused one."""
+        self._judged = True
+        tried = self._record.scripts if stage == "script" else self._record.drafts
+        last = self._record.refused[-1] if self._record.refused else None
+        if last is None or last.stage != stage:
+            self._reason = f"the play gave no {stage}, and left none that was refused"
+            return
+        found = next((f"{one.rule}: {one.message}" for one in last.violations if rejects(one)), "")
+        self._reason = f"no {stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
+        if not tried:
+            self._reason = f"the {stage} that was there is not accepted now: {found}"
 
 
-def _trajectories(
-    accepted: Sequence[Accepted], *, record: EpisodeRecord, settings: EpisodeSettings
-) -> tuple[Trajectory, ...]:
-    """Return the accepted trajectories, each with an equal share of the episode's cost."""
-    shares = record.session.spent.divided(len(accepted))
-    return tuple(
-        _trajectory(one, spent=spent, record=record, settings=settings)
-        for one, spent in zip(accepted, shares, strict=True)
-    )
+_THE_SAME = Violation(
+    rule="Distinct",
+    turn=0,
+    code="played_before",
+    message=(
+        "Turn by turn the same as another trajectory of its episode. Give the models a temperature above 0, or several models "
+        "to the role that plays"
+    ),
+    keeps_prefix=False,
+)
 
 
-def _trajectory(accepted: Accepted, *, spent: Cost, record: EpisodeRecord, settings: EpisodeSettings) -> Trajectory:
-    script, number = accepted.draft.script, accepted.branch.number if accepted.branch else 0
-    provenance = Provenance(
-        models=accepted.models,
-        play=settings.play,
-        seed=record.session.seed,
-        rules=repr(settings.rules),
-        package_version=__version__,
-        attempts=accepted.attempts,
-        script_attempts=record.scripts,
-        usage=spent.usage,
-        cost_usd=spent.cost_usd,
-        script_id=script.digest,
-        difficulty=_difficulty(script),
-        refinements=count_refinements(repairs(accepted.draft)) if script.grounded else None,
-        player_form="tools" if accepted.by_calls else None,
-        parallel_calls=accepted.by_calls and settings.parallel_calls,
-        branch=accepted.branch,
-    )
-    return Trajectory.model_validate(
-        {
-            "id": f"{record.session.id}-{number}" if number else record.session.id,
-            "persona": record.persona,
-            "script": script,
-            "turns": accepted.draft.turns,
-            "provenance": provenance,
-        }
-    )
+def fork(turns: Sequence[DraftTurn], *, seed: int, number: int, at_mistakes: bool = False) -> Turns:
+    """Return the prefix of an accepted draft that its branches share.
 
-
-def _difficulty(script: Script) -> Difficulty | None:
-    if not script.grounded:
-        return None
-    # Imported here because it imports the expression language.
-    from refinesynth.world import check_solvability
-
-    return check_solvability(script).difficulty
+    The prefix ends after an accepted exchange in the middle third, or with `at_mistakes` after a mistake of the player
+    if there is one. The episode's seed and the play's number determine the choice. Without a candidate, the prefix ends
+    after the accepted exchange nearest to the middle that leaves turns to play, or is empty.
+    """
+    answers = [(at + 1, turn) for at, turn in enumerate(turns[:-1]) if isinstance(turn, DungeonMasterTurn)]
+    ends = [end for end, turn in answers if not turn.flagged and not turn.transient]
+    own = [at for at in flagged_turns(turns) if isinstance(turn := turns[at], PlayerTurn) and turn.by is None]
+    among = [at + 2 for at in own] if at_mistakes else []
+    among = among or [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]
+    among = among or sorted(ends, key=lambda end: abs(2 * end - len(turns)))[:1]
+    if not among:
+        return ()
+    draw = int.from_bytes(blake2b(f"{seed}/fork/{number}".encode(), digest_size=8).digest())
+    kept = turns[: among[draw % len(among)]]
+    return tuple(turn for turn in kept if isinstance(turn, PlayerTurn | DungeonMasterTurn))

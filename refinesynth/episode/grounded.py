@@ -3,8 +3,11 @@
 Flags, progress, transient failures and the end are computed, not judged by an LLM. If the words contradict the ruling,
 the DungeonMaster is asked once more with the reason; then the rulebook's own text is used, so a weak DungeonMaster
 cannot spoil a play.
+
+After a mistake, the planner can be the repairer: it takes the next action of a plan.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -17,12 +20,12 @@ from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
-from refinesynth.episode.planner_repairer import first_actions, goal_lost, way_to_goal, worded
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns, write_script
-from refinesynth.episode.ruled_action import Ruled, excuse, fails, tried_before
+from refinesynth.episode.ruled_action import Ruled, excuse
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
+from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.name_search import names_of
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
@@ -31,9 +34,10 @@ from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.grounding import Grounding, walked
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
-from refinesynth.world import Ruling, World, world_of
+from refinesynth.world import Ruling, World, check_solvability, plan, world_of
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.planner import actions_left, mistakes_possible
+from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_actions
+from refinesynth.world.planner import actions_left, carried_out, mistakes_possible
 
 TEMPLATES = frozenset(
     {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
@@ -44,6 +48,10 @@ USUAL = (6, 12)
 """Default range of the shortest solution's length, in actions."""
 
 _WORDINGS = 2
+_STATES = 300
+"""Maximum number of states in a search for a repair, if no known solution leads to the goal."""
+_TRIED = 16
+"""Maximum number of other first actions for which a plan is searched."""
 
 
 class GroundedPlay(Play):
@@ -111,7 +119,10 @@ class Grounded(Conversation):
         act = await self._act(turns, taken)
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
-            raise Unanswerable((*turns, act), _fault(len(turns), act.action, ruling.problem))
+            # No mistake of the player: the rulebook has no ruling.
+            message = f"The world has no answer to {quoted(act.action)}: {ruling.problem}. Take a different action."
+            found = Violation(rule="RulebookAnswers", turn=len(turns), code="rulebook_fault", message=message)
+            raise Unanswerable((*turns, act), found)
         # With a limit of mistakes, a player that repeats itself is stuck; `settings.stuck` decides then.
         unbounded = self.settings.max_mistakes is None
         if ruling.kind is None and unbounded and self._goes_round(turns, act.action, state):
@@ -139,11 +150,11 @@ class Grounded(Conversation):
     def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
         """Return whether the action was taken twice in this state since the last mistake or transient failure."""
         same: list[int] = []
-        for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
-            if isinstance(answer, DungeonMasterTurn) and (answer.flagged or answer.transient):
+        for step in exchanges(turns):
+            if step.flagged or step.transient:
                 same.clear()
-            elif isinstance(act, PlayerTurn) and folded(act.action) == folded(action):
-                same.append(2 * at)
+            elif folded(step.player.action) == folded(action):
+                same.append(step.at)
         return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
 
     async def play(self, start: Turns = ()) -> Draft | None:
@@ -159,6 +170,7 @@ class Grounded(Conversation):
     async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """Return the planner's or the repairer's turns; none if there is no plan or a planned turn was taken back.
 
+        A planned turn is the next action of a plan, with a thought in varied words about it and about the mistake.
         Raises Unanswerable: the mistake changed the world, and no plan to the goal is found any more.
         """
         if self.settings.repairer != PLANNER or taken.player:
@@ -171,12 +183,22 @@ class Grounded(Conversation):
             way = await to_thread.run_sync(way_to_goal, self.world, turns, state, self._planned)
             if not way:
                 if answer.flagged and before != self._state_after(turns[: tried + 2]):
-                    raise goal_lost(turns[: tried + 2])
+                    message = (
+                        f"After {quoted(act.action)} no way to the goal is found. Take a different action before that."
+                    )
+                    found = Violation(rule="Planner", turn=tried, code="goal_lost", message=message)
+                    raise Unanswerable(turns[: tried + 2], found)
                 return ()
             action, self._planned = way[0], way
+        # Imported here because it imports the rehearsal's families of worlds.
+        from refinesynth.rehearsal.phrasing import say
+
         # A play and its branches repair in the same words.
         draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
-        return (worded(self.world, act.action, before, action, draw),)
+        ruling = self.world.step(before, act.action)
+        looking_back = say(draw, "going_on" if ruling.kind is None else f"understood_{ruling.kind}", hint=ruling.text)
+        looking_ahead = say(draw, "repairing", doing=quoted(action))
+        return (PlayerTurn(thought=f"{looking_back} {looking_ahead}".strip(), action=action),)
 
     def _place(self, turns: Turns) -> bytes | None:
         return json_bytes(self._state_after(turns), sort=True)
@@ -186,13 +208,13 @@ class Grounded(Conversation):
         known, state = self._known
         if turns[: len(known)] != known:
             known, state = (), self.script.environment
-        for act, answer in zip(turns[len(known) :: 2], turns[len(known) + 1 :: 2], strict=True):
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.transient:
-                state = self.world.step(state, act.action).state
+        for step in exchanges(turns[len(known) :]):
+            if not step.transient:
+                state = self.world.step(state, step.player.action).state
         self._known = turns, state
         return state
 
-    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
+    def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Return the mistake or repair to request from the player, if any, given the actions that remain in the world
         and the kinds of mistakes that are possible.
 
@@ -201,22 +223,17 @@ class Grounded(Conversation):
         """
         if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
             return None
-        settled = [
-            turn
-            for act, answer in zip(turns[::2], turns[1::2], strict=True)
-            if not (isinstance(answer, DungeonMasterTurn) and answer.transient)
-            for turn in (act, answer)
-        ]
-        state = self._state_after(turns)
-        solution = self.script.rulebook.solution if self.script.rulebook else ()
+        settled = [step for step in exchanges(turns) if not step.transient]
+        state, solution = self._state_after(turns), _solution(self.script)
 
         def remaining() -> int:
-            right = sum(not answer.flagged for answer in settled[1::2] if isinstance(answer, DungeonMasterTurn))
             left = actions_left(self.world, state, solution)
-            return max(2, len(solution) - right) if left is None else left
+            return max(2, len(solution) - sum(step.accepted for step in settled)) if left is None else left
 
         known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
-        return super()._asked(tuple(settled), **known)
+        return super()._mistake_request(
+            tuple(turn for step in settled for turn in turns[step.at : step.at + 2]), **known
+        )
 
     def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
         """Return the kinds of mistakes that are possible now with things that the player can know."""
@@ -226,26 +243,15 @@ class Grounded(Conversation):
         known = {*self.world.visible(state), *(name for text in said for name in names.mentioned(text).values())}
         # Names that stand for no particular thing, such as on, north or 2, are known to everybody.
         known |= {name for name in self.world.names if not names.known_from(name)}
-        refused = {
-            meaning(self.script, act.action)
-            for act, answer in zip(turns[::2], turns[1::2], strict=True)
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
-        }
-        solution = self.script.rulebook.solution if self.script.rulebook else ()
-        return mistakes_possible(self.world, state, known, refused, solution)
+        refused = {meaning(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
+        return mistakes_possible(self.world, state, known, refused, _solution(self.script))
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """Return the excuse of a transient failure if one is drawn. The same action never fails twice in a row; a
-        mistake and an action without effect never fail.
-        """
-        if ruling.kind is not None or ruling.state is state or tried_before(turns, action):
+        """Return the excuse of a transient failure if one is drawn; a mistake and an action without effect never fail."""
+        if ruling.kind is not None or ruling.state is state:
             return None
-        seed = self.session.seed
-        share, attempt = self.settings.grounding.transient, self.record.drafts
-        if not fails(share, seed=seed, replica=self.number, attempt=attempt, turn=len(turns)):
-            return None
-        before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
-        return excuse(seed=seed, replica=self.number, before=before)
+        draw = {"seed": self.session.seed, "replica": self.number, "attempt": self.record.drafts}
+        return excuse(turns, action, self.settings.grounding.transient, **draw)
 
     async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: RetryFeedback) -> DungeonMasterTurn:
         """Return the ruling in the DungeonMaster's words if they are acceptable, else in the rulebook's."""
@@ -261,30 +267,80 @@ class Grounded(Conversation):
             except InvalidAnswer:
                 break  # `word` has already retried with feedback
             answer = ruled.turn(words.thought, words.observation)
-            found = self._contradicts(ruled, words.observation) or self._breaks((*turns, act, answer))
-            if not found:
+            reasons = self._objections(ruled, words.observation, (*turns, act, answer))
+            if not reasons:
                 return answer
-            reasons = found
         return plain.model_copy(update={"plain": True})
 
-    def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
-        """Return the objections to an observation as wording of a ruling."""
-        if len(observation) > MAX_OBSERVATION:
-            return [
-                f"It has {len(observation):,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."
-            ]
-        return judge_words(
+    def _objections(self, ruled: Ruled, observation: str, turns: Turns) -> list[str]:
+        """Return the reasons why the words contradict the ruling, or break the run's rules as the last of `turns`."""
+        if (length := len(observation)) > MAX_OBSERVATION:
+            return [f"It has {length:,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."]
+        found = judge_words(
             self.world, ruled.ruling, ruled.before, observation, action=ruled.action, transient=ruled.transient
         )
-
-    def _breaks(self, turns: Turns) -> list[str]:
-        """Return the objections of the run's rules to the last turn, the DungeonMaster's."""
-        draft, last = self._draft(turns), len(turns) - 1
-        found = verify(draft, self.verifier.rules).violations
-        return [one.message for one in found if rejects(one) and one.turn == last and one.keeps_prefix]
+        broken = () if found else verify(self._draft(turns), self.verifier.rules).violations
+        last = len(turns) - 1
+        return found or [one.message for one in broken if rejects(one) and one.turn == last and one.keeps_prefix]
 
 
-def _fault(turn: int, action: str, problem: str) -> Violation:
-    """Return the violation for an action on which the rulebook has no ruling; it is no mistake of the player."""
-    message = f"The world has no answer to {quoted(action)}: {problem}. Take a different action."
-    return Violation(rule="RulebookAnswers", turn=turn, code="rulebook_fault", message=message)
+def way_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+    """Return actions from `state`, the state after `turns`, to the goal; None if none are found.
+
+    The rest of a known plan is preferred: of `planned`, of the author's solution, or of the shortest solution from the
+    script check. A search is the last resort.
+    """
+    return _way(world, state, (planned, *_known_plans(world, turns)), most=_STATES)
+
+
+def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
+    """Return alternative first actions: that of `way_to_goal`, then other actions with an equally short plan or after
+    which the refused action is possible. Candidates are actions that change something, known plans first.
+    """
+    way, known = way_to_goal(world, turns, state), _known_plans(world, turns)
+    if not way:
+        return []
+    refused = next(turn.action for turn in reversed(turns) if isinstance(turn, PlayerTurn))
+    rulings = ((text, world.step(state, text)) for text in some_ground_actions(world, MAX_GROUND_ACTIONS)[0])
+    possible = [(text, ruling.state) for text, ruling in rulings if ruling.kind is None and ruling.state != state]
+    useful = sorted(possible, key=lambda one: not any(one[0] in each for each in (way, *known)))[:_TRIED]
+    found = [way[0]]
+    for text, new in useful:
+        others = tuple(other for other in way if other != text)
+        rest = _way(world, new, (others, *known), most=_STATES // 4)
+        if text == way[0] or rest is None:
+            continue
+        if len(rest) < len(way) or world.step(new, refused).kind is None:
+            found.append(text)
+    return found
+
+
+def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
+    """Return the author's solution, its actions that are not done after `turns`, and the shortest known solution."""
+    solution, settled = _solution(world.script), (step for step in exchanges(turns) if not step.transient)
+    done = [meaning(world.script, step.player.action) for step in settled if step.accepted]
+    undone: list[str] = []
+    for text in solution:
+        if (meant := meaning(world.script, text)) in done:
+            done.remove(meant)
+        else:
+            undone.append(text)
+    return solution, tuple(undone), check_solvability(world.script).shortest or ()
+
+
+def _way(world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, most: int) -> tuple[str, ...] | None:
+    left: list[tuple[str, ...]] = []
+    for way in dict.fromkeys(known):
+        # The shortest suffix that reaches the goal from here, without actions that have no effect.
+        rests = (carried_out(world, state, way[at:]) for at in range(len(way), -1, -1))
+        if (rest := next((rest for rest in rests if rest is not None), None)) is not None:
+            left.append(rest)
+    if left:
+        return min(left, key=len)
+    # A known plan usually has all required actions and few others.
+    candidates = dict.fromkeys(text for way in known for text in way)
+    return plan(world, state, candidates=candidates, most=most) or plan(world, state, most=most)
+
+
+def _solution(script: Script) -> tuple[str, ...]:
+    return script.rulebook.solution if script.rulebook else ()

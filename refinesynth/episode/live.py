@@ -32,8 +32,7 @@ class Live(Conversation):
     async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         act = await self._act(turns, taken)
         # The player gets no reminder to finish: it does not know about turns, and training sees its chat.
-        limit = self.settings.max_turns if self._is_long(turns) else None
-        answer = await self.dungeon_master.narrate(
-            self.script, turns, act.action, violations=taken.dungeon_master, limit=limit
-        )
-        return act, answer
+        most = self.settings.max_turns
+        limit = most if self.ran_out or 2 * len(turns) >= most else None
+        found = taken.dungeon_master
+        return act, await self.dungeon_master.narrate(self.script, turns, act.action, violations=found, limit=limit)

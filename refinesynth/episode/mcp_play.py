@@ -22,15 +22,16 @@ from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.completion_parsing import Answer
+from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.session import RequestContext
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
 from refinesynth.episode.play import EpisodeContext, Turns
-from refinesynth.episode.ruled_action import without_success
+from refinesynth.episode.ruled_action import bounded
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.extras import check_installed
 from refinesynth.roles import DungeonMaster
 from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.rule import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.mistakes import MistakeRequest
@@ -116,9 +117,8 @@ class Result:
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
         kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text[:MAX_OBSERVATION]) else MistakeKind.LOGIC
-        said = printable(without_success(text)).strip() or f"The call {'failed' if failed else 'returned nothing'}."
-        cut = said if len(said) <= MAX_OBSERVATION else f"{said[: MAX_OBSERVATION - 3].rstrip()}..."
-        return cls(cut, kind if failed else None)
+        said = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
+        return cls(said, kind if failed else None)
 
 
 class McpConversation(Conversation):
@@ -150,15 +150,17 @@ class McpConversation(Conversation):
         else:
             result = await self._recorded(turns, act)
         if result.kind is not None:
-            return act, _answer(f"The call failed: a {result.kind} mistake.", result)
+            thought = f"The call failed: a {result.kind} mistake."
+            return act, DungeonMasterTurn.of_kind(result.kind, thought=thought, observation=result.text)
         thought, done = await self.dungeon_master.see_completion(self.script, turns, act.action, result.text)
-        return act, _answer(thought, result, done=done)
+        observation = f"{result.text}\n{SUCCESS}" if done else result.text
+        return act, DungeonMasterTurn.of_kind(None, thought=thought, observation=observation)
 
-    def _asked(self, turns: Turns, **known: Any) -> MistakeRequest | None:
+    def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Request only mistakes that are not executed, because the server might carry out any other."""
-        asked = super()._asked(turns, **known)
-        made = asked is not None and asked.way in {"late", "give_up"}
-        return asked if asked is None or made else asked._replace(kind=MistakeKind.PARAMETER)
+        request = super()._mistake_request(turns, **known)
+        made = request is not None and request.way in {"late", "give_up"}
+        return request if request is None or made else request._replace(kind=MistakeKind.PARAMETER)
 
     async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
         """Return the result of a call. It is committed to the journal before it is used."""
@@ -166,7 +168,7 @@ class McpConversation(Conversation):
         digest = blake2b(write_json([self.number, self.record.drafts, *told]), digest_size=16).digest()
         account = RequestContext(self.session, ROLE, digest)
         if (paid := account.recall()) is not None:
-            text, kind = orjson.loads(Answer.from_paid(paid).text)
+            text, kind = orjson.loads(ReadCompletion.from_paid(paid).text)
             return Result(text, kind and MistakeKind(kind))
         try:
             result = await self._execute(turns, act.action)
@@ -176,28 +178,27 @@ class McpConversation(Conversation):
             message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
             found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
             raise Unanswerable((*turns, act), found) from error
-        await account.keep(Answer(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server")
+        await account.keep(
+            ReadCompletion(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server"
+        )
         return result
 
     async def _execute(self, turns: Turns, action: str) -> Result:
         """Return the result of `action` after the calls of `turns`. Raises _NoResult, and EpisodeAbandoned: the server
         does not start.
         """
-        before = [
-            (act.action, answer, at)
-            for at, (act, answer) in enumerate(zip(turns[::2], turns[1::2], strict=True))
-            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
-            if match_in(self.script, act.action) is not None
-        ]
-        if self._connection is None or self._executed != tuple(text for text, *_ in before):
+        before = [one for one in exchanges(turns) if match_in(self.script, one.player.action) is not None]
+        if self._connection is None or self._executed != tuple(one.player.action for one in before):
             await self._close()
             try:
                 self._connection = await self._tasks.start(self._hold)
             except ValueError as error:
                 raise EpisodeAbandoned(f"the MCP server does not answer: {error}") from error
-            for text, answer, at in before:
-                if await self._call(text, 2 * at) != Result(answer.observation, answer.mistake_kind):
-                    raise _NoResult(f"the server is not deterministic; {quoted(text)} now has another result", 0)
+            for at, act, answer in before:
+                result = await self._call(act.action, at)
+                if isinstance(answer, DungeonMasterTurn) and result != Result(answer.observation, answer.mistake_kind):
+                    problem = f"the server is not deterministic; {quoted(act.action)} now has another result"
+                    raise _NoResult(problem, 0)
         return await self._call(action, len(turns))
 
     async def _call(self, action: str, turn: int) -> Result:
@@ -247,13 +248,3 @@ class McpConversation(Conversation):
 
 class _NoResult(Exception):
     """Failure without a usable result: the problem, and the first turn to take back."""
-
-
-def _answer(thought: str, result: Result, *, done: bool = False) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought=thought,
-        observation=f"{result.text}\n{SUCCESS}" if done else result.text,
-        parameter_error=result.kind is MistakeKind.PARAMETER,
-        place_error=False,
-        logic_error=result.kind is MistakeKind.LOGIC,
-    )

@@ -4,14 +4,12 @@ One answer contains the whole trajectory. After a violation, the next answer con
 feedback. A violation without a verified prefix, such as too few mistakes, restarts the trajectory.
 """
 
-from itertools import takewhile
-
 from refinesynth.backends.role import Role
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
-from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script
+from refinesynth.trajectory import Draft, MalformedTurn, Script
 
 
 class NarratedPlay(Play):
@@ -35,7 +33,10 @@ class NarratedPlay(Play):
             if verdict.accepted:
                 return draft
             record.refuse_draft(draft, verdict.violations)
-            verified = _well_formed(draft.turns[: max(len(start), verdict.verified_turns)])
+            kept = draft.turns[: max(len(start), verdict.verified_turns)]
+            # A prefix must not contain a malformed turn even if the rules accept it.
+            end = next((at for at, turn in enumerate(kept) if isinstance(turn, MalformedTurn)), len(kept))
+            verified = tuple(turn for turn in kept[:end] if not isinstance(turn, MalformedTurn))
             violations = tuple(filter(rejects, verdict.violations))
         return None
 
@@ -48,11 +49,4 @@ def narrator_of(context: EpisodeContext) -> Narrator:
     wanted = context.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
     episode = context.settings.place(context.session.index) + context.number
     drawn = context.settings.mistakes.count(episode=episode, seed=context.session.seed)
-    minimum = max(drawn, wanted)
-    return context.actor(Narrator, Role.NARRATOR, minimum=minimum, seed=context.session.seed)
-
-
-def _well_formed(turns: tuple[DraftTurn, ...]) -> Turns:
-    """Return the turns before the first malformed one, which a prefix must not contain even if the rules accept it."""
-    kept = takewhile(lambda turn: not isinstance(turn, MalformedTurn), turns)
-    return tuple(turn for turn in kept if not isinstance(turn, MalformedTurn))
+    return context.actor(Narrator, Role.NARRATOR, minimum=max(drawn, wanted), seed=context.session.seed)

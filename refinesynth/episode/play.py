@@ -112,10 +112,8 @@ class EpisodeContext:
     @cached_property
     def verifier(self) -> Verifier:
         """Verifier with the run's rules and judge, if any; the judge's requests do not count against the limit."""
-        settings = self.settings
-        if not settings.judge:
-            return Verifier(settings.rules)
-        judge = Judge(self.models[Role.JUDGE], settings.prompts, answers=settings.attempts.answers)
+        settings, answers = self.settings, self.settings.attempts.answers
+        judge = Judge(self.models[Role.JUDGE], settings.prompts, answers=answers) if settings.judge else None
         return Verifier(settings.rules, judge)
 
     @property
@@ -130,7 +128,7 @@ class EpisodeContext:
         return self.record.session
 
     @property
-    def asked(self) -> dict[str, str]:
+    def model_names(self) -> dict[str, str]:
         """Role name to model name, for the record."""
         planner = {Role.REPAIRER.value: PLANNER} if self.settings.repairer == PLANNER else {}
         return {role.value: model.model_name for role, model in self.models.items()} | planner
@@ -190,17 +188,6 @@ class Play(ABC):
         It begins with `start`, a verified prefix that is never taken back. The play reports attempts and refused drafts
         to `context.record`. Raises as `write` does.
         """
-
-
-def given_script(play: Play, context: EpisodeContext, script: Script) -> Script | None:
-    """Return a given script if the current rules and play accept it; else record it as refused and return None. Its run
-    may have had other rules.
-    """
-    verdict = judged(script, context.settings.script_rules, play.needs())
-    if verdict.accepted:
-        return script
-    context.record.refuse_script(script, verdict.violations)
-    return None
 
 
 async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: Rule) -> Script | None:

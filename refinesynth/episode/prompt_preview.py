@@ -1,7 +1,7 @@
 """Preview of all requests of an episode, by role. The rehearsal plays the episode; no model is called."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,10 @@ _AMPLE = 32_768
 """Context size that holds every shipped prompt with its answer, in tokens."""
 
 
-@dataclass
-class _Recorder:
-    """Completion function that records its requests."""
-
-    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-
-    async def __call__(self, **request: Any) -> Any:
-        kept = ("messages", "tools", "tool_choice", "response_format")
-        self.asked.append({name: request[name] for name in kept if name in request})
-        return await _PERFECT(**request)
+async def _recorded(requests: list[dict[str, Any]], /, **request: Any) -> Any:
+    kept = ("messages", "tools", "tool_choice", "response_format")
+    requests.append({name: request[name] for name in kept if name in request})
+    return await _PERFECT(**request)
 
 
 def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> EpisodeSettings:
@@ -52,31 +46,30 @@ def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> Episo
 
 
 async def preview(
-    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend], index: int = 0
+    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]
 ) -> dict[Role, list[dict[str, Any]]]:
     """Return the requests of an episode by role: messages, and tools or response format.
 
     They have the form in which `backends` would get them, but nothing is sent. The rehearsal answers without faults, so
     all requests after the ScriptWriter's first are about its script.
     """
-    recorders = {role: _Recorder() for role in find(settings.play).roles(settings)}
-    models = {role: open_model(backends[role].each[0], call=recorder) for role, recorder in recorders.items()}
-    await play_episode(persona, index=index, settings=settings, models=models)
-    return {role: recorder.asked for role, recorder in recorders.items()}
+    requests: dict[Role, list[dict[str, Any]]] = {role: [] for role in find(settings.play).roles(settings)}
+    models = {role: open_model(backends[role].each[0], call=partial(_recorded, requests[role])) for role in requests}
+    await play_episode(persona, index=0, settings=settings, models=models)
+    return requests
 
 
 async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]) -> list[str]:
     """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
-    asked_by = {role: backend.each[0] for role, backend in backends.items()}
-    servers = {(one.model, one.base_url): one for one in asked_by.values()}
+    firsts = {role: backend.each[0] for role, backend in backends.items()}
+    servers = {(one.model, one.base_url): one for one in firsts.values()}
     known = {server: (await facts_of(one)).context or _AMPLE for server, one in servers.items()}
-    contexts = {role: known[one.model, one.base_url] for role, one in asked_by.items()}
+    contexts = {role: known[one.model, one.base_url] for role, one in firsts.items()}
     if min(contexts.values(), default=_AMPLE) >= _AMPLE:
         return []
-    asked = await preview(persona, settings=settings, backends=backends)
     found = (
-        misfit(role, asked_by[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
-        for role, requests in asked.items()
+        misfit(role, firsts[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
+        for role, requests in (await preview(persona, settings=settings, backends=backends)).items()
         if requests
     )
     return [warning for warning in found if warning is not None]

@@ -3,14 +3,17 @@ failures: right actions that fail by chance, which teach agents to retry.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
 from refinesynth.actions.wording import folded, listed
 from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.text_form import MAX_OBSERVATION
-from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
 from refinesynth.world import Ruling
 
 MAX_NAMES = 200
@@ -43,67 +46,65 @@ class Ruled:
         """True if this action reaches the goal."""
         return self.ruling.done and not self.transient
 
+    @cached_property
+    def _outcome(self) -> Ruling:
+        """The ruling, or for a transient failure one that changes nothing."""
+        if self.excuse is None:
+            return self.ruling
+        still = {"visible": self.before, "appeared": (), "changed": (), "progress": self.progress_before}
+        return replace(self.ruling, text=self.excuse, done=False, **still)
+
     @property
     def text(self) -> str:
         """Plain text of the ruling, never blank, at most `MAX_OBSERVATION` characters."""
-        if self.excuse is not None:
-            return self.excuse
-        text = without_success(self.ruling.text).strip()
-        if len(text) > MAX_OBSERVATION:
-            text = f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
-        return text or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
+        return bounded(self._outcome.text) or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
 
     @property
     def thought(self) -> str:
         """The ruling as a plain sentence, for the record."""
         if self.transient:
             return "The action is right, but it fails for a moment, by chance. Nothing changes."
+        verdict = "The action is possible."
         if self.ruling.kind is not None:
             verdict = f"The action is refused: it is a {self.ruling.kind.value} mistake."
-        else:
-            verdict = "The action is possible."
         if not self.ruling.changed:
             return f"{verdict} Nothing changes."
         return f"{verdict} It changes {listed((change.path for change in self.ruling.changed), most=300)}."
 
     def shown(self) -> dict[str, Any]:
         """Return the ruling for the DungeonMaster's prompt, of bounded size."""
-        accepted = self.ruling.kind is None and not self.transient
-        seen, appeared = (self.before, ()) if self.transient else (self.ruling.visible, self.ruling.appeared)
-        first = dict.fromkeys((*appeared, *seen))
+        ruling, kind = self._outcome, self.ruling.kind
         return {
-            "accepted": accepted,
-            "mistake": None if self.transient or self.ruling.kind is None else self.ruling.kind.value,
+            "accepted": kind is None and not self.transient,
+            "mistake": None if kind is None else kind.value,
             "transient": self.transient,
             "text": self.text,
             "changed": [
-                {"path": change.path, "before": change.before, "after": change.after} for change in self.ruling.changed
-            ]
-            if not self.transient
-            else [],
-            "visible": list(first)[:MAX_NAMES],
-            "appeared": list(appeared)[:MAX_NAMES],
-            "done": self.done,
+                {"path": change.path, "before": change.before, "after": change.after} for change in ruling.changed
+            ],
+            "visible": [*dict.fromkeys((*ruling.appeared, *ruling.visible))][:MAX_NAMES],
+            "appeared": [*ruling.appeared][:MAX_NAMES],
+            "done": ruling.done,
         }
 
     def turn(self, thought: str, observation: str) -> DungeonMasterTurn:
         """Return the DungeonMaster's turn with these words; all other fields come from the ruling."""
-        kind = self.ruling.kind
-        said = observation.rstrip()
-        return DungeonMasterTurn(
+        words = observation.rstrip()
+        return DungeonMasterTurn.of_kind(
+            self.ruling.kind,
             thought=thought,
-            observation=f"{said} {SUCCESS}" if self.done else said,
-            parameter_error=kind is MistakeKind.PARAMETER,
-            place_error=kind is MistakeKind.PLACE,
-            logic_error=kind is MistakeKind.LOGIC,
-            progress=self.progress_before if self.transient else self.ruling.progress,
+            observation=f"{words} {SUCCESS}" if self.done else words,
+            progress=self._outcome.progress,
             transient=self.transient,
         )
 
 
-def without_success(text: str) -> str:
-    """Return the text without the success phrase, which only the engine writes."""
-    return _SUCCESS.sub("success", text)
+def bounded(text: str) -> str:
+    """Return the text as an observation: at most `MAX_OBSERVATION` characters, without the success phrase, which only
+    the engine writes.
+    """
+    text = _SUCCESS.sub("success", text).strip()
+    return text if len(text) <= MAX_OBSERVATION else f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
 
 
 _WHOLE = 2**64
@@ -121,30 +122,26 @@ EXCUSES = (
 """Excuses of a transient failure, without names."""
 
 
-def fails(share: float, *, seed: int, replica: int, attempt: int, turn: int) -> bool:
-    """Return whether the action at `turn` fails in this play and attempt, with probability `share`.
+def excuse(
+    turns: Sequence[PlayerTurn | DungeonMasterTurn],
+    action: str,
+    share: float,
+    *,
+    seed: int,
+    replica: int = 0,
+    attempt: int = 1,
+) -> str | None:
+    """Return the excuse if the right action after `turns` fails by chance, with probability `share`; else None.
 
-    The result depends on the arguments only, so a play can be repeated. Draws at different turns are independent.
+    The result depends on the arguments only, so a play can be repeated. Draws at different turns are independent. The
+    same action never fails twice in a row. All excuses are used in a play before one repeats.
     """
-    return _draw(seed, replica, attempt, turn) < share * _WHOLE
-
-
-def excuse(*, seed: int, replica: int, before: int) -> str:
-    """Return the excuse of a failure with `before` earlier ones in the play; all are used before one repeats."""
+    if any(one.transient and folded(one.player.action) == folded(action) for one in [*exchanges(turns)][-1:]):
+        return None
+    if _draw(seed, replica, attempt, len(turns)) >= share * _WHOLE:
+        return None
+    before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
     return EXCUSES[(_draw(seed, replica) + before) % len(EXCUSES)]
-
-
-def tried_before(turns: tuple[PlayerTurn | DungeonMasterTurn, ...], action: str) -> bool:
-    """Return whether the last action was the same and failed by chance; it must not fail again."""
-    if len(turns) < 2:  # noqa: PLR2004 - an action and its answer
-        return False
-    act, answer = turns[-2:]
-    return (
-        isinstance(act, PlayerTurn)
-        and isinstance(answer, DungeonMasterTurn)
-        and answer.transient
-        and folded(act.action) == folded(action)
-    )
 
 
 def _draw(*values: int) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from refinesynth._version import __version__
+from refinesynth.cost import Cost
 from refinesynth.errors import InputError
 from refinesynth.export.export_files import ExportReport
 from refinesynth.files.atomic_write import output_file
@@ -18,7 +19,7 @@ from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.run.stats import TrajectoryStats
 from refinesynth.text.json_reader import scrub
 from refinesynth.text.markup import code, plain_text
-from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
+from refinesynth.trajectory import PlayerTurn, Trajectory
 from refinesynth.trajectory.positions import lopsided
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
@@ -63,9 +64,7 @@ class CardCounts:
     plays: Counter[str] = field(default_factory=Counter[str])
     rules: Counter[str] = field(default_factory=Counter[str])
     versions: Counter[str] = field(default_factory=Counter[str])
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = 0.0
-    """None if one of the trajectories has no known cost."""
+    spent: Cost = field(default_factory=Cost)
 
     @classmethod
     def of(cls, trajectories: Iterable[Trajectory]) -> "CardCounts":
@@ -82,9 +81,7 @@ class CardCounts:
         self.plays[origin.play] += 1
         self.rules[origin.rules] += 1
         self.versions[origin.package_version] += 1
-        self.usage += origin.usage
-        known = self.cost_usd is not None and origin.cost_usd is not None
-        self.cost_usd = (self.cost_usd or 0.0) + (origin.cost_usd or 0.0) if known else None
+        self.spent += Cost(usage=origin.usage, cost_usd=origin.cost_usd)
 
     @property
     def uneven(self) -> bool:

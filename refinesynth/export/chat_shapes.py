@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
@@ -78,11 +78,8 @@ def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
     return kept
 
 
-class Shape(Protocol):
-    """Writer of one record from its id and messages; `tools` are the functions if actions are calls."""
-
-    def __call__(self, record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]: ...
-
+Shape = Callable[[str, Sequence[Spoken], Sequence[Tool]], dict[str, Any]]
+"""Writer of one record from its id, its messages, and the functions if actions are calls."""
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
 
@@ -91,19 +88,15 @@ class ExportRecord(NamedTuple):
     """One line of an export, or the reason why there is none."""
 
     data: dict[str, JsonValue]
-    trained: int
+    trained: int = 0
     """Assistant messages that are trained on."""
-    masked: int
+    masked: int = 0
     """Assistant messages that are context only."""
     omitted: str = ""
-    """Reason for no line, such as `mistakes without a repair`."""
-
-    @classmethod
-    def none(cls, why: str) -> Self:
-        return cls({}, 0, 0, why)
+    """Reason for no line, such as `mistakes without a repair`; `data` is empty then."""
 
 
-def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """`conversations` of `from` and `value`, without flags."""
     del tools
     return {
@@ -112,14 +105,14 @@ def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] =
     }
 
 
-def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """ShareGPT with a boolean `loss` on every message, as AgentInstruct and AgentRefine were released."""
     record = sharegpt(record_id, messages, tools)
     written = [{**said, "loss": message.loss} for said, message in zip(record["conversations"], messages, strict=True)]
     return {**record, "conversations": written}
 
 
-def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """LLaMA-Factory v1: typed content and `loss_weight`, with the id in `extra_info`."""
     del tools
     return {
@@ -135,7 +128,7 @@ def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Too
     }
 
 
-def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """OpenAI's fine-tuning form: `weight` on assistant messages, no id; with calls `tools`, and whether a message has
     several.
     """
@@ -157,7 +150,7 @@ def flagged(
     Arguments of calls are JSON text unless the reader wants objects, of which a table would give each call all keys.
     """
 
-    def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+    def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
         written = [{**_completion(message, arguments), key: mark(message.loss)} for message in messages]
         return {"id": record_id, "messages": written, **_listed(tools)}
 
@@ -169,13 +162,13 @@ def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
     return [_completion(message, "object") for message in messages]
 
 
-def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
     beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
     return {"id": record_id, "messages": [*map(_completion, messages)], **beside}
 
 
-def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool] = ()) -> dict[str, Any]:
+def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """TRL's prompt and completion, for conversations whose last message alone is trained on."""
     written = prompt(messages)
     return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
-from refinesynth.export.chat_shapes import ExportRecord, Masking
+from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.formats import Form, Format, WorldFormat, find_format, find_masking
 from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
 from refinesynth.run.run_folder import stored_trajectories
@@ -96,8 +96,15 @@ def write_export(
     refuse_existing(path, overwrite=overwrite)
     counts, omitted = Counter[str](), Counter[str]()
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
-        for record in _counted(_opened(trajectories), found, mask, counts, omitted):
-            put(write_json(record.data))
+        for trajectory in _opened(trajectories):
+            before = counts["records"]
+            for record in found.records(trajectory, mask):
+                if record.omitted:
+                    omitted[record.omitted] += 1
+                    continue
+                counts.update(records=1, trained=record.trained, masked=record.masked)
+                put(write_json(record.data))
+            counts.update(trajectories=1, left_out=counts["records"] == before)
         if not counts["records"]:
             wanted = "a turn to train on"
             if isinstance(found, WorldFormat):
@@ -111,21 +118,6 @@ def write_export(
         remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
         **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
     )
-
-
-def _counted(
-    trajectories: Iterable[Trajectory], form: Format, masking: Masking, counts: Counter[str], omitted: Counter[str], /
-) -> Iterator[ExportRecord]:
-    """Records to write; counts by field of `ExportReport`, omissions by reason."""
-    for trajectory in trajectories:
-        before = counts["records"]
-        for record in form.records(trajectory, masking):
-            if record.omitted:
-                omitted[record.omitted] += 1
-                continue
-            counts.update(records=1, trained=record.trained, masked=record.masked)
-            yield record
-        counts.update(trajectories=1, left_out=counts["records"] == before)
 
 
 def _opened(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
@@ -159,8 +151,6 @@ def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
 
 Side = Literal["train", "held_out"]
 
-_WHOLE = 2**64
-
 
 def group_of(trajectory: Trajectory) -> str:
     """Group of a trajectory in a split: its script, or its persona if no script is recorded."""
@@ -181,9 +171,9 @@ def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float,
         raise InputError(
             f"held_out is {held_out!r}; expected the share of the scripts to hold out, above 0 and below 1"
         )
-    return (one for one in trajectories if (_draw(group_of(one), seed) < held_out * _WHOLE) == (side == "held_out"))
 
+    def is_held_out(trajectory: Trajectory) -> bool:
+        text = f"{seed}\n{group_of(trajectory)}".encode("utf-8", "surrogatepass")
+        return int.from_bytes(blake2b(text, digest_size=8).digest()) < held_out * 2**64
 
-def _draw(group: str, seed: int) -> int:
-    text = f"{seed}\n{group}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest())
+    return (one for one in trajectories if is_held_out(one) == (side == "held_out"))

@@ -66,7 +66,7 @@ class WorldFormat:
             self._seen.add(script.digest)
         difficulty = trajectory.provenance.difficulty or check_solvability(script).difficulty
         if difficulty is None:
-            yield ExportRecord.none(UNSOLVED)
+            yield ExportRecord({}, omitted=UNSOLVED)
             return
         told = render_turns(script, turns) if self.form == "react" else render_tool_turns(script, turns)
         data: dict[str, JsonValue] = {
@@ -101,7 +101,7 @@ class ChatFormat:
     reader: str
     advice: Mapping[Masking, str]
     shape: Shape
-    takes_calls: bool = False
+    takes_calls: bool = True
     """True if the reader takes actions as tool calls."""
     takes_labels: bool = True
     """False if the reader refuses further keys, such as the labels of a run with a repairer."""
@@ -211,19 +211,20 @@ _ALL: tuple[Format, ...] = (
             Masking.DROP: f"This format has no flag per message. {_DROP} Leave `mask_history` false.",
         },
         chat_shapes.sharegpt,
+        takes_calls=False,
     ),
     ChatFormat(
         "llamafactory",
         "LLaMA-Factory v1",
         _flagged("`loss_weight` is read from each message; no converter is needed."),
         chat_shapes.llamafactory,
+        takes_calls=False,
     ),
     ChatFormat(
         "openai",
         "OpenAI fine-tuning",
         _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
         chat_shapes.openai,
-        takes_calls=True,
         takes_labels=False,
     ),
     ChatFormat(
@@ -234,21 +235,18 @@ _ALL: tuple[Format, ...] = (
             "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
         ),
         chat_shapes.flagged("loss", arguments="object"),
-        takes_calls=True,
     ),
     ChatFormat(
         "trl-split",
         "TRL, any template",
         {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."},
         chat_shapes.prompt_completion,
-        takes_calls=True,
     ),
     ChatFormat(
         "axolotl",
         "Axolotl",
         _flagged("Set `type: chat_template` and `message_field_training: training` for this data set."),
         chat_shapes.flagged("training"),
-        takes_calls=True,
     ),
     ChatFormat(
         "tinker",
@@ -258,7 +256,6 @@ _ALL: tuple[Format, ...] = (
             "FromConversationFileBuilder reads text; docs/export.md shows how to read tool calls."
         ),
         chat_shapes.flagged("trainable"),
-        takes_calls=True,
     ),
     ChatFormat(
         "slime",
@@ -268,7 +265,6 @@ _ALL: tuple[Format, ...] = (
             "`--loss-mask-type` other than distill_qwen, and with tool calls `--tool-key tools`."
         ),
         chat_shapes.flagged("step_loss_mask", int, arguments="object"),
-        takes_calls=True,
     ),
     ChatFormat(
         "prime-rl",
@@ -278,15 +274,21 @@ _ALL: tuple[Format, ...] = (
             f"can stay in the context. {_DROP}"
         },
         chat_shapes.plain,
-        takes_calls=True,
     ),
     ChatFormat(
         "agentinstruct",
         "the released form of AgentInstruct and AgentRefine",
         _flagged("`loss` is true on the messages to train on."),
         chat_shapes.agentinstruct,
+        takes_calls=False,
     ),
-    ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), chat_shapes.flagged("loss")),
+    ChatFormat(
+        "ms-swift",
+        "ms-swift",
+        _flagged("`loss` is read from each message."),
+        chat_shapes.flagged("loss"),
+        takes_calls=False,
+    ),
     PaperFormat(),
     PreferenceFormat(),
     AtifFormat(),

@@ -87,15 +87,15 @@ class PreferenceFormat:
             between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
             prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
             if mistake.player.parallel or (answer is not None and answer.player.parallel):
-                yield ExportRecord.none(AMONG)
+                yield ExportRecord({}, omitted=AMONG)
             elif answer is None:
-                yield ExportRecord.none(UNREPAIRED)
+                yield ExportRecord({}, omitted=UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):
-                yield ExportRecord.none(CHANGED)
+                yield ExportRecord({}, omitted=CHANGED)
             elif prompt[-1].role != "user":
-                yield ExportRecord.none(ALONE)
+                yield ExportRecord({}, omitted=ALONE)
             elif (chosen := _foreseen(answer.player, between, prompt)) is None:
-                yield ExportRecord.none(HINDSIGHT)
+                yield ExportRecord({}, omitted=HINDSIGHT)
             else:
                 masked = sum(message.role == "assistant" for message in prompt)
                 data = self._pair(f"{trajectory.id}#{number}", trajectory, mistake, chosen)

@@ -94,10 +94,10 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def alone_with(path: Path, *, wait: float = 0.0) -> Generator[None]:
+def alone_with(path: Path) -> Generator[None]:
     """Keep other processes of this user on this machine from writing the file or folder at `path`.
 
-    Waits for another process at most `wait` seconds. Blocks for one path may be nested.
+    Blocks for one path may be nested.
 
     Raises:
         InputError: Another process writes it.
@@ -111,7 +111,7 @@ def alone_with(path: Path, *, wait: float = 0.0) -> Generator[None]:
     place = Path(tempfile.gettempdir()) / f"refinesynth-{os.getuid() if hasattr(os, 'getuid') else 0}-{named}.lock"
     lock = FileLock(place, thread_local=False, is_singleton=True, fallback_to_soft=False)
     try:
-        lock.acquire(timeout=wait)
+        lock.acquire(timeout=0)
     except Timeout as error:
         raise InputError(
             f"{str(path)!r} is being written by another process; wait until it ends, or choose another name"

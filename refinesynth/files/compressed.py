@@ -27,23 +27,15 @@ def open_binary(path: Path, compression: str | None) -> BinaryIO:
     if compression == ".gz":
         return cast("BinaryIO", gzip.open(path, "rb"))
     if compression == ".zst":
-        return cast("BinaryIO", io.BufferedReader(_Unpacked(path)))
+        return cast("BinaryIO", io.BufferedReader(_Unpacked(path.open("rb"))))
     return path.open("rb")
 
 
 class _Unpacked(io.RawIOBase):
     """Content of a Zstandard file, frame by frame. The library's own reader takes a cut-off file for complete."""
 
-    def __init__(self, path: Path) -> None:
-        import zstandard
-
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame = self._decompressor.decompressobj()
-        self._begun = False
-        """True within a frame."""
-        self._packed = b""
-        self._plain = memoryview(b"")
-        self._file = path.open("rb")
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._pieces, self._plain = file, _pieces(file), memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -53,27 +45,26 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        while not self._plain and self._unpack():
-            pass
+        while not self._plain and (piece := next(self._pieces, None)) is not None:
+            self._plain = memoryview(piece)
         view = memoryview(buffer).cast("B")
         count = min(len(view), len(self._plain))
         view[:count] = self._plain[:count]
         self._plain = self._plain[count:]
         return count
 
-    def _unpack(self) -> bool:
-        """Unpack a piece, which may be empty; False at the end."""
-        packed = self._packed or self._file.read(_CHUNK)
-        if not packed:
-            if self._begun:
-                raise EOFError("it is cut off: the end of its last frame is missing")
-            return False
-        self._plain = memoryview(self._frame.decompress(packed))
-        self._begun = not self._frame.eof
-        self._packed = self._frame.unused_data if self._frame.eof else b""
-        if self._frame.eof:
-            self._frame = self._decompressor.decompressobj()
-        return True
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    import zstandard
+
+    frame = None
+    while packed := file.read(_CHUNK):
+        while packed:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(packed)
+            packed, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError("it is cut off: the end of its last frame is missing")
 
 
 _MARKS = (

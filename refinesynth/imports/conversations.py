@@ -29,7 +29,7 @@ from refinesynth.errors import InputError
 from refinesynth.text.json_reader import write_json
 from refinesynth.train.data.record_forms import labelled, read_record
 from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn, TurnLabel
-from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, ParameterType, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
 
 ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
 """The one action of a script whose record lists none."""
@@ -105,7 +105,10 @@ def _with_opening(task: str, opening: str | None) -> str:
 def _actions(listed: str) -> list[ActionSpec]:
     """Inverse of the lines of `task_with_actions`."""
     own, *further = _SHARED.split(listed, maxsplit=1)
-    shared = _choices(further[0].split("\n")) if further else {}
+    shared: dict[str, tuple[str, ...]] = {}
+    for line in further[0].split("\n") if further else ():
+        name, _, values = line.partition(f"}}{_VALUES}")
+        shared[name.removeprefix("{")] = tuple(values.split(", "))
     return [_action(line, shared) for line in own.removeprefix("- ").split("\n- ") if line]
 
 
@@ -132,14 +135,6 @@ def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterT
         else:
             return None
     return values, types
-
-
-def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for line in lines:
-        name, _, values = line.partition(f"}}{_VALUES}")
-        found[name.removeprefix("{")] = tuple(values.split(", "))
-    return found
 
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -179,8 +174,8 @@ class Functions:
         for call in calls:
             properties = self._properties.setdefault(call.name, {})
             # What is left out somewhere may be empty.
-            properties.update({name: () for name in properties if name not in call.arguments})
-            properties.update({name: () for name in call.arguments if name not in properties})
+            properties |= dict.fromkeys(properties.keys() - call.arguments.keys(), ())
+            properties |= {name: () for name in call.arguments if name not in properties}
         self._answers = answers
         if len(self._properties) > MOST_ACTIONS:
             raise ValueError(f"there are {len(self._properties):,} functions; {MOST_ACTIONS} are taken")
@@ -227,11 +222,8 @@ class Functions:
             arguments = separator.join(f"{{{place}}}" for place in places)
             template = f"{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}({arguments})"
             said = self._descriptions.get(name)
-            described = said if isinstance(said, str) else ""
-            yield (
-                name,
-                ActionSpec(name=template, description=described, pattern=pattern_of(template), parameters=places),
-            )
+            about = said if isinstance(said, str) else ""
+            yield name, ActionSpec(name=template, description=about, pattern=pattern_of(template), parameters=places)
 
 
 def _placeholder(name: str) -> str:
@@ -373,10 +365,5 @@ def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]
 
 def _answer(observation: str, *, wrong: bool = False, unknown: bool = False) -> DungeonMasterTurn:
     """No flag says the kind of a mistake: an unknown action is a `parameter` error, others are `logic` errors."""
-    return DungeonMasterTurn(
-        thought="",
-        parameter_error=wrong and unknown,
-        place_error=False,
-        logic_error=wrong and not unknown,
-        observation=observation,
-    )
+    kind = (MistakeKind.PARAMETER if unknown else MistakeKind.LOGIC) if wrong else None
+    return DungeonMasterTurn.of_kind(kind, thought="", observation=observation)

@@ -83,30 +83,27 @@ class _Labelled(BaseModel, frozen=True):
         return self
 
 
-def labelled_turns(path: Path) -> Iterator[AuditedTurn]:
+def labelled_turns(path: Path) -> list[AuditedTurn]:
     """Return the labelled messages of a JSONL file: +1 (correct) and 0 (neutral) count as right, -1 as wrong.
 
     Raises:
-        InputError: The file is missing, or later a line is not as AgentProcessBench writes it.
+        InputError: The file is missing, or a line is not as AgentProcessBench writes it.
     """
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}; give a JSONL file with messages and step_labels")
-    return _labelled_turns(path)
-
-
-def _labelled_turns(path: Path) -> Iterator[AuditedTurn]:
+    turns: list[AuditedTurn] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
         try:
             record = _Labelled.model_validate(orjson.loads(line))
         except ValueError as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {problem}") from error
+            raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {explain(error)}") from error
         for at, label in sorted(record.step_labels.items()):
             cell = {1: "correct", 0: "neutral", -1: "erroneous"}[label]
             shown = partial(_shown_message, record.messages, record.tools, at)
-            yield AuditedTurn(f"{path.stem}:{number}#{at + 1}", cell, label >= 0, shown)
+            turns.append(AuditedTurn(f"{path.stem}:{number}#{at + 1}", cell, label >= 0, shown))
+    return turns
 
 
 def _shown_message(messages: Sequence[dict[str, JsonValue]], tools: JsonValue, at: int) -> dict[str, JsonValue]:
@@ -132,7 +129,7 @@ def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[Audite
     return [turn for _, _, turn in sorted((entry for heap in cells.values() for entry in heap), reverse=True)]
 
 
-class Answer(BaseModel, frozen=True):
+class Rating(BaseModel, frozen=True):
     """Verdict of a rater about a turn: one line of the file of answers."""
 
     turn: str
@@ -159,7 +156,7 @@ class Answers:
         answers = cls(path)
         for number, line in enumerate(read_lines(path), start=1):
             try:
-                answers._add(Answer.model_validate_json(line))
+                answers._add(Rating.model_validate_json(line))
             except ValidationError as error:
                 raise RunFolderError(f"line {number} of {str(path)!r} is no answer: {explain(error)}") from error
         return answers
@@ -175,12 +172,12 @@ class Answers:
             finally:
                 self._writer.close()
 
-    def give(self, answer: Answer) -> None:
+    def give(self, answer: Rating) -> None:
         """Append an answer; raises StorageError."""
         self._writer.write(answer.model_dump_json(exclude_defaults=True).encode())
         self._add(answer)
 
-    def _add(self, answer: Answer) -> None:
+    def _add(self, answer: Rating) -> None:
         self.by_rater.setdefault(answer.rater, {})[answer.turn] = answer.right
         spent = self.paid.get(answer.rater, Cost())
         self.paid[answer.rater] = spent + Cost(usage=answer.usage, cost_usd=answer.cost_usd)
@@ -214,7 +211,7 @@ async def judge_turns(
                 judge = Judge(session.model(Role.JUDGE, model), prompts)
                 right, reason = await judge.rate(**turn.shown())
                 usage, cost = session.spent.usage, session.spent.cost_usd
-                answer = Answer(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
+                answer = Rating(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
                 answers.give(answer)
             except EpisodeAbandoned:
                 failed += 1
@@ -253,6 +250,7 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
     """Compare verdicts by turn id; turns of one trajectory, the part of an id before `#`, are drawn together."""
     clusters: dict[str, list[int]] = {}
     for turn in sorted(first.keys() & second.keys()):
+        # Both wrong, the second alone right, the first alone right, both right.
         cluster = clusters.setdefault(turn.rpartition("#")[0], [0, 0, 0, 0])
         cluster[2 * first[turn] + second[turn]] += 1
     counts = list(clusters.values())
@@ -264,15 +262,11 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
     return Agreement(sum(whole), whole[0] + whole[3], _kappa(whole), low, high)
 
 
-def _summed(counts: Iterable[Sequence[int]]) -> tuple[int, int, int, int]:
-    # Both wrong, the second alone right, the first alone right, both right.
-    a = b = c = d = 0
-    for each in counts:
-        a, b, c, d = a + each[0], b + each[1], c + each[2], d + each[3]
-    return a, b, c, d
+def _summed(counts: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*counts, strict=True)] or [0] * 4
 
 
-def _kappa(counts: tuple[int, int, int, int]) -> float | None:
+def _kappa(counts: Sequence[int]) -> float | None:
     a, b, c, d = counts
     n = a + b + c + d
     by_chance = (a + b) * (a + c) + (c + d) * (b + d)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import orjson
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.chat.react import label_of
@@ -18,7 +18,7 @@ from refinesynth.outcome import Refused
 from refinesynth.report.html_page import rendered, script_data, shortened
 from refinesynth.report.plots import bars, histogram, scatter
 from refinesynth.rules import rejects
-from refinesynth.rules.repairs import Mistake, Refinement, marks
+from refinesynth.rules.repairs import marks
 from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import read_lines
 from refinesynth.run.status import RunStatus
@@ -141,9 +141,9 @@ def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: 
     for number, line in sorted(kept):
         try:
             records.append(kind.model_validate(orjson.loads(line)))
-        except (orjson.JSONDecodeError, ValidationError) as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__}: {problem}") from error
+        except ValueError as error:
+            about = f"line {number} of {str(path)!r} is not a {kind.__name__}"
+            raise RunFolderError(f"{about}: {explain(error)}") from error
     return records
 
 
@@ -184,9 +184,9 @@ def _turns(draft: Draft) -> list[JsonValue]:
     for at, turn in enumerate(draft.turns):
         if isinstance(turn, PlayerTurn):
             mark, note = marked.get(at), ""
-            if isinstance(mark, Mistake):
+            if mark is not None and mark.kind is not None:
                 note = f"mistake ({mark.kind.value})"
-            elif isinstance(mark, Refinement):
+            elif mark is not None and mark.label == "refinement":
                 note = f"repairs turn {', '.join(str(at + 1) for at in mark.of)}"
             said = {"thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
             turns.append({"who": label_of(turn, mistake=at in mistakes), **said})

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
-from pydantic.dataclasses import dataclass
-
 from refinesynth.actions.patterns import Pattern, PatternError, to_utf8
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import ConfigurationError
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.trajectory import Draft, MalformedTurn
 
 _MASTER = r"(?:dm|(?:dungeon|game)[ -]?master)"
@@ -67,8 +65,7 @@ _MEMORY = 8 * 1024 * 1024
 for a script's patterns."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class NoLeaks(BaseRule, built_in=True):
+class NoLeaks(BuiltInRule):
     """No thought reveals role or prompt; else code `leak`.
 
     The built-in patterns are narrow on purpose: a scene may have a media player, a command prompt or a DM to send.
@@ -105,14 +102,11 @@ class NoLeaks(BaseRule, built_in=True):
 @lru_cache(maxsize=64)
 def _reader(also: tuple[str, ...], builtin: bool) -> Pattern | None:
     """Return all patterns as one automaton, so a thought is read once; None without patterns."""
-    for pattern in also:
-        _compile(pattern)
-    patterns = (*LEAKS, *also) if builtin else also
-    return _compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
-
-
-def _compile(pattern: str) -> Pattern:
-    try:
-        return Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
-    except PatternError as error:
-        raise ConfigurationError(f"NoLeaks(also=...) cannot use {quoted(pattern)}: {error}") from error
+    reader, patterns = None, (*LEAKS, *also) if builtin else also
+    together = "|".join(f"(?:{pattern})" for pattern in patterns)
+    for pattern in (*also, together) if patterns else ():  # each alone first, for a message that names it
+        try:
+            reader = Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
+        except PatternError as error:
+            raise ConfigurationError(f"NoLeaks(also=...) cannot use {quoted(pattern)}: {error}") from error
+    return reader

@@ -7,9 +7,9 @@
 4. `EarlierEpisodes`: while the personas are read, compare and skip those of committed and waiting episodes.
 5. `EpisodeMemory`: play an outstanding episode again, and answer the requests that it had paid for from the journal.
 
-An episode is *committed* when its lines are in the files and the journal counts them, *waiting* when it has ended
-before an earlier one and its lines are in the journal, *outstanding* when it has paid for something and not ended. A
-*doubtful* one, which ended by what may be a wrong setting, is in memory alone until another shows that the settings are
+An episode is *committed* when its lines are in the files and the journal counts them, *waiting* when it has finished
+before an earlier one and its lines are in the journal, *outstanding* when it has paid for something and not finished. A
+*doubtful* one, which failed by what may be a wrong setting, is in memory alone until another shows that the settings are
 right; for the next process it is outstanding.
 """
 
@@ -95,7 +95,7 @@ def _refuse_strangers(path: Path) -> None:
 def _refuse_changes(path: Path, config: RunConfig) -> None:
     before = RunFolder.open(path)
     changed = differences(before.config, config)
-    if changed and not before.has_ended():
+    if changed and not before.has_finished():
         # A run that came to nothing says what to look at, and goes on when that is corrected.
         changed = differences(before.config, config, of_models=TO_BE_ANSWERED)
     if changed:
@@ -210,26 +210,26 @@ class EpisodeMemory:
         begun: bool,
         elsewhere: Sequence[JournalReader] = (),
         known: Sequence[Paid] = (),
-        had_ended: bool = False,
+        had_finished: bool = False,
         on_kept: Callable[[Sequence[Paid]], None] | None = None,
     ) -> None:
         """Completions go to `journal` and then to `on_kept`.
 
         Earlier ones are read from it and from `elsewhere` if an earlier process may have `begun` the episode; `known` and
-        `had_ended` were read by another process.
+        `had_finished` were read by another process.
         """
         self._journal = journal
         self._episode = episode
         self._known = known
-        self._had_ended = had_ended
+        self._had_finished = had_finished
         self._on_kept = on_kept
         self._asked = (journal, *elsewhere) if begun else ()
 
     @property
-    def ended(self) -> bool:
-        """True if the episode had ended, and is made again because its lines are missing."""
+    def had_finished(self) -> bool:
+        """True if the episode had finished, and is made again because its lines are missing."""
         below = max((journal.ended_below for journal in self._asked), default=0)
-        return self._had_ended or any(paid.index < below for paid in self._recorded)
+        return self._had_finished or any(paid.index < below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         """Return the earlier answer to this request; None if it was not made."""

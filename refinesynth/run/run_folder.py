@@ -1,7 +1,7 @@
 """A run folder, to read: what was asked, what came out, what was refused, what was paid.
 
 config.json          what was asked (`RunConfig`)
-journal.sqlite       every completion that was paid for and every episode that has ended; says what of the files counts
+journal.sqlite       every completion that was paid for and every episode that has finished; says what of the files counts
 journal-H-N.sqlite   completions that worker N on host H has paid for, in runs of earlier versions
 blocks/              journals of blocks that are being played by workers, or were killed
 trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the personas
@@ -119,8 +119,8 @@ class RunFolder:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
-    def has_ended(self) -> bool:
-        """Return True if an episode has ended, or if that is unknown."""
+    def has_finished(self) -> bool:
+        """Return True if an episode has finished, or if that is unknown."""
         with self._journal() as journal:
             return journal is None or bool(journal.committed.count or journal.held())
 
@@ -162,17 +162,17 @@ class RunFolder:
         return summed(row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
 
     def outstanding(self) -> list[Outstanding]:
-        """Return the episodes that were begun and have not ended: in flight, or to be continued."""
+        """Return the episodes that were begun and have not finished: in flight, or to be continued."""
         counted = self.counted()
         if counted is None:
             return []
-        ended = {line.index for line in self.waiting_lines()}
+        finished = {line.index for line in self.waiting_lines()}
         begun: dict[int, Outstanding] = {}
         for one in (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)):
             # An episode that went on in another process has completions in both journals.
             known = begun.get(one.index)
             begun[one.index] = one if known is None else known + one
-        return [begun[index] for index in sorted(begun.keys() - ended) if index >= counted.count]
+        return [begun[index] for index in sorted(begun.keys() - finished) if index >= counted.count]
 
     def _all_journals(self) -> Iterator[JournalReader]:
         for path in (self.journal_file, *worker_journals(self.path)):

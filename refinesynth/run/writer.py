@@ -65,7 +65,7 @@ class RunWriter(RunFolder):
         """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
 
         Lines that no episode counts are cut. Episodes whose lines are missing, because they were deleted or the power
-        failed, are forgotten and made again from paid completions. Until an episode has ended, settings that a backend
+        failed, are forgotten and made again from paid completions. Until an episode has finished, settings that a backend
         may need to answer at all may change.
 
         Raises:

@@ -1,6 +1,5 @@
 """Settings of grounded play: execution of the world, and the features that are requested of scripts."""
 
-import re
 from dataclasses import fields
 from hashlib import blake2b
 from math import isqrt
@@ -12,7 +11,8 @@ from pydantic.dataclasses import dataclass
 from refinesynth.errors import ConfigurationError
 from refinesynth.option import MISTAKES, PLAY, Option
 
-_BAND = re.compile(r"\s*(\d{1,3})?\s*(\.\.)?\s*(\d{1,3})?\s*")
+_LONGEST_BAND = 20
+"""Longest text of a band, in characters."""
 
 MAX_STEPS = 100
 """Longest solution that a band of difficulty can ask for, in actions."""
@@ -28,7 +28,7 @@ _STRIDES = (0x9E3779B97F4A7C15, 0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0xA54FF5
 spread evenly over the circle and features do not coincide."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Mix:
     """Shares from 0 to 1 of the scripts with each requested feature. The result is measured, see `Difficulty`.
 
@@ -116,12 +116,10 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
     @classmethod
     def _in_one_call(cls, given: object) -> object:
         """Accept `two_steps=False` of earlier versions, in which a script could be written in two calls."""
-        if not isinstance(given, dict) or "two_steps" not in given:
-            return cast("object", given)
-        known = cast("dict[str, object]", given)
-        if known["two_steps"] is not False:
-            raise ValueError("two_steps: a script is written in one call; leave two_steps out")
-        return {name: value for name, value in known.items() if name != "two_steps"}
+        known = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        if known.get("two_steps") is False:
+            return {name: value for name, value in known.items() if name != "two_steps"}
+        return cast("object", given)
 
     @field_validator("difficulty", "mix", mode="before")
     @classmethod
@@ -142,11 +140,11 @@ def band(text: str) -> tuple[int, int]:
     Raises:
         ConfigurationError: It is none of these.
     """
-    found = _BAND.fullmatch(text)
-    if found is not None and (found[1] or found[3]):
-        least = int(found[1]) if found[1] else 1
-        most = int(found[3]) if found[3] else MAX_STEPS if found[2] else least
-        if 1 <= least <= most <= MAX_STEPS and (found[2] or not found[3]):
+    low, dots, high = (part.strip() for part in text.partition(".."))
+    if (low or high) and len(text) <= _LONGEST_BAND and f"{low or 1}{high or 1}".isdecimal():
+        least = int(low or 1)
+        most = int(high or MAX_STEPS) if dots else least
+        if 1 <= least <= most <= MAX_STEPS:
             return least, most
     raise ConfigurationError(
         f"difficulty {text!r} is no band of solution lengths; write 4..12 (actions, both ends counted, {MAX_STEPS} at most), 4.. or ..12"

@@ -42,7 +42,7 @@ class MistakeRequest(NamedTuple):
     way: RepairStyle = "fresh"
 
 
-class Mistakes(BaseModel, frozen=True, extra="forbid"):
+class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """A policy: a pure, deterministic function of the turns so far, the episode's index and seed, and the attempt.
 
     No policy asks for a fresh mistake before an action was accepted after the last one. Kinds are balanced over a run:
@@ -91,7 +91,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             episode: Index of the episode in the run.
             attempt: From the second on, `at_least` asks at the first chance, without waiting for natural mistakes.
             seed: Seed of the episode.
-            length: Expected right actions of the play; None means `expected`.
+            length: Right actions of the play, if they are known; `spread` then draws all turns alike. By default
+                `expected`, with later turns likelier, since the play may end before them.
             remaining: Returns the right actions left to the goal, in an executed world. `spread` then distributes its
                 mistakes evenly over them, and asks for none before the last action.
             kinds: Returns the possible kinds of mistakes, to which `spread` is limited.
@@ -153,7 +154,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             return None
         steps, number = sum(kind is None for kind in verdicts), episode + len(made)
         if remaining is None:
-            slots = self._slots(steps, episode=episode, seed=seed, length=length)
+            slots = self._slots(steps, episode, seed, length)
             if len(made) >= min(len(slots), MOST):
                 return None
             number += steps - slots[len(made)]
@@ -167,23 +168,19 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
         # At the beginning nothing is known of other places.
         return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
 
-    def _slots(self, steps: int, *, episode: int, seed: int, length: int | None) -> list[int]:
-        """Return the right actions, by number, before which a mistake stands.
-
-        In plays of unknown length later ones are likelier: the play may end before them.
-        """
+    def _slots(self, steps: int, episode: int, seed: int, length: int | None) -> list[int]:
+        """Return the right actions, by number, before which a mistake stands."""
         most = length or self.expected
         count = min(self.count(episode=episode, seed=seed), most)
         found: list[int] = []
         for start in range(0, steps + 1, most):
-            rng, slots = _generator(seed, episode, start), range(start, start + most)
-            if length is None:
-                # A weighted draw without replacement, after Efraimidis and Spirakis.
-                found += sorted(
-                    sorted(slots, key=lambda slot: rng.random() ** (1 / (1 + slot - start)))[-count:] if count else []
-                )
-            else:
-                found += sorted(rng.sample(slots, count))
+            rng = _generator(seed, episode, start)
+            if length is not None:
+                found += sorted(rng.sample(range(start, start + most), count))
+                continue
+            # A weighted draw without replacement, after Efraimidis and Spirakis.
+            weights = {start + at: rng.random() ** (1 / (1 + at)) for at in range(most)}
+            found += sorted(sorted(weights, key=weights.__getitem__)[most - count :])
         return [slot for slot in found if slot <= steps]
 
 
@@ -266,13 +263,8 @@ def _longer(
 
 def _wanted(number: int, kinds: Collection[MistakeKind]) -> MistakeRequest | None:
     """Return the fresh mistake with this number, of a possible kind; one in five is of form, which teaches least."""
-    wanted = _TURN[number % len(_TURN)]
-    others = (
-        (MistakeKind.LOGIC, MistakeKind.PLACE)
-        if wanted is MistakeKind.PLACE
-        else (MistakeKind.PLACE, MistakeKind.LOGIC)
-    )
-    return next((MistakeRequest(kind) for kind in (wanted, *others) if kind in kinds), None)
+    wanted = (_TURN[number % len(_TURN)], MistakeKind.PLACE, MistakeKind.LOGIC)
+    return next((MistakeRequest(kind) for kind in wanted if kind in kinds), None)
 
 
 def _generator(*names: object) -> Random:

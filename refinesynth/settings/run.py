@@ -44,7 +44,7 @@ Whole = Annotated[int, Field(strict=True)]
 _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
 
 
-class Attempts(BaseModel, frozen=True, extra="forbid"):
+class Attempts(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """Limits on the attempts and completions of one episode."""
 
     scripts: int = Field(default=3, ge=1)
@@ -103,7 +103,7 @@ class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 _SHARD = re.compile(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*")
 
 
-class Shard(BaseModel, frozen=True, extra="forbid"):
+class Shard(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """`3/8` is the fourth of eight: every eighth persona, beginning with the fourth, and an eighth of `n`.
 
     Shards of the same personas are disjoint and complete. They are counted from 0, like the indices of Kubernetes'
@@ -111,6 +111,7 @@ class Shard(BaseModel, frozen=True, extra="forbid"):
     """
 
     index: int = Field(ge=0)
+    """Number of this shard, from 0."""
     of: int = Field(ge=1, le=1_000_000)
     """Number of shards."""
 

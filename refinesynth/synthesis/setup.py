@@ -98,14 +98,14 @@ async def begin(
             request = replace(request, actions=await actions_for(asked))
 
         # 2. Backends, budget and personas; nothing is written yet.
-        players = Players(request)
-        backends = [*players.backends.values(), *filter(None, [players.fallback])]
+        roles = EpisodeRoles(request)
+        backends = [*roles.backends.values(), *filter(None, [roles.fallback])]
         budget = Budget.of(asked.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
-            await players.look()
+            await roles.look()
             # Before a persona is taken from a stream; opening the models checks their keys.
-            request.refuse_without_player(players.models)
+            request.refuse_without_player(roles.models)
         personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
@@ -116,7 +116,7 @@ async def begin(
 
         # 3. The run folder, with what earlier processes have spent and accepted.
         config = request.record(
-            players.settings, players.asked_backends, fallback=players.asked_fallback, personas=personas.description
+            roles.settings, roles.asked_backends, fallback=roles.asked_fallback, personas=personas.description
         )
         place, log_level = asked.output or next_run_folder(), LEVELS[asked.log_level]
         folder = RunWriter.claim(place, config, fresh=request.fresh, log_level=log_level)
@@ -130,14 +130,14 @@ async def begin(
             read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
             await anyio.to_thread.run_sync(read)
 
-        # 4. The players, and how many episodes they play at once.
+        # 4. The roles, and how many episodes they play at once.
         play, elsewhere, queued = await until.enter_async_context(
-            players.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
+            roles.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
-        fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and players.batches is None else most
-        probe = StatusProbe(tracker, players.calls, lambda: players.models, elsewhere)
+        fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and roles.batches is None else most
+        probe = StatusProbe(tracker, roles.calls, lambda: roles.models, elsewhere)
         ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
             personas=personas,
@@ -163,8 +163,8 @@ async def begin(
         yield StartedRun(pool, tracker)
 
 
-class Players:
-    """Models and settings of the episodes, for this process or for tasks on Ray; opens nothing at first."""
+class EpisodeRoles:
+    """Models of the roles, and settings of the episodes, for this process or for tasks on Ray; opens nothing at first."""
 
     def __init__(self, request: Request) -> None:
         # Imported here: what opens models brings pydantic-ai with it.

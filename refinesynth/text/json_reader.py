@@ -87,9 +87,7 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"the answer has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
     text = scrub(text)
-    value = _strict(text)
-    if value is None and (fenced := _FENCE.search(text)):
-        value = _strict(fenced.group(1))
+    value = _found(text)[0]
     if value is None:
         value = _repaired(text, close=close)
     if not isinstance(value, dict | list):
@@ -101,11 +99,15 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
 
 def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
     """Return how `read_json` finds the JSON in a readable text: it is all of the text, a fenced block, or neither."""
-    text = scrub(text)
-    if _strict(text) is not None:
-        return "plain"
-    fenced = _FENCE.search(text)
-    return "repaired" if fenced is None or _strict(fenced.group(1)) is None else "fenced"
+    return _found(scrub(text))[1]
+
+
+def _found(text: str) -> tuple[JsonValue, Literal["plain", "fenced", "repaired"]]:
+    if (value := _strict(text)) is not None:
+        return value, "plain"
+    if (fenced := _FENCE.search(text)) and (value := _strict(fenced[1])) is not None:
+        return value, "fenced"
+    return None, "repaired"
 
 
 def _strict(text: str) -> JsonValue:

@@ -6,8 +6,9 @@
 Names are imported on first use: `import refinesynth.train` imports no torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from refinesynth.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig
@@ -16,16 +17,6 @@ if TYPE_CHECKING:
     from refinesynth.train.layered_settings import RECIPES, Layered, layered
     from refinesynth.train.plan import Plan
     from refinesynth.train.trainer import TokenFile, Trainer, write_tokens
-
-_HOMES = {
-    "config": ["LoraConfig", "TrainConfig"],
-    "labelled_conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
-    "events": ["Events", "TrainResult"],
-    "layered_settings": ["RECIPES", "Layered", "layered"],
-    "plan": ["Plan"],
-    "trainer": ["TokenFile", "Trainer", "write_tokens"],
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "RECIPES",
@@ -46,10 +37,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(f"refinesynth.train.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'refinesynth.train' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__)
 
 
 def __dir__() -> list[str]:

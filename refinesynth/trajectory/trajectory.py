@@ -1,7 +1,7 @@
 """Trajectory: an accepted draft with its provenance."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,7 @@ from refinesynth.text.printable import printable
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
 from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns
-from refinesynth.trajectory.value import Value, absent
+from refinesynth.trajectory.value import Value, absent, spelled
 
 SCHEMA_VERSION = 1
 """Version of a line in trajectories.jsonl; raised when the meaning of a field changes."""
@@ -29,12 +29,7 @@ class Usage(Value):
     """Completion tokens, including reasoning."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            requests=self.requests + other.requests,
-            input_tokens=self.input_tokens + other.input_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-        )
+        return Usage(**{name: mine + getattr(other, name) for name, mine in self})
 
 
 PLAY_NAME = r"^[a-z][a-z0-9_-]{0,63}$"
@@ -76,9 +71,9 @@ class Refinements(Value):
 
     answered: int = Field(default=0, ge=0)
     """Mistakes answered by a later action."""
-    abandoned: int = Field(default=0, ge=0)
+    abandoned: int = Field(default=0, ge=0, validation_alias=spelled("abandoned", "given_up"))
     """Mistakes without an answer before the goal was reached; they count as refined."""
-    unanswered: int = Field(default=0, ge=0)
+    unanswered: int = Field(default=0, ge=0, validation_alias=spelled("unanswered", "unrelated"))
     """Other mistakes."""
     again: int = Field(default=0, ge=0)
     """Mistakes right after a mistake: failed second attempts."""
@@ -87,21 +82,13 @@ class Refinements(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_earlier(cls, given: object) -> object:
-        """Convert the counts of an earlier version: given-up plans, which were among the answered ones, and unrelated
-        answers.
-        """
-        if not isinstance(given, dict):
-            return given
-        found = dict(cast("dict[str, Any]", given))
-        if not {"given_up", "unrelated"} & found.keys():
-            return found
-        given_up, unrelated, answered = found.get("given_up", 0), found.get("unrelated", 0), found.get("answered")
-        if not isinstance(given_up, int) or not isinstance(answered, int):
-            return found
-        found = {key: value for key, value in found.items() if key not in {"given_up", "unrelated"}}
-        answered -= given_up
-        return found | {"answered": answered, "abandoned": given_up, "unanswered": unrelated}
+    def _of_earlier(cls, given: Any) -> Any:
+        """Convert the counts of an earlier version, in which plans that were given up are among the answered ones."""
+        match given:
+            case {"given_up": int(given_up), "answered": int(answered)}:
+                return {**given, "answered": answered - given_up}
+            case _:
+                return given
 
 
 class Provenance(Value):

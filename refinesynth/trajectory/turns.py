@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import Field, JsonValue, ValidationError
@@ -78,6 +78,12 @@ class DungeonMasterTurn(Value):
             return MistakeKind.PLACE
         return MistakeKind.LOGIC if self.logic_error else None
 
+    @classmethod
+    def of_kind(cls, kind: MistakeKind | None, *, thought: str, observation: str, **more: Any) -> Self:
+        """Return an answer whose flag is that of the mistake, if any; `more` are further fields."""
+        flags = {f"{each.value}_error": each is kind for each in MistakeKind}
+        return cls(thought=thought, observation=observation, **flags, **more)
+
     def to_paper(self, number: int) -> dict[str, JsonValue]:
         """Return this turn in the paper's keys."""
         return {
@@ -108,19 +114,22 @@ DraftTurn = Annotated[PlayerTurn | DungeonMasterTurn | MalformedTurn, Field(disc
 """A turn of a draft, possibly malformed."""
 
 
+_ROLES: Mapping[str, type[PlayerTurn | DungeonMasterTurn]] = {
+    "player": PlayerTurn,
+    **dict.fromkeys(("dm", "dungeonmaster", "dungeon master"), DungeonMasterTurn),
+}
+
+
 def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn:
     """Read one turn in either spelling. Unknown keys are dropped; an unreadable turn becomes a `MalformedTurn`.
 
     Never raises.
     """
-    role = str(item.get("role", "")).strip().casefold() if isinstance(item, dict) else ""
+    told = {key: value for key, value in item.items() if key not in EXECUTED} if isinstance(item, dict) else {}
+    role = str(told.pop("role", "")).strip().casefold()
     try:
-        if role == "player":
-            return PlayerTurn.model_validate({**_told(cast("dict[str, Any]", item)), "role": "Player"}, extra="ignore")
-        if role in {"dm", "dungeonmaster", "dungeon master"}:
-            return DungeonMasterTurn.model_validate(
-                {**_told(cast("dict[str, Any]", item)), "role": "DM"}, extra="ignore"
-            )
+        if role in _ROLES:
+            return _ROLES[role].model_validate(told, extra="ignore")
         problem = 'a turn is an object whose key "role" is "Player" or "DM"'
     except ValidationError as error:
         problem = explain(error)
@@ -129,11 +138,6 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
     except (TypeError, ValueError, RecursionError):
         raw = scrub(repr(type(item)))
     return MalformedTurn(raw=raw[:MAX_RAW_CHARACTERS], problem=problem)
-
-
-def _told(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a turn that a model may set; the executor sets the others."""
-    return {key: value for key, value in item.items() if key not in EXECUTED}
 
 
 def read_turns(value: JsonValue) -> tuple[PlayerTurn | DungeonMasterTurn | MalformedTurn, ...]:
@@ -183,8 +187,12 @@ def _like_turns(value: list[JsonValue]) -> bool:
     return not value or any(isinstance(item, dict) and "role" in item for item in value)
 
 
-def explain(error: ValidationError, *, most: int = 5) -> str:
-    """Return a validation error as one line per problem, as feedback to the LLM (no values, no links)."""
+def explain(error: Exception, *, most: int = 5) -> str:
+    """Return the problems of a validation error in one line, as feedback to the LLM (no values, no links); of another
+    error its text.
+    """
+    if not isinstance(error, ValidationError):
+        return str(error)
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:most]]
     if len(problems) > most:

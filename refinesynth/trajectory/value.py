@@ -28,9 +28,8 @@ class Value(BaseModel):
         return cls.model_validate(orjson.loads(line))
 
 
-def spelled(*names: str) -> AliasChoices:
-    """Return the accepted names of a field: our own first, then the paper's spellings."""
-    return AliasChoices(*names)
+spelled = AliasChoices
+"""Accepted names of a field: our own first, then the paper's spellings."""
 
 
 def absent(value: object) -> bool:

@@ -8,7 +8,7 @@ from chat_server import completion
 from refinesynth.backends import Backend
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.budget.tracker import Price
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 
 
 class Scripted:
@@ -44,6 +44,6 @@ class Waits(list[float]):
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
 
 
-def answering(*answers: object, price: Price = free) -> tuple[LiteLLMModel, Scripted]:
+def answering(*answers: object, price: Price = free) -> tuple[BackendModel, Scripted]:
     call = Scripted(*answers)
-    return LiteLLMModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call
+    return BackendModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call

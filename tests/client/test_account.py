@@ -21,8 +21,8 @@ from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.chat import render_task
 from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
-from refinesynth.client.completion_parsing import Answer, read_answer
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.completion_parsing import ReadCompletion, read_completion
+from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.journal.journal_values import Paid
@@ -34,7 +34,7 @@ class Dictionary:
 
     kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
 
-    ended = False
+    had_finished = False
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))
@@ -73,7 +73,7 @@ class Noted(BudgetReservation):
         self.tracker.log.append("released")
 
 
-async def say(session: Session, model: LiteLLMModel, text: str, role: Role = Role.PLAYER) -> str:
+async def say(session: Session, model: BackendModel, text: str, role: Role = Role.PLAYER) -> str:
     return (await Agent(session.model(role, model)).run(text)).output
 
 
@@ -107,7 +107,7 @@ async def test_by_what_a_provider_finds_its_cache_is_no_part_of_what_is_recalled
     memory = Dictionary()
     for kind in ("openai", later):
         backend = Backend(model="openai/any", session_headers=kind)
-        model = LiteLLMModel(backend, call=Scripted(*[completion("one")][: not memory.kept]))
+        model = BackendModel(backend, call=Scripted(*[completion("one")][: not memory.kept]))
         assert await say(Session("e1", seed=7, memory=memory), model, "a") == "one"
     assert len(memory.kept) == 1
 
@@ -156,13 +156,13 @@ async def test_what_is_kept_says_who_asked_when_and_for_how_much() -> None:
     (one,) = memory.kept.values()
     assert (one.episode, one.index, one.attempt, one.role, one.step) == ("000003-ab", 3, 2, "player", 0)
     assert (one.input_tokens, one.cached_tokens, one.output_tokens, one.cost_usd) == (10, 4, 2, 0.5)
-    assert Answer.from_paid(one).text == "one"
+    assert ReadCompletion.from_paid(one).text == "one"
 
 
 def test_a_damaged_answer_is_said() -> None:
     one = paid(episode="e1", answer=b'{"text": [')
     with pytest.raises(StorageError, match="answer 0 of player in episode e1 is damaged"):
-        Answer.from_paid(one)
+        ReadCompletion.from_paid(one)
 
 
 async def test_money_is_put_aside_before_and_settled_or_released_after() -> None:
@@ -227,8 +227,8 @@ def _chat(texts: list[str]) -> list[ModelMessage]:
 def test_an_answer_is_kept_as_it_was(text: str, thinking: str, calls: list[tuple[str, str]], reason: str) -> None:
     tool_calls = [{"id": "c", "function": {"name": name, "arguments": args}} for name, args in calls]
     message = {"content": text, "reasoning_content": thinking, "tool_calls": tool_calls}
-    answer = read_answer({"choices": [{"message": message, "finish_reason": reason}], "usage": USAGE})
+    answer = read_completion({"choices": [{"message": message, "finish_reason": reason}], "usage": USAGE})
     usage = answer.usage
     tokens = {"input_tokens": usage.input_tokens, "cached_tokens": usage.cache_read_tokens, "cache_write_tokens": 0}
     one = paid(answer=answer.to_json(), output_tokens=usage.output_tokens, **tokens)
-    assert Answer.from_paid(one) == answer
+    assert ReadCompletion.from_paid(one) == answer

@@ -16,7 +16,7 @@ from refinesynth.backends import Role
 from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import litellm_sdk, open_model
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.request_arguments import affinity_of
 from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError
@@ -35,7 +35,7 @@ async def asked(
     """What two episodes ask, twice in each role."""
     call = Scripted()
     backend = Backend(model=model, session_headers=session_headers, extra=extra)
-    answering = LiteLLMModel(backend, call=call)
+    answering = BackendModel(backend, call=call)
     found: dict[tuple[str, Role], list[dict[str, Any]]] = {}
     for session in (Session("000001-ab", seed=1), Session("000002-cd", seed=1)):
         for role in ROLES:
@@ -81,7 +81,7 @@ async def test_anthropic_gets_the_marks_and_its_bill_is_read(
     server.replies.append(Reply(json.dumps({"id": "m", **said, "stop_reason": "end_turn", "usage": usage})))
     backend = Backend(model="anthropic/claude-sonnet-5-5", base_url=server.url, api_key_env="ANTHROPIC_API_KEY")
     session = Session("e1", seed=1)
-    model = LiteLLMModel(backend, call=litellm_sdk.completion)
+    model = BackendModel(backend, call=litellm_sdk.completion)
     response = await model_request(session.model(Role.PLAYER, model), CONVERSATION)
     (body,) = server.bodies
     assert body["system"][0]["cache_control"] == {"type": "ephemeral"}

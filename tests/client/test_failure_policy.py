@@ -16,7 +16,7 @@ from refinesynth.client.classify_error import ErrorCategory, FailureAction, Unus
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.session import RequestContext
 from refinesynth.errors import RunStopped
 
@@ -55,12 +55,12 @@ def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: fl
     return found
 
 
-def asking(*answers: object) -> tuple[LiteLLMModel, Scripted, Waits]:
+def asking(*answers: object) -> tuple[BackendModel, Scripted, Waits]:
     call, slept = Scripted(*answers), Waits()
-    return LiteLLMModel(Backend(model="m"), call=call, sleep=slept), call, slept
+    return BackendModel(Backend(model="m"), call=call, sleep=slept), call, slept
 
 
-async def ask(model: LiteLLMModel) -> str | None:
+async def ask(model: BackendModel) -> str | None:
     return (await model_request(model, [ModelRequest.user_text_prompt("Hello")])).text
 
 
@@ -154,7 +154,7 @@ async def test_cancellation_passes_through() -> None:
     async def never(**_: object) -> object:
         await anyio.sleep_forever()
 
-    model = LiteLLMModel(Backend(model="m"), call=never)
+    model = BackendModel(Backend(model="m"), call=never)
     with anyio.move_on_after(0.01) as scope:
         await ask(model)
     assert scope.cancelled_caught

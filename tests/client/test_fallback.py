@@ -14,7 +14,7 @@ from virtual_time import in_virtual_time
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
 from refinesynth.client.limiter.rate_limiter import limiter_of
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.routing import FallbackModel, limiters_in
 from refinesynth.client.session import Session
 from refinesynth.errors import BudgetSpent, EpisodeAbandoned, RunStopped
@@ -25,7 +25,7 @@ SECOND = Backend(name="second", model="openai/second", base_url="http://second/v
 
 def pair(first: Scripted, second: Scripted) -> FallbackModel:
     return FallbackModel(
-        LiteLLMModel(FIRST, call=first, limiter=limiter_of(FIRST, waits=False)), LiteLLMModel(SECOND, call=second)
+        BackendModel(FIRST, call=first, limiter=limiter_of(FIRST, waits=False)), BackendModel(SECOND, call=second)
     )
 
 

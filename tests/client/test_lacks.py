@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends import Backend, OutputMode
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, NoTools, RunStopped, StorageError
 from refinesynth.journal import Journal
@@ -58,16 +58,16 @@ class Server:
         ]
 
 
-def model(server: Server, backend: Backend = BACKEND, lacks: UnsupportedFeatures | None = None) -> LiteLLMModel:
-    return LiteLLMModel(backend, call=server, sleep=Waits(), lacks=lacks)
+def model(server: Server, backend: Backend = BACKEND, lacks: UnsupportedFeatures | None = None) -> BackendModel:
+    return BackendModel(backend, call=server, sleep=Waits(), lacks=lacks)
 
 
-async def ask(answering: LiteLLMModel, **settings: Any) -> None:
+async def ask(answering: BackendModel, **settings: Any) -> None:
     result = await Agent(answering, output_type=Fruit, model_settings=ModelSettings(**settings)).run("hi")
     assert result.output == Fruit(name="fig")
 
 
-async def call_one(answering: LiteLLMModel) -> None:
+async def call_one(answering: BackendModel) -> None:
     """As a player that plays by tool calls."""
     offered = ModelRequestParameters(function_tools=[ToolDefinition(name="take"), ToolDefinition(name="look")])
     await model_request(answering, [ModelRequest.user_text_prompt("hi")], model_request_parameters=offered)
@@ -189,7 +189,7 @@ async def test_a_demand_that_is_refused_becomes_a_wish() -> None:
             del request["tool_choice"]
         return await server(**request)
 
-    answering = LiteLLMModel(BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}), call=only_auto, sleep=Waits())
+    answering = BackendModel(BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}), call=only_auto, sleep=Waits())
     await ask(answering)
     assert answering.lacks == {UnsupportedFeature.DEMAND}
 

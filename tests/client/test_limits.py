@@ -14,7 +14,7 @@ from pydantic_ai.models import ModelRequestParameters
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import Mixed
 from refinesynth.client.default_limits import ServerFacts, bound_of, facts_of, within_slots
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.serve import running as serving
@@ -63,7 +63,7 @@ def test_a_turn_is_bounded_unless_the_model_thinks(settings: dict[str, Any], pla
 async def asked(*answers: object, role: Role = Role.PLAYER, **settings: Any) -> tuple[list[int | None], str]:
     """The bounds that were sent, and the answer."""
     call = Scripted(*answers)
-    model = LiteLLMModel(Backend.model_validate({"model": "hosted_vllm/any", **settings}), call=call, sleep=Waits())
+    model = BackendModel(Backend.model_validate({"model": "hosted_vllm/any", **settings}), call=call, sleep=Waits())
     role_model = Session(id="e", seed=1, bounded=BOUNDED).model(role, model)
     said = ""
     for _ in range(2):

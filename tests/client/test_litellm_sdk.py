@@ -16,7 +16,7 @@ from pydantic_ai import Agent, models
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role
 from refinesynth.client import litellm_sdk, open_model
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
 from refinesynth.errors import RunStopped
 from refinesynth.trajectory import Usage
@@ -36,9 +36,9 @@ class Fruit(BaseModel):
 FIG = '{"name": "fig", "seeds": 900}'
 
 
-def asking(server: ChatServer, model: str, waits: Waits, **settings: Any) -> LiteLLMModel:
+def asking(server: ChatServer, model: str, waits: Waits, **settings: Any) -> BackendModel:
     backend = Backend.model_validate({"model": model, "base_url": server.url, "name": "mine", **settings})
-    return LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)
+    return BackendModel(backend, call=litellm_sdk.completion, sleep=waits)
 
 
 @contextmanager
@@ -118,14 +118,14 @@ async def test_typed_output_in_every_mode(
 async def test_no_host_and_no_port_are_told_from_a_server_that_hangs_up(model: str, host: str, waits: Waits) -> None:
     backend = Backend(model=model, base_url=f"http://{host}/v1")
     with pytest.raises(RunStopped, match="after 4 attempts"):
-        await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
+        await Agent(BackendModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
     server = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = server.extra(anyio.abc.SocketAttribute.local_port)
     hanging_up = backend.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1", "retries": 5})
     async with anyio.create_task_group() as group:
         group.start_soon(server.serve, _hang_up)
         with pytest.raises(RunStopped, match=r"broke off the connection.* \(after 6 attempts\)"):
-            await Agent(LiteLLMModel(hanging_up, call=litellm_sdk.completion, sleep=waits)).run("hi")
+            await Agent(BackendModel(hanging_up, call=litellm_sdk.completion, sleep=waits)).run("hi")
         group.cancel_scope.cancel()
     await server.aclose()
 
@@ -194,7 +194,7 @@ async def test_a_setting_that_the_model_does_not_take_stops_the_run(
     monkeypatch.setenv("OPENAI_API_KEY", "k-0000000000")
     backend = Backend(model="gpt-5", temperature=0.2)
     with pytest.raises(RunStopped, match="temperature"):
-        await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
+        await Agent(BackendModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
 
 
 def test_seeds_are_sent_where_litellm_takes_them() -> None:

@@ -29,7 +29,7 @@ class Memory:
     kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
     lives: int = 10**6
 
-    ended = False
+    had_finished = False
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import SHED_GROUNDED, crowded, player
 from scripted import Answer, Asked, Scripted, said
-from stage import ACTIONS, PERSONA, THOUGHT, WORDED, grounded, settings_for, worded
+from stage import ACTIONS, PERSONA, THOUGHT, WORDED, acts, grounded, only, settings_for, worded
 
 from refinesynth import rules
 from refinesynth.actions.calls import call_of, tools_of
@@ -23,12 +23,11 @@ from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.ruled_action import EXCUSES
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, prompted
-from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn
 
 TERSE = (
     "The box opens. In it you see key.",
@@ -38,11 +37,6 @@ TERSE = (
     "The key lies on the bench. Task Succeed",
 )
 KINDS = (None, "place", None, "logic", None)
-
-
-def only(outcome: EpisodeOutcome) -> Trajectory:
-    assert outcome.accepted, outcome.reason
-    return outcome.trajectories[0]
 
 
 def answers(turns: tuple[Any, ...]) -> list[DungeonMasterTurn]:
@@ -260,7 +254,7 @@ class TestTransient:
     async def test_no_mistake_is_asked_for_right_after_one(self) -> None:
         stage = grounded(actions=self.TWICE)
         await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1, 2, 3))
-        private = ["private" in read_blocks(asked.chat[-1][1]) for asked in stage.player.asked]
+        private = ["private" in asked.blocks for asked in stage.player.asked]
         told = (False, True, False, False, True, False, False, True)
         """Whether the action before failed for a moment."""
         assert not any(asked for asked, failed in zip(private, told, strict=False) if failed)
@@ -269,7 +263,7 @@ class TestTransient:
     async def test_failures_do_not_count_among_the_turns_on_which_mistakes_are_asked_for(self) -> None:
         stage = grounded(actions=self.TWICE)
         await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1))
-        private = ["private" in read_blocks(asked.chat[-1][1]) for asked in stage.player.asked]
+        private = ["private" in asked.blocks for asked in stage.player.asked]
         assert private == [False, False, True, False, False, False, False, False]
 
     async def test_the_same_seed_fails_alike_and_another_otherwise(self) -> None:
@@ -288,13 +282,12 @@ async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
     script = SHED_GROUNDED.model_copy(update={"actions": (faulty, *others)})
     stage = grounded(actions=("open box", "open window", *ACTIONS[1:]), script=script)
     outcome = await stage.play(terse=True)
-    turns = only(outcome).turns
-    assert [turn.action for turn in turns if isinstance(turn, PlayerTurn)] == list(ACTIONS)
+    assert acts(only(outcome)) == list(ACTIONS)
     (refused,) = outcome.refused
     assert refused.draft is not None
     assert [violation.code for violation in refused.violations] == ["rulebook_fault"]
     assert refused.draft.turns[-1] == player("open window", THOUGHT)
-    private = read_blocks(stage.player.asked[2].chat[-1][1])["private"]
+    private = stage.player.asked[2].blocks["private"]
     assert "'open window'" in str(private) or '"open window"' in str(private)
 
 
@@ -313,11 +306,10 @@ async def test_the_same_action_in_the_same_state_for_the_third_time_ends_the_dra
     before = ("look", "look", "take saw", "look", "look", "open box", "look", "look")
     stage = grounded(actions=(*before, "look", *ACTIONS[2:]), script=script)
     outcome = await stage.play(terse=True, rules=rules.all_of(rules.Replays(), rules.TaskSucceed()))
-    turns = only(outcome).turns
-    assert [turn.action for turn in turns if isinstance(turn, PlayerTurn)] == [*before, *ACTIONS[2:]]
+    assert acts(only(outcome)) == [*before, *ACTIONS[2:]]
     (refused,) = outcome.refused
     assert [violation.code for violation in refused.violations] == ["cycle"]
-    assert "led back here" in str(read_blocks(stage.player.asked[len(before) + 1].chat[-1][1])["private"])
+    assert "led back here" in str(stage.player.asked[len(before) + 1].blocks["private"])
 
 
 def _leaking(action: str) -> Answer:
@@ -433,7 +425,7 @@ async def test_a_refusal_names_the_nearest_action_where_that_is_asked_for(
 async def test_a_call_in_pythons_syntax_is_an_action_where_that_is_asked_for() -> None:
     stage = grounded(('open(thing="box")', "take(thing='key')", "put(thing='key', place='bench')"))
     outcome = await stage.play(terse=True, match="lenient", rules=rules.grounded(), mistakes=natural())
-    assert [turn.action for turn in only(outcome).turns if isinstance(turn, PlayerTurn)] == [
+    assert acts(only(outcome)) == [
         "open box",
         "take key",
         "put key on bench",
@@ -452,6 +444,6 @@ async def test_a_world_of_many_actions_is_written_checked_and_played(form: str) 
     stage = grounded(spoken if form == "react" else tuple(lambda _, one=one: one for one in written), script=script)
     checks = rules.grounded_script(difficulty=(1, 12))
     trajectory = only(await stage.play(terse=True, player_form=form, script_rules=checks))
-    assert [turn.action for turn in trajectory.turns if isinstance(turn, PlayerTurn)] == [*spoken]
+    assert acts(trajectory) == [*spoken]
     assert [turn.mistake_kind for turn in answers(trajectory.turns)] == [None, None, "place", None, None]
     assert len(trajectory.script.actions) == len(tools_of(trajectory.script)) == 35

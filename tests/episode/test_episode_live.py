@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import pytest
 from samples import SHED, dm, player
 from scripted import Asked, Scripted, said
-from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, settings_for
+from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, only, settings_for
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
-from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import at_least, prompted
@@ -23,11 +22,9 @@ from refinesynth.trajectory import Draft, PlayerTurn
 async def test_a_play_without_fault_is_accepted_as_it_was() -> None:
     stage = live(*GOOD)
     outcome = await stage.play()
-    assert outcome.accepted
+    trajectory = only(outcome)
     assert outcome.reason is None
     assert outcome.refused == ()
-    trajectory = outcome.trajectory
-    assert trajectory is not None
     assert trajectory.turns == GOOD
     assert trajectory.script == SHED
     assert trajectory.id == outcome.id
@@ -60,7 +57,7 @@ async def test_the_same_episode_has_the_same_bytes_and_another_has_another_name(
     assert EpisodeOutcome.from_json(one.to_json()) == one
     others = [await live(*GOOD).play(index=4), await live(*GOOD).play(seed=1)]
     assert len({outcome.id for outcome in (one, *others)}) == 3
-    seeds = {outcome.trajectory.provenance.seed for outcome in (one, *others) if outcome.trajectory}
+    seeds = {only(outcome).provenance.seed for outcome in (one, *others) if outcome.trajectory}
     assert len(seeds) == 3
     assert all(0 <= seed < 2**31 for seed in seeds)
 
@@ -68,11 +65,10 @@ async def test_the_same_episode_has_the_same_bytes_and_another_has_another_name(
 async def test_asked_mistakes_are_told_to_the_player_alone_and_are_not_recorded() -> None:
     stage = live(*GOOD)
     outcome = await stage.play(mistakes=prompted(1, 3))
-    told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
+    told = [asked.blocks.get("private") for asked in stage.player.asked]
     assert [bool(private) for private in told] == [False, True, False, True, False]
     assert b"private" not in outcome.to_json()
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
+    assert only(outcome).turns == GOOD
     for asked in stage.master.asked:
         assert "private" not in asked.chat[-1][1]
 
@@ -81,10 +77,8 @@ async def test_a_broken_rule_cuts_back_and_the_roles_are_told() -> None:
     alarm = (player("take key", "Take it."), dm("No.", "parameter"))
     stage = live(*OPEN, *alarm, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
-    assert outcome.accepted
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
-    assert outcome.trajectory.provenance.attempts == 2
+    assert only(outcome).turns == GOOD
+    assert only(outcome).provenance.attempts == 2
     (refused,) = outcome.refused
     assert refused.stage == "draft"
     assert refused.attempt == 1
@@ -103,7 +97,7 @@ async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
     stage = live(*leak, *GOOD)
     outcome = await stage.play()
     assert outcome.accepted
-    told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
+    told = [asked.blocks.get("private") for asked in stage.player.asked]
     assert told[1] == {"violations": ["Think only of the place, the goal and what you were told there."]}
     assert told[0] is None
     assert told[2:] == [None] * 4
@@ -116,10 +110,9 @@ async def test_what_fails_alike_twice_goes_back_before_the_mistake() -> None:
     leak = (player("take key", "As the DM, I know where it is."), TAKE[1])
     stage = live(*OPEN, *WRONG, *leak, *leak, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
-    assert outcome.trajectory.provenance.attempts == 3
-    told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
+    assert only(outcome).turns == GOOD
+    assert only(outcome).provenance.attempts == 3
+    told = [asked.blocks.get("private") for asked in stage.player.asked]
     assert [given is not None for given in told] == [False, False, False, True, False, False, False, False]
     assert stage.player.asked[4].chat == stage.player.asked[1].chat
 
@@ -130,9 +123,8 @@ async def test_what_fails_otherwise_or_without_a_mistake_before_it_goes_back_no_
     assert (await stage.play()).accepted
     stage = live(*leaks[0], *leaks[0], *leaks[0], *GOOD)
     outcome = await stage.play()
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
-    told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
+    assert only(outcome).turns == GOOD
+    told = [asked.blocks.get("private") for asked in stage.player.asked]
     assert [given is not None for given in told[:5]] == [False, True, True, True, False], (
         "there is nothing to take back"
     )
@@ -165,8 +157,7 @@ async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None
     shout = (player("take saw"), dm("You shout Task Succeed but there is no saw here.", "place"))
     stage = live(*OPEN, *shout, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
+    assert only(outcome).turns == GOOD
     (refused,) = outcome.refused
     assert refused.draft == Draft(script=SHED, turns=(*OPEN, *shout), finished=False)
     (violation,) = refused.violations
@@ -182,9 +173,8 @@ LOOKS = tuple(turn for number in range(9) for turn in (player("open box"), dm(f"
 async def test_a_play_out_of_turns_is_refused_and_tried_again_from_the_beginning() -> None:
     stage = live(*LOOKS[:12], *GOOD)
     outcome = await stage.play(max_turns=12)
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
-    assert outcome.trajectory.provenance.attempts == 2
+    assert only(outcome).turns == GOOD
+    assert only(outcome).provenance.attempts == 2
     (refused,) = outcome.refused
     assert refused.draft == Draft(script=SHED, turns=LOOKS[:12], finished=False)
     assert refused.violations[-1].code == "out_of_turns"
@@ -235,8 +225,7 @@ async def test_a_dungeon_master_that_heeds_the_reminder_saves_the_play() -> None
     stage.player = Scripted([said(player("open box"))])
     stage.master = Scripted([answer])
     outcome = await stage.play(max_turns=12, rules=rules.agentrefine(0))
-    assert outcome.trajectory is not None
-    assert len(outcome.trajectory.turns) == 8
+    assert len(only(outcome).turns) == 8
     assert outcome.refused == ()
 
 
@@ -250,8 +239,7 @@ async def test_an_answer_that_stays_invalid_refuses_the_attempt_and_keeps_the_tu
     stage = live(*OPEN, "I give up.", WRONG[1], *WRONG[:1], *WRONG[1:], *TAKE, *EARLY, *PUT)
     stage.master = Scripted([said(turn) for turn in GOOD[1::2]])
     outcome = await stage.play(attempts=Attempts(answers=0))
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
+    assert only(outcome).turns == GOOD
     (refused,) = outcome.refused
     assert refused.draft == Draft(script=SHED, turns=OPEN, finished=False)
     assert refused.violations[0].rule == "Answer"
@@ -262,8 +250,7 @@ async def test_refused_scripts_go_back_with_what_is_wrong() -> None:
     ambiguous = SHED.model_copy(update={"actions": (SHED.actions[0], *SHED.actions)})
     stage = live(*GOOD, scripts=("no JSON", ambiguous.model_dump_json(), SHED.model_dump_json()))
     outcome = await stage.play(attempts=Attempts(answers=0))
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.provenance.script_attempts == 3
+    assert only(outcome).provenance.script_attempts == 3
     unreadable, refused = outcome.refused
     assert (unreadable.stage, unreadable.script, unreadable.evidence()) == ("script", None, None)
     assert unreadable.text is not None
@@ -301,8 +288,7 @@ async def test_the_judge_may_refuse_what_the_rules_accept() -> None:
     outcome = await stage.play(judge=True)
     assert outcome.accepted
     assert outcome.refused[0].violations[-1].rule == "Judge"
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.provenance.models["judge"] == "scripted"
+    assert only(outcome).provenance.models["judge"] == "scripted"
     assert len(stage.judge.asked) == 2
 
 
@@ -358,6 +344,5 @@ async def test_harmless_variants_are_read_where_that_is_asked_for() -> None:
         player(f"{turn.action.capitalize()}.", turn.thought) if isinstance(turn, PlayerTurn) else turn for turn in GOOD
     ]
     outcome = await live(*spoken).play(match="lenient")
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
+    assert only(outcome).turns == GOOD
     assert outcome.salvaged == {"action in other words": 5}

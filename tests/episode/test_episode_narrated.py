@@ -5,7 +5,7 @@ from typing import Any
 
 from samples import SHED, dm, player
 from scripted import Answer, Scripted, as_json
-from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated
+from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated, only
 
 from refinesynth import rules
 from refinesynth.episode import EpisodeOutcome
@@ -25,10 +25,9 @@ async def tell_all(*answers: Answer, **settings: Any) -> tuple[EpisodeOutcome, S
 
 async def test_one_answer_may_be_enough() -> None:
     outcome, narrator = await tell_all(turns(*GOOD))
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
-    assert outcome.trajectory.provenance.play == "narrated"
-    assert set(outcome.trajectory.provenance.models) == {"script_writer", "narrator"}
+    assert only(outcome).turns == GOOD
+    assert only(outcome).provenance.play == "narrated"
+    assert set(only(outcome).provenance.models) == {"script_writer", "narrator"}
     assert narrator.asked[0].blocks["verified"] == []
     assert narrator.asked[0].blocks["minimum"] == 2
     assert outcome.usage.requests == 2
@@ -37,9 +36,8 @@ async def test_one_answer_may_be_enough() -> None:
 async def test_a_violation_continues_from_the_verified_prefix_and_says_why() -> None:
     unknown = (player("dance"), dm("You dance."))
     outcome, narrator = await tell_all(turns(*OPEN, *WRONG, *unknown, *PUT), turns(*TAKE, *EARLY, *PUT))
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
-    assert outcome.trajectory.provenance.attempts == 2
+    assert only(outcome).turns == GOOD
+    assert only(outcome).provenance.attempts == 2
     second = narrator.asked[1].blocks
     assert second["verified"] == [turn.model_dump(mode="json") for turn in (*OPEN, *WRONG)]
     assert second["violations"] == [violation.message for violation in outcome.refused[0].violations]
@@ -59,8 +57,7 @@ async def test_an_unreadable_answer_keeps_what_stands() -> None:
     outcome, narrator = await tell_all(
         turns(*OPEN, player("dance"), dm("You dance.")), "Once upon a time", turns(*GOOD[2:])
     )
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == GOOD
+    assert only(outcome).turns == GOOD
     assert [refused.violations[0].code for refused in outcome.refused] == ["unknown_action", "not_json"]
     assert len(narrator.asked[2].blocks["verified"]) == 2
 
@@ -97,7 +94,6 @@ async def test_a_pattern_that_does_not_fit_is_replaced_unless_it_is_taken_to_the
     bad["actions"][1]["pattern"] = "[a-z]+"
     stage = replace(narrated(turns(*GOOD)), writer=Scripted([as_json(bad), SHED.model_dump_json()]))
     outcome = await stage.play(index=0)
-    assert outcome.trajectory is not None
     assert outcome.salvaged == {"pattern that did not fit": 1}
     assert len(stage.writer.asked) == 1
     literal = replace(stage, writer=Scripted([as_json(bad), SHED.model_dump_json()]))

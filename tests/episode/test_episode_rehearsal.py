@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from stage import rehearsing, settings_for
+from stage import only, rehearsing, settings_for
 
 from refinesynth import rules
 from refinesynth.backends import Backend, OutputMode, Role
@@ -66,11 +66,8 @@ async def test_without_faults_the_first_draft_of_the_first_script_is_accepted(
 ) -> None:
     outcomes = await play_all(backend=FAULTLESS, play=play)
     for outcome in outcomes:
-        assert outcome.accepted, outcome.reason
+        assert rules.verify(only(outcome).draft(), rules.strict()).accepted
         assert outcome.refused == ()
-        trajectory = outcome.trajectory
-        assert trajectory is not None
-        assert rules.verify(trajectory.draft(), rules.strict()).accepted
         assert b"private" not in outcome.to_json()
         assert outcome.cost_usd == 0
     counts = [len(found.mistakes()) for one in outcomes if (found := one.trajectory)]
@@ -111,7 +108,7 @@ async def test_asked_mistakes_are_of_all_kinds_over_a_run() -> None:
         turn.mistake_kind
         for outcome in outcomes
         if outcome.trajectory
-        for turn in outcome.trajectory.turns
+        for turn in only(outcome).turns
         if turn.role == "DM" and turn.flagged
     )
     assert set(kinds) == set(MistakeKind)
@@ -121,7 +118,7 @@ async def test_asked_mistakes_are_of_all_kinds_over_a_run() -> None:
 async def test_the_judge_of_the_rehearsal_agrees_mostly() -> None:
     outcomes = await play_all(backend=FAULTLESS, judge=True, play="narrated")
     assert sum(outcome.accepted for outcome in outcomes) > len(outcomes) / 2
-    assert all("judge" in outcome.trajectory.provenance.models for outcome in outcomes if outcome.trajectory)
+    assert all("judge" in only(outcome).provenance.models for outcome in outcomes if outcome.trajectory)
 
 
 @pytest.mark.parametrize("mode", list(OutputMode))
@@ -137,10 +134,9 @@ async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(mode:
     outcome = await play_episode(
         PERSONAS[4], index=0, settings=settings_for(mistakes=at_least(2)), models=dict.fromkeys(Role, model)
     )
-    assert outcome.trajectory is not None
-    whole = [{"role": m.role, "content": m.content} for m in to_messages(outcome.trajectory)]
+    whole = [{"role": m.role, "content": m.content} for m in to_messages(only(outcome))]
     chats = [request["messages"] for request in requests if request["messages"][0]["role"] == "user"]
-    assert len(chats) == len(outcome.trajectory.turns) // 2
+    assert len(chats) == len(only(outcome).turns) // 2
     for number, chat in enumerate(chats):
         note = chat[-1]["content"].removeprefix(whole[2 * number]["content"])
         assert [*chat[:-1], whole[2 * number]] == whole[: 2 * number + 1]

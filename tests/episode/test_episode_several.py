@@ -17,7 +17,7 @@ from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.cost import Cost
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.episode.branches import fork
+from refinesynth.episode.episode import fork
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.rules import verify
 from refinesynth.settings import Attempts, Grounding

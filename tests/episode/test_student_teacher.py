@@ -6,13 +6,12 @@ import pytest
 from interrupted_episodes import continued
 from samples import SHED_GROUNDED, dm, player
 from scripted import Scripted, said
-from stage import PERSONA, grounded, rehearsing, settings_for
+from stage import PERSONA, grounded, only, rehearsing, settings_for
 
 from refinesynth import rules
 from refinesynth.backends import BackendSpec
-from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, play_episode
-from refinesynth.episode.planner_repairer import first_actions, way_to_goal
+from refinesynth.episode.grounded import first_actions, way_to_goal
 from refinesynth.rules.repairs import repairs
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, spread
@@ -82,13 +81,11 @@ async def test_it_may_take_several_turns_or_all_until_the_mistake_is_answered() 
 
 async def test_the_repairer_reads_why_and_the_player_does_not() -> None:
     stage = grounded(("open box", "take saw", "take key", "put key on bench"))
-    teacher = Scripted([said(player("take key", "There is no saw, so I take the key."))])
+    stage.repairer = Scripted([said(player("take key", "There is no saw, so I take the key."))])
     stage.player = Scripted([said(player(one)) for one in ("open box", "take saw", "put key on bench")])
-    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True)
-    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
-    outcome = await play_episode(PERSONA, index=3, settings=settings, models=models)
-    assert acts(outcome.trajectories[0]) == [(False, None), (True, None), (False, "repairer"), (False, None)]
-    (asked,) = teacher.asked
+    outcome = await stage.play(repairer="model", terse=True)
+    assert acts(only(outcome)) == [(False, None), (True, None), (False, "repairer"), (False, None)]
+    (asked,) = stage.repairer.asked
     assert asked.blocks["private"] == {
         "action": "take saw",
         "fault": "place",
@@ -163,13 +160,8 @@ def switches(number: int) -> Script:
 async def test_a_known_way_is_gone_on_with_where_a_search_would_not_end(done: tuple[str, ...]) -> None:
     """Also out of order, and after a step that was undone."""
     stage = grounded((*done, "flop"), script=switches(13))
-    settings: dict[str, Any] = {
-        "terse": True,
-        "repair_turns": "until",
-        "max_mistakes": 1,
-        "script_rules": rules.script(),
-    }
-    (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
+    settings: dict[str, Any] = {"repair_turns": "until", "max_mistakes": 1, "script_rules": rules.script()}
+    (trajectory,) = (await stage.play(repairer="planner", terse=True, **settings)).trajectories
     found = acts(trajectory)
     assert found[: len(done) + 1] == [(False, None)] * len(done) + [(True, None)]
     on = {text for text in done if done.count(text) == 1}
@@ -266,12 +258,10 @@ async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads
     script = SHED_GROUNDED.model_dump(mode="json")
     script["actions"][0]["requires"].pop()
     stage = grounded(("open box",) * 3, script=SHED_GROUNDED.model_validate(script))
-    teacher = Scripted([said(player(one)) for one in ("take key", "put key on bench")])
-    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True, max_mistakes=9)
-    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
-    (trajectory,) = (await play_episode(PERSONA, index=3, settings=settings, models=models)).trajectories
-    assert acts(trajectory) == [(False, None)] * 3 + [(False, "repairer")] * 2
-    assert all("private" not in asked.blocks for asked in teacher.asked)
+    stage.repairer = Scripted([said(player(one)) for one in ("take key", "put key on bench")])
+    outcome = await stage.play(repairer="model", terse=True, max_mistakes=9)
+    assert acts(only(outcome)) == [(False, None)] * 3 + [(False, "repairer")] * 2
+    assert all("private" not in asked.blocks for asked in stage.repairer.asked)
 
 
 @pytest.mark.parametrize("needed", [3, 5])
@@ -332,21 +322,9 @@ async def test_however_a_student_goes_round_it_is_played_to_the_end_by_its_teach
     actions, kept, refused, drafts = CIRCLES[case]
     stage = grounded(actions, script=script_with(LOOK, CLOSE))
     steps = ("open box", "take key", "put key on bench")
-    teacher = Scripted([said(player(one)) for one in steps if one not in actions])
-    settings = settings_for(
-        "grounded",
-        mistakes=natural(),
-        repairer=repairer,
-        terse=True,
-        max_mistakes=9,
-        attempts=Attempts(drafts=drafts),
-    )
-    models = stage.models(Role.SCRIPT_WRITER, Role.PLAYER)
-    if repairer == "model":
-        models[Role.REPAIRER] = teacher.model
-    outcome = await play_episode(PERSONA, index=3, settings=settings, models=models)
-    (trajectory,) = outcome.trajectories
-    found = acts(trajectory)
+    stage.repairer = Scripted([said(player(one)) for one in steps if one not in actions])
+    outcome = await stage.play(repairer=repairer, terse=True, max_mistakes=9, attempts=Attempts(drafts=drafts))
+    found = acts(only(outcome))
     assert [by for _, by in found] == [None] * kept + ["repairer"] * (len(found) - kept)
     assert [one.code for draft in outcome.refused for one in draft.violations] == ["mistake_repeated"] * refused
 
@@ -361,10 +339,7 @@ async def test_after_a_draft_was_given_up_the_student_is_told_again_before_it_co
 
 async def test_a_repairers_action_is_read_leniently_too() -> None:
     stage = grounded(("open box", "take saw", "put key on bench"))
-    teacher = Scripted([said(player("Take the key."))])
-    models = {**stage.models(Role.SCRIPT_WRITER, Role.PLAYER), Role.REPAIRER: teacher.model}
-    settings = settings_for("grounded", mistakes=natural(), repairer="model", terse=True, match="lenient")
-    outcome = await play_episode(PERSONA, index=3, settings=settings, models=models)
-    assert outcome.trajectory is not None
-    assert outcome.trajectory.turns[4] == player("take key").model_copy(update={"by": "repairer"})
+    stage.repairer = Scripted([said(player("Take the key."))])
+    outcome = await stage.play(repairer="model", terse=True, match="lenient")
+    assert only(outcome).turns[4] == player("take key").model_copy(update={"by": "repairer"})
     assert outcome.salvaged == {"action in other words": 1}

@@ -485,7 +485,7 @@ def test_two_evaluations_do_not_share_a_folder(worlds: Path, tmp_path: Path):
         evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path))
 
 
-def test_no_environment_is_left_when_an_evaluation_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_no_environment_is_left_when_an_evaluation_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     register(monkeypatch, [Instance("one", {})])
     (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path))
     pid = int(only(log).messages[0].text.partition("pid ")[2].split()[0])

@@ -141,8 +141,9 @@ def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytes
     assert [row["at"] for row in rows(tmp_path, "train")] == list(range(8))
 
 
-def test_columns_that_begin_in_a_later_file_are_in_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.export.publishing.SHARD", 1)
+@pytest.mark.parametrize("shard", [1, 10])
+def test_columns_that_begin_later_are_in_each_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int) -> None:
+    monkeypatch.setattr("refinesynth.export.publishing.SHARD", shard)
     records = tmp_path / "records.jsonl"
     records.write_text('{"m": [{"a": 1}], "n": null}\n{"m": [{"b": "x"}], "n": [2]}\n{"m": [], "o": {"p": true}}\n')
     paths = write_split(records, tmp_path, "train")
@@ -154,26 +155,13 @@ def test_columns_that_begin_in_a_later_file_are_in_each(tmp_path: Path, monkeypa
     ]
 
 
-def test_columns_that_begin_in_a_later_row_are_kept(tmp_path: Path) -> None:
-    records = tmp_path / "records.jsonl"
-    records.write_text('{"a": 1}\n{"a": 2, "labels": ["player"]}\n')
-    write_split(records, tmp_path, "train")
-    assert rows(tmp_path, "train") == [{"a": 1, "labels": None}, {"a": 2, "labels": ["player"]}]
-
-
-def test_numbers_that_no_common_type_holds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.export.publishing.SHARD", 1)
-    records = tmp_path / "records.jsonl"
-    records.write_text(f'{{"a": {2**60 + 1}}}\n{{"a": 1.5}}\n')
-    with pytest.raises(InputError, match="several types"):
-        write_split(records, tmp_path, "train")
-
-
-@pytest.mark.parametrize("shard", [1, 10])
-def test_what_no_table_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int) -> None:
+@pytest.mark.parametrize(("second", "shard"), [('"text"', 1), ('"text"', 10), (1.5, 1)])
+def test_what_no_table_can_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: object, shard: int
+) -> None:
     monkeypatch.setattr("refinesynth.export.publishing.SHARD", shard)
     records = tmp_path / "records.jsonl"
-    records.write_text('{"a": 1}\n{"a": "text"}\n')
+    records.write_text(f'{{"a": {2**60 + 1}}}\n{{"a": {second}}}\n')
     with pytest.raises(InputError, match="several types"):
         write_split(records, tmp_path, "train")
 

@@ -53,13 +53,6 @@ def test_a_block_is_three_lines_and_nothing_inside_opens_or_closes_a_tag(value: 
     assert "<" not in re.sub(r"\(\?P<\w+>", "", lines[1])
 
 
-@given(ANY_TEXT, ANY_TEXT)
-def test_no_content_forges_another_block(persona: str, thought: str) -> None:
-    prompt = f"{block(persona, 'persona')}\n\nWrite it.\n\n{block([thought, {persona: thought}], 'previous')}"
-    read = read_blocks(prompt)
-    assert read == {"persona": scrub(persona), "previous": [scrub(thought), {scrub(persona): scrub(thought)}]}
-
-
 @given(valid_scripts())
 def test_values_come_back_as_values(script: Script) -> None:
     read = read_blocks(block(script, "script") + "\n" + block((Persona(text="a cook"),), "persona"))

@@ -2,15 +2,12 @@
 for."""
 
 import json
-import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from samples import SHED, dm, player
 
 from refinesynth import rules
@@ -93,32 +90,6 @@ def test_data_is_data_whatever_it_says(prompts: Prompts, text: str) -> None:
 
 def orjson_of(text: str) -> str:
     return block(text, "x").split("\n")[1]
-
-
-@given(st.text(min_size=1), st.text(), st.text())
-def test_no_text_can_close_its_block_or_open_another(persona: str, action: str, observation: str) -> None:
-    history = [{"action": action, "observation": observation, "mistake": None}]
-    text = "\n".join(block(value, name) for name, value in (("persona", persona), ("history", history)))
-    assert read_blocks(text) == {"persona": persona, "history": history}
-    tags = [line for line in text.splitlines() if re.match(r"\s*</?\w+>", line)]
-    assert tags == ["<persona>", "</persona>", "<history>", "</history>"]
-    assert text.replace("(?P<", "").count("<") == 4
-
-
-def test_patterns_stay_readable() -> None:
-    assert SHED.actions[0].pattern in block(SHED, "script")
-
-
-def test_a_block_takes_what_json_readers_choke_on() -> None:
-    value = {"a": "x\ud800y <", "b": 10**30, "c": SHED.actions[0]}
-    text = block(value, "environment")
-    assert text.splitlines()[1].startswith('{"a":"x\ufffdy \\u003c","b":1')
-    assert read_blocks(text) == {
-        "environment": {"a": "x\ufffdy <", "b": 1e30, "c": orjson.loads(SHED.actions[0].to_json())}
-    }
-    assert read_blocks("<environment>\n{not JSON\n</environment>") == {}
-    with pytest.raises(TypeError, match="cannot put object into a prompt"):
-        block(object(), "environment")
 
 
 def test_a_value_encoded_once_is_shown_as_the_value(tmp_path: Path) -> None:

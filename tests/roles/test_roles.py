@@ -1,7 +1,5 @@
 """Each role: what it sends, what it makes of the answer, and what happens to an answer that cannot be used."""
 
-from typing import Any
-
 import orjson
 import pytest
 from pydantic_ai.exceptions import ContentFilterError
@@ -12,15 +10,7 @@ from refinesynth.chat import render_turns
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import read_blocks
-from refinesynth.roles import (
-    CallLimit,
-    CallLimitReached,
-    DungeonMaster,
-    InvalidAnswer,
-    Narrator,
-    Player,
-    ScriptWriter,
-)
+from refinesynth.roles import CallLimit, CallLimitReached, DungeonMaster, InvalidAnswer, Narrator, Player, ScriptWriter
 from refinesynth.rules import Violation, agentrefine, verify
 from refinesynth.settings.mistakes import MistakeRequest as Wanted
 from refinesynth.settings.setting_presets import paper
@@ -93,12 +83,7 @@ class TestDungeonMaster:
                     "observation": "There is no window.",
                     "mistake": "place",
                 },
-                {
-                    "action": "open box",
-                    "thought": "So it goes.",
-                    "observation": "The box is open.",
-                    "mistake": None,
-                },
+                {"action": "open box", "thought": "So it goes.", "observation": "The box is open.", "mistake": None},
             ],
             "action": "take key",
             "form": {"available": True, "problem": None},
@@ -149,10 +134,7 @@ class TestPlayer:
         plain = [(message.role, message.content) for message in view]
         assert model.asked[0].chat == plain
         assert model.asked[1].chat[: len(plain)] == plain
-        assert model.asked[1].chat[len(plain) :] == [
-            ("assistant", "nothing"),
-            ("user", NO_ACTION),
-        ]
+        assert model.asked[1].chat[len(plain) :] == [("assistant", "nothing"), ("user", NO_ACTION)]
 
     @pytest.mark.parametrize("asked_for", [*map(Wanted, MistakeKind), Wanted(MistakeKind.PLACE, "late")])
     async def test_a_mistake_is_asked_for_privately_in_one_request(self, asked_for: Wanted) -> None:
@@ -200,18 +182,6 @@ class TestPlayer:
 
 
 class TestNarrator:
-    async def test_both_voices_begin_with_their_role(self) -> None:
-        # Constrained decoding writes keys in the schema's order: a turn that begins otherwise could not be chosen by
-        # its role.
-        model = Scripted([as_json({"turns": TURNS})], mode="native")
-        await Narrator(model.model, PROMPTS).tell(SHED)
-        output: Any = model.asked[0].info.model_request_parameters.output_object
-        voices = output.json_schema["properties"]["turns"]["items"]["anyOf"]
-        assert [(next(iter(voice["properties"])), voice["properties"]["role"]["const"]) for voice in voices] == [
-            ("role", "Player"),
-            ("role", "DM"),
-        ]
-
     @pytest.mark.parametrize("mode", ["native", "tool", "prompted"])
     async def test_a_draft_remembers_what_was_let_pass(self, mode: str) -> None:
         turns = [

@@ -6,15 +6,8 @@ from dataclasses import dataclass
 from samples import dm, player
 
 from refinesynth.rules import BaseRule, Rule, Violation
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DraftTurn,
-    MistakeKind,
-    PlayerTurn,
-    Script,
-    read_turn,
-)
+from refinesynth.trajectory import ActionSpec, Draft, DraftTurn, MistakeKind, PlayerTurn, Script, read_turn
+from refinesynth.world import world_of
 
 GO = ActionSpec(name="go to {place}", pattern="go to (.+)", parameters={"place": ("hall", "kitchen", "cellar")})
 TAKE = ActionSpec(
@@ -47,6 +40,18 @@ def draft(*parts: tuple[DraftTurn, ...] | DraftTurn, script: Script = HOUSE, fin
     turns: list[DraftTurn] = []
     for part in parts:
         turns.extend(part if isinstance(part, tuple) else (part,))
+    return Draft(script=script, turns=tuple(turns), finished=finished)
+
+
+def executed(script: Script, *acts: str, finished: bool = False, opening: str = "") -> Draft:
+    """These actions, answered as the rulebook has it."""
+    world, state = world_of(script), script.environment
+    turns: list[DraftTurn] = [dm(opening)] if opening else []
+    for action in acts:
+        ruling = world.step(state, action)
+        state = ruling.state
+        answer = dm(ruling.text, ruling.kind) if ruling.kind else dm(ruling.text)
+        turns += [player(action), answer.model_copy(update={"progress": ruling.progress})]
     return Draft(script=script, turns=tuple(turns), finished=finished)
 
 

@@ -24,29 +24,25 @@ from refinesynth.rules import (
 )
 from refinesynth.trajectory import Draft, MistakeKind, PlayerTurn
 
-TEXT = st.lists(
-    st.sampled_from(
-        [
-            "look",
-            "Action",
-            "action:",
-            "Thought",
-            ":",
-            "\n",
-            "\n\n",
-            " ",
-            "**",
-            "`",
-            '"',
-            "> ",
-            "- ",
-            "é",
-            "#",
-            "Observation:",
-        ]
-    ),
-    max_size=6,
-).map("".join)
+PIECES = (
+    "look",
+    "Action",
+    "action:",
+    "Thought",
+    ":",
+    "\n",
+    "\n\n",
+    " ",
+    "**",
+    "`",
+    '"',
+    "> ",
+    "- ",
+    "é",
+    "#",
+    "Observation:",
+)
+TEXT = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 
 def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:

@@ -6,6 +6,7 @@ import pytest
 from grounded_corruptions import grounded_corruptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_drafts import executed
 from samples import dm, player
 from words_corpus import HOUSE
 
@@ -23,26 +24,11 @@ KEY = "take red key from drawer"
 
 
 def played(*acts: str, script: Script = HOUSE, opening: str = "") -> Draft:
-    world, state = world_of(script), script.environment
-    turns: list[DraftTurn] = [dm(opening)] if opening else []
-    for action in acts:
-        ruling = world.step(state, action)
-        state = ruling.state
-        answer = dm(ruling.text, ruling.kind) if ruling.kind else dm(ruling.text)
-        turns += [player(action), answer.model_copy(update={"progress": ruling.progress})]
-    return Draft(script=script, turns=tuple(turns), finished=False)
+    return executed(script, *acts, opening=opening)
 
 
 def blamed(draft: Draft) -> list[int]:
     return [found.turn for found in KnowsOnlyWhatWasSeen()(draft)]
-
-
-def test_the_house_hides_what_is_shut_or_elsewhere() -> None:
-    found = hidden_names(world_of(HOUSE))
-    assert found.where["red key"] == {"drawer"}
-    assert found.where["apple"] == {"fridge"}
-    assert found.where["torch"] == {"hall"}
-    assert "blue mug" not in found.where, "which is in sight"
 
 
 @pytest.mark.parametrize(
@@ -202,11 +188,6 @@ def test_it_composes_with_the_chain_by_name(draft: Draft) -> None:
     chain = rules.parse("grounded() & KnowsOnlyWhatWasSeen()")
     assert rules.verify(draft, chain).accepted
     assert rules.parse(repr(chain)) == chain
-
-
-@given(testing.drafts())
-def test_it_never_raises(draft: Draft) -> None:
-    assert list(KnowsOnlyWhatWasSeen()(draft)) == []
 
 
 @FEWER

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
+from rule_drafts import GO, HOUSE, SAY, TAKE
 
 from refinesynth.actions.matching import (
     MAX_ACTION_CHARACTERS,
@@ -26,22 +26,41 @@ def with_actions(*actions: ActionSpec) -> Script:
     return HOUSE.model_copy(update={"actions": actions})
 
 
+NARROW, WIDE = action("go {way}", "go (.+)", way=("north",)), action("walk {way}", "(?:go|walk) (.+)", way=("south",))
+ANN = action("call {who}", "call (.+)", who=(" Ann", "ANN"))
+PUT = action("put {a} on {b}", "put (.+) on (.+)", b=("y",), a=("x",))
+FROM = action("from {b} take {a}", "from (?P<b>.+) take (?P<a>.+)", a=("x",), b=("y",))
+VAGUE, EXACT = action("{anything}", "(.+)", anything=()), action("look {way}", "look (.+)", way=())
+LOUD = action("call {who}", "(?i)call (.+)", who=("Ann",))
+
+
 class TestMatches:
     @pytest.mark.parametrize(
-        ("text", "spec", "values"),
+        ("text", "specs", "at", "values"),
         [
-            ("go to hall", GO, {"place": "hall"}),
-            ("  go to hall \n", GO, {"place": "hall"}),
-            ("take mug  from  kitchen ", TAKE, {"item": "mug", "place": "kitchen"}),
-            ("say what you like, from anywhere", SAY, {"words": "what you like, from anywhere"}),
-            ("look", LOOK, {}),
+            ("go to hall", HOUSE.actions, 0, {"place": "hall"}),
+            ("  go to hall \n", HOUSE.actions, 0, {"place": "hall"}),
+            ("take mug  from  kitchen ", HOUSE.actions, 1, {"item": "mug", "place": "kitchen"}),
+            ("say what you like, from anywhere", HOUSE.actions, 2, {"words": "what you like, from anywhere"}),
+            ("look", HOUSE.actions, 3, {}),
+            # Unnamed groups are in the order of the placeholders; named groups may come in any order.
+            ("put x on y", (PUT,), 0, {"a": "x", "b": "y"}),
+            ("from y take x", (FROM,), 0, {"a": "x", "b": "y"}),
+            # Another action may take what the first refuses; the one named first in the text is preferred.
+            ("go south", (NARROW, WIDE), 1, {"way": "south"}),
+            ("look up", (VAGUE, EXACT), 1, {"way": "up"}),
+            # Values are as the script spells them; a pattern that ignores case says so of its words alone.
+            ("call Ann", (ANN,), 0, {"who": " Ann"}),
+            ("call ANN ", (ANN,), 0, {"who": "ANN"}),
+            ("CALL Ann", (LOUD,), 0, {"who": "Ann"}),
         ],
     )
-    def test_whole_trimmed_text_with_allowed_values(self, text: str, spec: ActionSpec, values: dict[str, str]) -> None:
-        found = match_action(HOUSE.actions, text)
+    def test_whole_trimmed_text_with_allowed_values(
+        self, text: str, specs: tuple[ActionSpec, ...], at: int, values: dict[str, str]
+    ) -> None:
+        found = match_action(specs, text)
         assert found is not None
-        assert found.action == spec
-        assert found.values == values
+        assert (found.action, found.values) == (specs[at], values)
 
     @pytest.mark.parametrize(
         "text",
@@ -56,10 +75,12 @@ class TestMatches:
             "go  to hall",
             "go to HALL",
             "take Mug from kitchen",
+            "call ann",
         ],
     )
     def test_anything_else_does_not(self, text: str) -> None:
-        assert match_action(HOUSE.actions, text) is None
+        assert match_action((*HOUSE.actions, ANN), text) is None
+        assert match_action((LOUD,), "CALL ANN") is None
 
     @pytest.mark.parametrize("pattern", [r"cd\s+(.*?)", r"^\s*cd\s+(.*?)\s*$", r"^cd (.*)", r"cd (.*)$"])
     def test_own_anchors_work_too(self, pattern: str) -> None:
@@ -68,18 +89,6 @@ class TestMatches:
         assert found is not None
         assert found.values == {"path": "home"}
         assert match_action((cd,), "xcd home") is None
-
-    def test_unnamed_groups_are_in_the_order_of_the_placeholders(self) -> None:
-        spec = action("put {a} on {b}", "put (.+) on (.+)", b=("y",), a=("x",))
-        found = match_action((spec,), "put x on y")
-        assert found is not None
-        assert found.values == {"a": "x", "b": "y"}
-
-    def test_named_groups_may_come_in_any_order(self) -> None:
-        spec = action("from {b} take {a}", "from (?P<b>.+) take (?P<a>.+)", a=("x",), b=("y",))
-        found = match_action((spec,), "from y take x")
-        assert found is not None
-        assert found.values == {"a": "x", "b": "y"}
 
     @pytest.mark.parametrize(
         "spec",
@@ -105,32 +114,6 @@ class TestMatches:
         assert match_action((spec,), "look up") is not None
         assert match_pattern(spec, "look") == {"way": None}
         assert "{way} is missing" in explain_mismatch((spec,), "look").message
-
-    def test_another_action_may_take_what_the_first_refuses(self) -> None:
-        narrow = action("go {way}", "go (.+)", way=("north",))
-        wide = action("walk {way}", "(?:go|walk) (.+)", way=("south",))
-        found = match_action((narrow, wide), "go south")
-        assert found is not None
-        assert found.action == wide
-
-    def test_the_action_named_first_in_the_text_is_preferred(self) -> None:
-        vague, exact = action("{anything}", "(.+)", anything=()), action("look {way}", "look (.+)", way=())
-        found = match_action((vague, exact), "look up")
-        assert found is not None
-        assert found.action == exact
-
-    def test_values_are_as_the_script_spells_them(self) -> None:
-        spec = action("call {who}", "call (.+)", who=(" Ann", "ANN"))
-        for said, spelled in (("Ann", " Ann"), ("ANN ", "ANN")):
-            found = match_action((spec,), f"call {said}")
-            assert found is not None
-            assert found.values == {"who": spelled}
-        assert match_action((spec,), "call ann") is None
-
-    def test_a_pattern_that_ignores_case_says_so_of_its_words_alone(self) -> None:
-        spec = action("call {who}", "(?i)call (.+)", who=("Ann",))
-        assert match_action((spec,), "CALL Ann") is not None
-        assert match_action((spec,), "CALL ANN") is None
 
     @given(st.data())
     def test_no_text_with_a_value_in_another_case_is_accepted(self, data: st.DataObject) -> None:

@@ -9,11 +9,7 @@ from rulebook_corruptions import RULEBOOK_CORRUPTIONS
 from refinesynth import rules, testing
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.rules.rule import BaseRule, Rule
-from refinesynth.testing import (
-    CORRUPTIONS,
-    SCRIPT_CORRUPTIONS,
-    Corruption,
-)
+from refinesynth.testing import CORRUPTIONS, SCRIPT_CORRUPTIONS, Corruption
 from refinesynth.trajectory import Draft
 
 MADE: dict[str, Rule] = {name: factory() for name, factory in BUILT_IN.items()}

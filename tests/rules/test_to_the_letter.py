@@ -84,14 +84,8 @@ CASES = (
     Case("2.1: a flag as a number", changed(3, logic_error=0), KEPT, ("wrong_keys", 3)),
     both("2.1: a flag that says neither", changed(3, logic_error="perhaps"), ("wrong_keys", 3)),
     # 2.2 A player turn that the DM does not flag: pattern and parameters.
-    both("2.2: unknown action", changed(2, Action="fly"), ("unknown_action", 2)),
-    both("2.2: forbidden value", changed(2, Action="go to moon"), ("value_not_allowed", 2)),
-    both("2.2: a value in another case", changed(2, Action="go to HALL"), ("value_not_allowed", 2)),
     both("2.2: flagged may be anything", changed(0, Action="go to HALL"), KEPT),
     # 2.3 and 2.4 Errors are counted; the last turn has none, says Task Succeed, after two errors at least.
-    both("2.4: ends in error", changed(LAST, place_error=True), ("ends_in_error", LAST)),
-    both("2.4: no success", changed(LAST, Observation="Done."), ("no_success", LAST)),
-    both("2.4: one error", changed(1, place_error=False), ("too_few_errors", LAST)),
     # What comes first in the turns is told.
     Case("first: an action, then a key", changed(6, mood="glad").replace("go to hall", "go to moon"), ("value_not_allowed", 2), ("value_not_allowed", 2)),
     Case("first: a key, then an action", changed(2, mood="glad").replace("go to kitchen", "go to moon"), ("value_not_allowed", 6), ("wrong_keys", 2)),

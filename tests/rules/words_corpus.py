@@ -44,10 +44,7 @@ HOUSE = Script(
             name="open {box}",
             pattern="open (.+)",
             parameters={"box": _BOXES},
-            requires=(
-                _IN_REACH,
-                Requirement(condition="!state.boxes[box].open", hint="The {box} is open already."),
-            ),
+            requires=(_IN_REACH, Requirement(condition="!state.boxes[box].open", hint="The {box} is open already.")),
             effects=(_set("/boxes/{box}/open", value=True),),
             reveals="The {box} is open. In it: {state:/boxes/{box}/things}.",
         ),

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import refinesynth as rs
+from refinesynth import settings
+from refinesynth.backends import Backend
 from refinesynth.evaluate import evaluate
 from refinesynth.evaluate.settings import Evaluation
 from refinesynth.settings import RunSettings
@@ -50,3 +52,9 @@ def test_defaults_of_arguments_are_those_of_the_fields() -> None:
         field = RunSettings.model_fields.get(name)
         if field is not None and parameter.default is not None and field.default is not None:
             assert parameter.default == field.default, name
+
+
+@pytest.mark.parametrize("name", [*settings.__all__, "Backend"])
+def test_every_field_of_settings_is_described(name: str) -> None:
+    kind: Any = Backend if name == "Backend" else getattr(settings, name)
+    assert [each for each, field in kind.__pydantic_fields__.items() if not field.description] == []

@@ -115,7 +115,7 @@ async def test_an_episode_that_ended_without_anything_to_use_is_made_again_for_f
 
 
 @pytest.mark.parametrize("setting", [{"max_tokens": 4000}, {"extra": {"think": False}}, {"output_mode": "prompted"}])
-async def test_what_a_stopped_run_says_to_look_at_may_be_changed_while_no_episode_has_ended(
+async def test_what_a_stopped_run_says_to_look_at_may_be_changed_while_no_episode_has_finished(
     tmp_path: Path, setting: dict[str, Any]
 ) -> None:
     with pytest.raises(RunStopped):

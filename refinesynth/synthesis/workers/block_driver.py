@@ -296,7 +296,7 @@ class Blocks:
             name = episode_id(one.persona, index=one.index, settings=self.settings.settings)
             memory = self.folder.memory(name, one.index, again=one.begun)
             one.begun = True
-            to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.ended))
+            to_play.append(ToPlay(one.index, one.persona, memory.everything(), memory.had_finished))
         block = Block(number=out.number, episodes=tuple(to_play), budget=out.share.budget, lacks=self.lacks.to_json())
         return self._task.remote(
             self._pickled,

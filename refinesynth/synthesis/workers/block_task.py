@@ -155,8 +155,8 @@ class ToPlay:
     persona: Persona
     known: tuple[Paid, ...] = ()
     """Completions that were paid for before."""
-    ended: bool = False
-    """As `EpisodeMemory.ended`."""
+    had_finished: bool = False
+    """As `EpisodeMemory.had_finished`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +317,9 @@ class _Playing(logging.Handler):
         def report(paid: Sequence[Paid]) -> None:
             self._report.paid += paid
 
-        memory = EpisodeMemory(journal, name, begun=False, known=episode.known, had_ended=episode.ended, on_kept=report)
+        memory = EpisodeMemory(
+            journal, name, begun=False, known=episode.known, had_finished=episode.had_finished, on_kept=report
+        )
         with self._tracker.episode(episode.index) as paying:
             outcome = await play_episode(
                 episode.persona,

@@ -22,7 +22,7 @@ from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve
 from refinesynth.client import open_model
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.failure_policy import RequestCounts
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 
@@ -42,11 +42,11 @@ class Basket(BaseModel):
     by_colour: dict[str, str]
 
 
-def model(call: Scripted, backend: Backend = BACKEND, sleep: Waits | None = None) -> LiteLLMModel:
-    return LiteLLMModel(backend, call=call, sleep=Waits() if sleep is None else sleep)
+def model(call: Scripted, backend: Backend = BACKEND, sleep: Waits | None = None) -> BackendModel:
+    return BackendModel(backend, call=call, sleep=Waits() if sleep is None else sleep)
 
 
-async def ask(answering: LiteLLMModel, settings: ModelSettings | None = None) -> str:
+async def ask(answering: BackendModel, settings: ModelSettings | None = None) -> str:
     response = await model_request(answering, [ModelRequest.user_text_prompt("hi")], model_settings=settings)
     (part,) = response.parts
     assert isinstance(part, TextPart)
@@ -56,7 +56,7 @@ async def ask(answering: LiteLLMModel, settings: ModelSettings | None = None) ->
 async def test_requests_and_attempts_after_the_first_are_counted() -> None:
     answering = model(Scripted(OSError(), OSError(), completion(), completion()))
     assert [await ask(answering), await ask(answering)] == [await ask(model(Scripted(completion())))] * 2
-    assert answering.calls == RequestCounts(begun=2, retried=2)
+    assert answering.counts == RequestCounts(begun=2, retried=2)
 
 
 GO_TO = ModelRequestParameters(
@@ -129,7 +129,7 @@ async def test_settings_of_one_request_come_before_the_backends() -> None:
 
 async def test_a_seed_goes_only_where_seeds_are_taken_and_can_be_switched_off() -> None:
     call = Scripted()
-    await ask(LiteLLMModel(BACKEND, call=call, accepts_seed=False), ModelSettings(seed=3))
+    await ask(BackendModel(BACKEND, call=call, accepts_seed=False), ModelSettings(seed=3))
     await ask(model(call, BACKEND.model_copy(update={"seed": False})), ModelSettings(seed=3))
     assert not any("seed" in request for request in call.requests)
 
@@ -151,7 +151,7 @@ async def test_null_takes_an_argument_out_of_the_request() -> None:
 
 @pytest.mark.parametrize("name", ["model", "messages", "timeout"])
 def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"without {name} there is no request"):
+    with pytest.raises(ConfigurationError, match=f"{name} would be overwritten, or missing if null"):
         Backend(model="m", extra={name: None})
 
 
@@ -238,7 +238,7 @@ class AsksToWait(Refused):
 def test_a_long_retry_after_is_kept_to() -> None:
     async def waited() -> float:
         began = anyio.current_time()
-        await ask(LiteLLMModel(BACKEND, call=Scripted(AsksToWait(500))))
+        await ask(BackendModel(BACKEND, call=Scripted(AsksToWait(500))))
         return anyio.current_time() - began
 
     assert in_virtual_time(waited) == 500
@@ -250,12 +250,12 @@ def test_one_that_is_longer_than_an_outage_stops_the_run_and_says_why() -> None:
         with pytest.raises(
             RunStopped, match=r"asks to wait 3,600 s \(Retry-After\), and 600 s are .* --set outage=3600\.$"
         ):
-            await ask(LiteLLMModel(BACKEND, call=Scripted(AsksToWait(3600))))
+            await ask(BackendModel(BACKEND, call=Scripted(AsksToWait(3600))))
         return anyio.current_time() - began
 
     assert in_virtual_time(refused) == 0
     patient = BACKEND.model_copy(update={"outage": 3600.0})
-    assert in_virtual_time(lambda: ask(LiteLLMModel(patient, call=Scripted(AsksToWait(3600))))) == "hello"
+    assert in_virtual_time(lambda: ask(BackendModel(patient, call=Scripted(AsksToWait(3600))))) == "hello"
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episo
         await ask(answering)
 
     call = Scripted(Refused(500), completion("another's"), Refused(500))
-    answering = LiteLLMModel(BACKEND.model_copy(update={"retries": 1}), call=call, sleep=meanwhile)
+    answering = BackendModel(BACKEND.model_copy(update={"retries": 1}), call=call, sleep=meanwhile)
     with pytest.raises(EpisodeLost, match="after 2 attempts"):
         await ask(answering)
     assert len(call.requests) == 3
@@ -351,7 +351,7 @@ async def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
             await anyio.sleep_forever()
         return completion()
 
-    answering = LiteLLMModel(BACKEND.model_copy(update={"timeout": 0.02}), call=slow, sleep=Waits())
+    answering = BackendModel(BACKEND.model_copy(update={"timeout": 0.02}), call=slow, sleep=Waits())
     assert await ask(answering) == "hello"
     assert calls == 2
 
@@ -368,7 +368,7 @@ async def test_no_key_is_anywhere_in_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_the_price_is_the_responses_cost() -> None:
     response = await model_request(
-        LiteLLMModel(BACKEND, call=Scripted(), price=lambda usage: usage.input_tokens / 1000),
+        BackendModel(BACKEND, call=Scripted(), price=lambda usage: usage.input_tokens / 1000),
         [ModelRequest.user_text_prompt("hi")],
     )
     assert response.usage.cost == Decimal("0.01")

@@ -1,0 +1,28 @@
+"""Names of a package that are imported on first use."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from sys import modules
+
+
+def lazy_names(package: str) -> Callable[[str], object]:
+    """Return a `__getattr__` for a package. Its imports under `if TYPE_CHECKING` state the module of each name."""
+
+    @cache
+    def homes() -> dict[str, str]:
+        import ast
+        from linecache import getlines  # which reads from archives, too
+
+        source = "".join(getlines(str(modules[package].__file__), vars(modules[package])))
+        imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+        return {each.name: node.module or "" for node in imports for each in node.names}
+
+    def find(name: str) -> object:
+        if (home := homes().get(name)) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{name}" if home == package else home)
+        # A module of that name stands before an object in it.
+        return vars(modules[package]).get(name) or getattr(module, name)
+
+    return find
