@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b, file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import orjson
 from pydantic import JsonValue
@@ -57,25 +57,20 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
                 for text in _texts(item):
                     yield number, text
             return
+        read = 0
         with open_binary(path, compression) as file:
-            yield from _of_lines(file, path)
+            for number, line in enumerate(iter(lambda: file.readline(MAX_DOCUMENT + 1), b""), start=1):
+                read += len(line)
+                if read > MAX_BYTES:
+                    raise InputError(
+                        f"the evaluation set {str(path)!r} holds more than {MAX_BYTES:,} bytes; give it in several files"
+                    )
+                if line.strip():
+                    value = _parsed(line)
+                    for text in _texts(line.decode("utf-8", "replace").rstrip("\r\n") if value is None else value):
+                        yield number, text
     except (OSError, EOFError, zlib.error, ZstdError, ValueError) as error:
         raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error}") from error
-
-
-def _of_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, str]]:
-    read = number = 0
-    while line := file.readline(MAX_DOCUMENT + 1):
-        number += 1
-        read += len(line)
-        if read > MAX_BYTES:
-            raise InputError(
-                f"the evaluation set {str(path)!r} holds more than {MAX_BYTES:,} bytes; give it in several files"
-            )
-        if line.strip():
-            value = _parsed(line)
-            for text in _texts(line.decode("utf-8", "replace").rstrip("\r\n") if value is None else value):
-                yield number, text
 
 
 def _parsed(data: bytes) -> JsonValue:

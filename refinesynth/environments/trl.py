@@ -147,14 +147,14 @@ def _method(tool: Tool) -> Callable[..., str]:
         python[own] = name
         values = wanted.get("enum")
         kind: Any = Literal[tuple(values)] if values else _TYPES.get(str(wanted.get("type")), str)
-        optional = name not in (schema.get("required") or ())
-        default = None if optional else Parameter.empty
-        annotation = kind | None if optional else kind
+        required = name in (schema.get("required") or ())
+        default = Parameter.empty if required else None
+        annotation = kind if required else kind | None
         parameters.append(Parameter(own, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
-    left_out = [(one.name, None) for one in parameters if one.default is None]
+    optional = {one.name for one in parameters if one.default is None}
 
     def method(self: Any, **given: Any) -> str:
-        said = {python.get(name, name): value for name, value in given.items() if (name, value) not in left_out}
+        said = {python.get(name, name): at for name, at in given.items() if at is not None or name not in optional}
         return self._world.act(Call(tool.name, said))
 
     method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name

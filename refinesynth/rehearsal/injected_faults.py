@@ -90,10 +90,10 @@ class Luck:
     def pick(self, name: str, choices: tuple[T, ...]) -> T:
         return choices[int.from_bytes(self._draw(name)) % len(choices)]
 
-    def strikes(self, fault: str, part: str = "") -> bool:
-        """Return whether the fault affects this request, or this part of its answer."""
+    def strikes(self, fault: str) -> bool:
+        """Return whether the fault affects this request."""
         rate: float = getattr(self.faults, fault)
-        return rate > 0 and int.from_bytes(self._draw(f"{fault}/{part}")) < rate * 2**64
+        return rate > 0 and int.from_bytes(self._draw(f"{fault}/")) < rate * 2**64
 
     def turn(self, number: int) -> "Luck":
         """Return the draws for one turn of a longer answer."""

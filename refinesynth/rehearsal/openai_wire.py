@@ -109,12 +109,19 @@ def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call]
             for at, (name, arguments) in enumerate(functions)
         ]
     read = sum(tokens(text) for _, text in request.messages)
-    written = tokens(content)
+    return envelope(f"chatcmpl-{luck.digest.hex()}", request.model, message, reason, (read, tokens(content)))
+
+
+def envelope(
+    identity: str, model: str, message: Mapping[str, Any], reason: str, tokens_used: tuple[int, int]
+) -> dict[str, Any]:
+    """Return a chat completion with one message; tokens are those read and written."""
+    read, written = tokens_used
     return {
-        "id": f"chatcmpl-{luck.digest.hex()}",
+        "id": identity,
         "object": "chat.completion",
         "created": 0,
-        "model": request.model,
+        "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
         "usage": {
             "prompt_tokens": read,

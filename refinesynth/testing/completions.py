@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refinesynth.errors import RefinesynthError
+from refinesynth.rehearsal.openai_wire import envelope
 
 Answer = str | Mapping[str, Any] | Exception
 """Text of an assistant message; its fields (`content`, `tool_calls`), or a response with `choices`; or an error to raise."""
@@ -40,27 +41,8 @@ class ScriptedCompletion:
             raise answer
         if not isinstance(answer, str) and "choices" in answer:
             return dict(answer)
-        return _completion(request, {"content": answer} if isinstance(answer, str) else dict(answer), number)
-
-
-def _completion(request: Mapping[str, Any], message: Mapping[str, Any], number: int) -> dict[str, Any]:
-    asked, said = len(str(request.get("messages", ""))) // 4, len(str(message)) // 4
-    return {
-        "id": f"scripted-{number}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": request.get("model", "scripted"),
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": None, **message},
-                "finish_reason": "tool_calls" if message.get("tool_calls") else "stop",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": asked,
-            "completion_tokens": said,
-            "total_tokens": asked + said,
-            "prompt_tokens_details": {"cached_tokens": 0},
-        },
-    }
+        given = {"content": answer} if isinstance(answer, str) else dict(answer)
+        reason = "tool_calls" if given.get("tool_calls") else "stop"
+        message = {"role": "assistant", "content": None, **given}
+        asked, said = len(str(request.get("messages", ""))) // 4, len(str(given)) // 4
+        return envelope(f"scripted-{number}", request.get("model", "scripted"), message, reason, (asked, said))

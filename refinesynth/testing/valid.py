@@ -115,24 +115,20 @@ _WRONG_ACTIONS = ("juggle everything", "fly to the moon", "please help", "undo",
 _ANSWERS = ("You see the {n}th thing.", "Done, at {n} o'clock.", "It moves.\nCounter: {n}", "Étape {n} terminée.")
 _REFUSALS = ("That does not work.", "Nothing happens.", "Error: invalid command format.")
 
-_SWITCH = ParameterType(type="boolean", default="false")
-
 
 @st.composite
 def valid_scripts(draw: st.DrawFn) -> Script:
     """A script that `rules.script()` accepts; at least one action lists allowed values."""
     verbs = pick_some(draw, _VERBS, least=3, most=6)
-    actions = [_two_places(draw, verbs[0])]
-    for verb in verbs[1:]:
-        make = pick(draw, (_bare, _one_thing, _free_text, _two_places, _how_much))
-        actions.append(make(draw, verb))
+    forms = ["{thing} from {place}", *(pick(draw, tuple(_FORMS)) for _ in verbs[1:])]
+    actions = tuple(_action(draw, verb, form) for verb, form in zip(verbs, forms, strict=True))
     things = pick_some(draw, _THINGS, most=3)
     return Script(
         introduction=pick(draw, ("", "You are in a small laboratory.", "Vous êtes au bureau.")),
         environment={"places": {place: list(things) for place in _PLACES[:2]}, "player": {"holds": None, "step": 0}},
         goal=pick(draw, ("Bring the key to the shelf.", "Sort the papers.")),
         completion_conditions=("the key is on the shelf",),
-        actions=tuple(actions),
+        actions=actions,
     )
 
 
@@ -196,42 +192,35 @@ def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
     return list({text.casefold(): text for text in texts}.values())
 
 
-def _values(draw: st.DrawFn, among: Sequence[str]) -> tuple[str, ...]:
-    return tuple(pick_some(draw, among, least=1, most=4))
+_FORMS = {
+    "everything": ("VERB everything",),
+    "{what}": (r"^\s*VERB\s+(.*?)\s*$", r"VERB (?P<what>.+)"),
+    "{thing}": (r"VERB (.+)", r"^VERB\s+(?P<thing>[^{}]+?)$", r"(?i)VERB (.*)"),
+    "{thing} from {place}": (r"VERB (.+?) from (.+)", r"^VERB\s+(?P<thing>.+?)\s+from\s+(?P<place>.+)$"),
+    "by {amount}": (r"VERB by (.+)",),
+}
+"""Template of an action after its verb, and its patterns, in which `VERB` stands for the verb."""
 
 
-def _bare(draw: st.DrawFn, verb: str) -> ActionSpec:
-    del draw
-    return ActionSpec(name=f"{verb} everything", pattern=f"{verb} everything")
-
-
-def _free_text(draw: st.DrawFn, verb: str) -> ActionSpec:
-    pattern = pick(draw, (rf"^\s*{verb}\s+(.*?)\s*$", rf"{verb} (?P<what>.+)"))
-    return ActionSpec(name=f"{verb} {{what}}", pattern=pattern, parameters={"what": ()})
-
-
-def _how_much(draw: st.DrawFn, verb: str) -> ActionSpec:
-    """An action whose value has a type: a whole number, or one that stands for true or false."""
-    kind = pick(draw, (ParameterType(type="integer", minimum=1, maximum=whole(draw, 3, 60)), _SWITCH))
-    values = kind.choices()[-3:]
+def _action(draw: st.DrawFn, verb: str, form: str) -> ActionSpec:
+    pattern = pick(draw, _FORMS[form]).replace("VERB", verb)
+    known: dict[str, Sequence[str]] = {"{thing}": _THINGS, "{place}": _PLACES, "{what}": ()}
+    parameters: dict[str, tuple[str, ...]] = {
+        name.strip("{}"): tuple(pick_some(draw, values, least=1, most=4)) if values else ()
+        for name, values in known.items()
+        if name in form
+    }
+    types: dict[str, ParameterType] = {}
+    if form == "by {amount}":
+        switch = ParameterType(type="boolean", default="false")
+        kind = pick(draw, (ParameterType(type="integer", minimum=1, maximum=whole(draw, 3, 60)), switch))
+        parameters, types = {"amount": kind.choices()[-3:] if whether(draw) else ()}, {"amount": kind}
     return ActionSpec(
-        name=f"{verb} by {{amount}}",
-        pattern=rf"{verb} by (.+)",
-        parameters={"amount": values if whether(draw) else ()},
-        types={"amount": kind},
-    )
-
-
-def _one_thing(draw: st.DrawFn, verb: str) -> ActionSpec:
-    pattern = pick(draw, (rf"{verb} (.+)", rf"^{verb}\s+(?P<thing>[^{{}}]+?)$", rf"(?i){verb} (.*)"))
-    return ActionSpec(name=f"{verb} {{thing}}", pattern=pattern, parameters={"thing": _values(draw, _THINGS)})
-
-
-def _two_places(draw: st.DrawFn, verb: str) -> ActionSpec:
-    pattern = pick(draw, (rf"{verb} (.+?) from (.+)", rf"^{verb}\s+(?P<thing>.+?)\s+from\s+(?P<place>.+)$"))
-    parameters = {"thing": _values(draw, _THINGS), "place": _values(draw, _PLACES)}
-    return ActionSpec(
-        name=f"{verb} {{thing}} from {{place}}", description="Move it.", pattern=pattern, parameters=parameters
+        name=f"{verb} {form}",
+        description="Move it." if "place" in form else "",
+        pattern=pattern,
+        parameters=parameters,
+        types=types,
     )
 
 

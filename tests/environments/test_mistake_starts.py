@@ -112,23 +112,18 @@ def test_repeating_what_just_failed_costs_until_the_state_is_another() -> None:
         assert world.repeats == 3
 
 
-def test_turns_of_another_play_are_refused() -> None:
-    wrong = [PlayerTurn(thought="", action=SOLUTION[0]), MISTAKEN.turns[1]]
-    with pytest.raises(
-        ValueError, match=r"turn 1 of the play to begin behind, .*, is parameter .* right in this world"
+def test_turns_of_another_play_and_those_that_are_over_or_half_are_refused() -> None:
+    other = (PlayerTurn(thought="", action=SOLUTION[0]), MISTAKEN.turns[1])
+    for before, problem in (
+        (other, r"turn 1 of the play to begin behind, .*, is parameter .* right in this world"),
+        (CLEAN.turns, "reach the goal; expected ones up to an answer"),
+        (MISTAKEN.turns[:3], "end with an action"),
     ):
-        GroundedEnvironment(SHED_GROUNDED).reset(before=[one for one in wrong if not isinstance(one, str)])
-    with pytest.raises(InputError, match="are no turns"):
-        TextWorld().reset(script=SHED_GROUNDED.model_dump_json(), before="{")
-    with pytest.raises(InputError, match="are no turns"):
-        TextWorld().reset(script=SHED_GROUNDED.model_dump_json(), before="7")
-
-
-def test_turns_that_are_over_or_half_are_no_beginning() -> None:
-    with pytest.raises(ValueError, match="reach the goal; expected ones up to an answer"):
-        GroundedEnvironment(SHED_GROUNDED).reset(before=CLEAN.turns)
-    with pytest.raises(ValueError, match="end with an action"):
-        GroundedEnvironment(SHED_GROUNDED).reset(before=MISTAKEN.turns[:3])
+        with pytest.raises(ValueError, match=problem):
+            GroundedEnvironment(SHED_GROUNDED).reset(before=before)
+    for text in ("{", "7"):
+        with pytest.raises(InputError, match="are no turns"):
+            TextWorld().reset(script=SHED_GROUNDED.model_dump_json(), before=text)
 
 
 def test_what_failed_by_chance_before_the_mistake_is_not_carried_out_by_any_adapter() -> None:

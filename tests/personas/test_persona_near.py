@@ -56,14 +56,6 @@ def test_what_is_refused_is_like_one_that_was_admitted(texts: list[str], thresho
     assert len(index) == len(admitted)
 
 
-@given(texts=PERSONAS, threshold=st.sampled_from([0.3, 0.5, 0.9]))
-def test_doing_it_twice_changes_nothing(texts: list[str], threshold: float) -> None:
-    similar = Similar(threshold)
-    once = kept(texts, similar)
-    assert kept(once, similar) == once
-    assert kept([*texts, *texts], similar) == once
-
-
 @given(texts=PERSONAS.filter(bool))
 def test_the_first_is_kept_and_a_repetition_is_exact(texts: list[str]) -> None:
     index = NearDuplicates()

@@ -39,7 +39,3 @@ def test_each_is_one_sentence_of_some_length() -> None:
         assert text[-1] == "."
         assert not re.search(r"[.!?]\s+[A-Z]", text), text
         assert 6 <= len(text.split()) <= 40, text
-
-
-def test_they_are_read_the_same_every_time() -> None:
-    assert shipped() == shipped()

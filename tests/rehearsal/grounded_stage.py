@@ -11,7 +11,7 @@ from rehearsal_stage import PERFECT, Spoken, text, user
 from refinesynth import chat
 from refinesynth.episode.ruled_action import EXCUSES, Ruled
 from refinesynth.prompts.data_blocks import block
-from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
 from refinesynth.roles.dungeon_master import history, told_of
@@ -33,10 +33,6 @@ FAILURES = st.sets(st.integers(0, 20), max_size=4)
 def grounded(label: str) -> Script:
     """The script of a grounded scene."""
     return draw_scene(label).grounded
-
-
-def always(*faults: str) -> Rehearsal:
-    return Rehearsal(Faults.none().model_copy(update=dict.fromkeys(faults, 1.0)))
 
 
 def ask_json(rehearsal: Rehearsal, *blocks: str, seed: int = 0) -> dict[str, JsonValue]:

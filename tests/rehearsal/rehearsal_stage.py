@@ -49,6 +49,10 @@ STRANGE = Script.model_validate(
 )
 
 
+def always(*faults: str, rate: float = 1.0) -> Rehearsal:
+    return Rehearsal(Faults.none().model_copy(update=dict.fromkeys(faults, rate)))
+
+
 def user(*texts: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": "\n\n".join(texts)}]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from grounded_stage import always
+from rehearsal_stage import always
 
 import refinesynth as rs
 from refinesynth import rules

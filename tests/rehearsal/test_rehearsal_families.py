@@ -54,14 +54,6 @@ def test_nothing_in_a_rulebook_is_at_fault(label: str) -> None:
                 assert "{" not in ruling.text
 
 
-@given(LABELS)
-def test_executing_never_changes_the_script_s_environment(label: str) -> None:
-    before = draw_scene(label).script.environment
-    played = along(opening(label))
-    assert played[0].state == before != played[-1].state
-    assert opening(label).scene.script.environment == before
-
-
 @given(LABELS, st.integers().map(Random))
 def test_every_kind_of_mistake_is_possible_before_every_step(label: str, rng: Random) -> None:
     position = opening(label)

@@ -6,7 +6,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
-from rehearsal_stage import PERFECT, SEEDS, STRANGE, ask, codes, narrate, play, tell, text, user, write, write_json
+from rehearsal_stage import (
+    PERFECT,
+    SEEDS,
+    STRANGE,
+    always,
+    ask,
+    codes,
+    narrate,
+    play,
+    tell,
+    text,
+    user,
+    write,
+    write_json,
+)
 
 from refinesynth import rules
 from refinesynth.chat import parse_player, render_task
@@ -15,10 +29,6 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Script, read_turns
-
-
-def always(*faults: str, rate: float = 1.0) -> Rehearsal:
-    return Rehearsal(Faults.none().model_copy(update=dict.fromkeys(faults, rate)))
 
 
 def requests(script: Script) -> dict[str, list[dict[str, str]]]:

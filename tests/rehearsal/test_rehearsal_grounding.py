@@ -117,49 +117,32 @@ def test_what_is_shut_or_elsewhere_is_hidden() -> None:
     assert seen_shut
 
 
-def _files(state: Any) -> tuple[str, dict[str, str]]:
-    return state["terminal"]["cwd"], {name: file["directory"] for name, file in state["files"].items()}
-
-
-def _samples(state: Any) -> tuple[str, dict[str, str]]:
-    return state["you"]["at"], {name: at for at, one in state["stations"].items() for name in one["samples"]}
-
-
-def _garments(state: Any) -> tuple[str, dict[str, str]]:
-    return state["you"]["at"], {name: one["at"] for name, one in state["gear"].items() if not one["worn"]}
-
-
-def _loads(state: Any) -> tuple[str, dict[str, str]]:
-    return state["robot"]["zone"], {name: one["zone"] for name, one in (state["crates"] | state["vehicles"]).items()}
-
-
-def _documents(state: Any) -> tuple[str, dict[str, str]]:
-    return state["you"]["room"], {name: at for at, one in state["rooms"].items() for name in one["documents"]}
-
-
-def _people(state: Any) -> tuple[str, dict[str, str]]:
-    return state["you"]["room"], {name: one["room"] for name, one in state["people"].items()}
-
-
-@pytest.mark.parametrize(
-    ("family", "whereabouts"),
-    [
-        ("files", _files),
-        ("laboratory", _samples),
-        ("laboratory", _garments),
-        ("warehouse", _loads),
-        ("office", _documents),
-        ("office", _people),
-    ],
+WHEREABOUTS: tuple[tuple[str, str, Callable[[Any], dict[str, str]]], ...] = (
+    ("files", "terminal/cwd", lambda state: {name: one["directory"] for name, one in state["files"].items()}),
+    (
+        "laboratory",
+        "you/at",
+        lambda state: {name: at for at, one in state["stations"].items() for name in one["samples"]},
+    ),
+    ("laboratory", "you/at", lambda state: {name: one["at"] for name, one in state["gear"].items() if not one["worn"]}),
+    ("warehouse", "robot/zone", lambda state: {name: one["zone"] for name, one in state["crates"].items()}),
+    ("warehouse", "robot/zone", lambda state: {name: one["zone"] for name, one in state["vehicles"].items()}),
+    ("office", "you/room", lambda state: {name: at for at, one in state["rooms"].items() for name in one["documents"]}),
+    ("office", "you/room", lambda state: {name: one["room"] for name, one in state["people"].items()}),
 )
+"""Family, place of the player, and the places of things by name."""
+
+
+@pytest.mark.parametrize(("family", "player", "whereabouts"), WHEREABOUTS)
 def test_only_what_is_where_the_player_is_can_be_seen(
-    family: str, whereabouts: Callable[[Any], tuple[str, dict[str, str]]]
+    family: str, player: str, whereabouts: Callable[[Any], dict[str, str]]
 ) -> None:
+    thing, _, key = player.partition("/")
     for number in range(12):
         scene = draw_scene(f"{family}-{number}{GROUNDED}")
         visible = set(world_of(scene.grounded).visible(scene.grounded.environment))
-        here, places = whereabouts(scene.plot.state)
-        assert {name for name in places if name in visible} == {name for name, at in places.items() if at == here}
+        here, places = scene.plot.state[thing][key], whereabouts(scene.plot.state)
+        assert places.keys() & visible == {name for name, at in places.items() if at == here}
 
 
 @pytest.mark.parametrize("label", [f"{family}-{number}{GROUNDED}" for family in sorted(FAMILIES) for number in (2, 4)])

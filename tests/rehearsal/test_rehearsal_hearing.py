@@ -2,9 +2,9 @@
 moment, and arrives."""
 
 import pytest
-from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, terse
+from grounded_stage import FAILURES, LABELS, MISTAKES, Words, grounded, play, terse
 from hypothesis import example, given, settings
-from rehearsal_stage import PERFECT, Spoken
+from rehearsal_stage import PERFECT, Spoken, always
 
 from refinesynth.episode.ruled_action import EXCUSES, Ruled
 from refinesynth.rehearsal.phrasing import WORDINGS
@@ -18,28 +18,6 @@ FEW = settings(max_examples=10)
 LABEL = f"household-4{GROUNDED}"
 
 
-@given(LABELS, MISTAKES, FAILURES)
-@FEW
-def test_plays_arrive_in_the_dungeon_master_s_words(
-    label: str, mistakes: dict[int, MistakeKind], failures: set[int]
-) -> None:
-    played = play(grounded(label), mistakes=mistakes, failures=failures)
-    assert played.done
-    assert all(given is not None for _, given in played.asked)
-
-
-@pytest.mark.long
-@given(LABELS, MISTAKES, FAILURES)
-@FEW
-@example(f"files-177{GROUNDED}", {}, set())  # two things to look for, in places on either side
-def test_plays_arrive_in_the_world_s_plain_words(
-    label: str, mistakes: dict[int, MistakeKind], failures: set[int]
-) -> None:
-    played = play(grounded(label), words=terse, mistakes=mistakes, failures=failures)
-    assert played.done
-    assert played.problems == []
-
-
 def _bare(ruled: Ruled, _: tuple[Spoken, ...], __: int) -> str:
     """Somebody who leaves out every reason."""
     if ruled.transient:
@@ -47,13 +25,17 @@ def _bare(ruled: Ruled, _: tuple[Spoken, ...], __: int) -> str:
     return "You cannot do that." if ruled.ruling.kind else "Very well."
 
 
-@pytest.mark.long
-@given(LABELS, MISTAKES, FAILURES)
+@pytest.mark.parametrize("words", [None, pytest.param(terse, marks=pytest.mark.long), _bare])
+@given(label=LABELS, mistakes=MISTAKES, failures=FAILURES)
 @FEW
-def test_plays_arrive_in_words_that_say_hardly_anything(
-    label: str, mistakes: dict[int, MistakeKind], failures: set[int]
+@example(label=f"files-177{GROUNDED}", mistakes={}, failures=set())  # two things to look for, in places on either side
+def test_plays_arrive_in_the_dungeon_master_s_words_in_the_world_s_and_in_hardly_any(
+    words: Words | None, label: str, mistakes: dict[int, MistakeKind], failures: set[int]
 ) -> None:
-    assert play(grounded(label), words=_bare, mistakes=mistakes, failures=failures).done
+    played = play(grounded(label), words=words, mistakes=mistakes, failures=failures)
+    assert played.done
+    assert played.problems == [] or words is _bare
+    assert all(given is not None for _, given in played.asked) or words is not None
 
 
 @pytest.mark.long

@@ -38,9 +38,27 @@ def draw_files(family: Family, rng: Random) -> Plot:
         for part in ("move", "pack")
     )
     below = {name: [child for child, parent in parents.items() if parent == name] for name in parents}
-    state = _state(rng, family.words, files, parents, start)
+    for file in files.values():
+        settings = [f"{key}={value}" for key, value in file["settings"].items()]
+        file["text"] = noted(settings or [f"{rng.randrange(3, 400)} lines of text"])
+    keys = list(files[config]["settings"])
+    values = list(dict.fromkeys(value for key in keys for value in family.words[key]))
+    directories = {
+        name: {
+            "parent": parents[name],
+            "up": parents[name] or "none",
+            "holds": below[name],
+            "files": noted(file for file, one in files.items() if one["directory"] == name),
+        }
+        for name in shuffled(rng, list(parents))
+    }
     return family.plot(
-        state,
+        {
+            "terminal": {"cwd": start},
+            "directories": directories,
+            "files": files,
+            "settings": {"keys": keys, "values": values},
+        },
         names={
             "machine": rng.choice(family.words["machines"]),
             "start": start,
@@ -59,8 +77,8 @@ def draw_files(family: Family, rng: Random) -> Plot:
         values={
             "directory": tuple(parents),
             "file": tuple(files),
-            "key": tuple(state["settings"]["keys"]),
-            "value": tuple(state["settings"]["values"]),
+            "key": tuple(keys),
+            "value": tuple(values),
         },
         acts=[
             *(("cd", {"directory": name}) for name in sorted(ways)),
@@ -88,29 +106,6 @@ def _files(rng: Random, words: Mapping[str, tuple[str, ...]], directories: tuple
     }
     files[config]["settings"] = {key: rng.choice(words[key]) for key in rng.sample(words["keys"], 2)}
     return files
-
-
-def _state(
-    rng: Random, words: Mapping[str, tuple[str, ...]], files: dict[str, Any], parents: Mapping[str, str], start: str
-) -> dict[str, Any]:
-    for file in files.values():
-        settings = [f"{key}={value}" for key, value in file["settings"].items()]
-        file["text"] = noted(settings or [f"{rng.randrange(3, 400)} lines of text"])
-    keys = [key for file in files.values() for key in file["settings"]]
-    return {
-        "terminal": {"cwd": start},
-        "directories": {
-            name: {
-                "parent": parents[name],
-                "up": parents[name] or "none",
-                "holds": [child for child, parent in parents.items() if parent == name],
-                "files": noted(file for file, one in files.items() if one["directory"] == name),
-            }
-            for name in shuffled(rng, list(parents))
-        },
-        "files": files,
-        "settings": {"keys": keys, "values": list(dict.fromkeys(value for key in keys for value in words[key]))},
-    }
 
 
 def _path(parents: Mapping[str, str], start: str, end: str) -> list[str]:
