@@ -31,10 +31,10 @@ demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, sh
 test: $(VENV)/.dev ## Run laws, on fewer examples, and one representative of each law over processes and training; minutes
 	@rm -f .coverage.*.json
 	HYPOTHESIS_PROFILE=quick SIMULATE_TO=100 $(BIN)/python -m pytest $(XDIST) worksteal -m "law and not long"
-	$(PYTEST) .coverage.representatives.json -m pytest $(XDIST) loadgroup -m representative
+	$(PYTEST) .coverage.representatives.json -m pytest $(XDIST) loadfile --no-loadscope-reorder -m representative
 
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out, laws on all examples; after it, check the branch coverage of both
-	$(PYTEST) .coverage.rest.json -m pytest $(XDIST) loadgroup -m "not representative"
+	$(PYTEST) .coverage.rest.json -m pytest $(XDIST) loadfile --no-loadscope-reorder -m "not representative"
 	@$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --fail-under 95
 
 test-all: ## Run all tests, with branch coverage

@@ -38,10 +38,11 @@ def serving(*arguments: str) -> Generator[str]:
         process.wait()
 
 
-def keep(page: Page, name: str) -> None:
-    """Write the visible part of a page as WebP."""
+def keep(page: Page, name: str, *, top: int = 0) -> None:
+    """Write the visible part of a page as WebP, without `top` pixels at its upper edge."""
     picture: Any = Image
-    picture.open(BytesIO(page.screenshot())).convert("RGB").save(IMAGES / f"{name}.webp", quality=60, method=6)
+    shown = picture.open(BytesIO(page.screenshot())).convert("RGB")
+    shown.crop((0, top, *shown.size)).save(IMAGES / f"{name}.webp", quality=60, method=6)
 
 
 def pictures(page: Page) -> None:
@@ -66,6 +67,13 @@ def pictures(page: Page) -> None:
     refinesynth("compare", *(f"evals/{model}" for model in ("random", "first", "oracle")), "-o", "compared")
     page.goto(Path("compared/compare.html").resolve().as_uri())
     keep(page, "compare")
+    with serving("view", "evals/first") as address:
+        page.goto(address)
+        page.get_by_text("mistakes", exact=True).click()
+        page.get_by_text("turns").first.click()
+        page.get_by_text("Messages", exact=True).click()
+        page.get_by_text("Action:").nth(2).wait_for()
+        keep(page, "view", top=28)  # with the path of this folder
 
 
 def main() -> None:
@@ -74,7 +82,9 @@ def main() -> None:
     with TemporaryDirectory() as scratch, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         os.chdir(scratch)
-        pictures(browser.new_page(viewport={"width": 1300, "height": 900}, color_scheme="light"))
+        page = browser.new_page(viewport={"width": 1300, "height": 900}, color_scheme="light")
+        page.set_default_timeout(60_000)
+        pictures(page)
         browser.close()
 
 

@@ -127,7 +127,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark laws, keep training on one worker, which alone imports torch, and begin with what takes longest.
+    """Mark laws, and begin with the files that take longest.
 
     Of a parametrised representative, the first case is one.
     """
@@ -140,9 +140,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             represented.add(name)
         if "local_ray" in getattr(item, "fixturenames", ()):
             item.add_marker("process")
-        if item.get_closest_marker("train") is not None:
-            item.add_marker(pytest.mark.xdist_group("train"))
-        elif item.get_closest_marker("process") is None:
+        if item.get_closest_marker("train") is None and item.get_closest_marker("process") is None:
             item.add_marker(LAW)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 

@@ -78,6 +78,7 @@ def run_shell(block: Block, warm: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from refinesynth.train.events import NullEvents
 from refinesynth.train.plan import Plan
 
 
-class _Passes(NullEvents):
+class Passes(NullEvents):
     """Runs the stopwatch: a line is logged at the end of each pass and nowhere else."""
 
     def __init__(self, watch: Stopwatch, model: Path) -> None:
@@ -50,7 +50,7 @@ def main(load: Load) -> None:
         save_every="never",
         log_every=-(-conversations // load.conversations),
         resume="never",
-    ).train(events=_Passes(watch, Path(load.model)))
+    ).train(events=Passes(watch, Path(load.model)))
     load.answer(watch)
 
 

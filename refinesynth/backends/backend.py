@@ -179,11 +179,9 @@ class Backend(BaseModel):
         if name := next((name for name in ("stream", "stream_options") if any(part.get(name) for part in parts)), None):
             raise ValueError(f"extra: {name} asks for a streamed answer; refinesynth reads whole answers; take it out")
         for name in self.extra.keys() & {"model", "messages", "timeout"}:
-            if self.extra[name] is None:
-                raise ValueError(
-                    f"extra: without {name} there is no request; null is for arguments that it can do without"
-                )
-            raise ValueError(f"extra: {name} would be overwritten; give the backend's own model or timeout instead")
+            raise ValueError(
+                f"extra: {name} would be overwritten, or missing if null; give the backend's own model or timeout"
+            )
         if self.extra.get("response_format") is not None and self.output_mode in {OutputMode.NATIVE, OutputMode.TOOL}:
             raise ValueError(
                 f"extra: response_format would be overwritten or contradict output_mode={self.output_mode}; take one of them out "

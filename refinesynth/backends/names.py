@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, JsonValue, ValidationError
 
 from refinesynth.backends.backend import REHEARSAL, Backend, Mixed
 from refinesynth.backends.presets import PRESETS
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
 REPLAY = "replay"
 
-_LINKS = 16
-"""Most replays of replays that are followed."""
+
+def _as_several(value: object) -> object:
+    return cast("object", value) if isinstance(value, list) else [value]
 
 
-_Settings: TypeAlias = Mapping[str, JsonValue]
+_Settings = Annotated[tuple[Mapping[str, JsonValue], ...], BeforeValidator(_as_several)]
+"""Settings of a role's backend; several where the role's models took turns."""
 
 
 class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
     """Part of a run's config.json."""
 
     seed: int
-    models: Mapping[str, _Settings | tuple[_Settings, ...]]
-    """Role name to the backend settings that change its answers; several where the role's models took turns."""
-    connections: Mapping[str, _Settings | tuple[_Settings, ...]]
+    models: Mapping[str, _Settings]
+    """Role name to the backend settings that change its answers."""
+    connections: Mapping[str, _Settings]
     """Role name to the other settings."""
     rules: str = ""
     """Chain for drafts, as text; empty in a run of another version."""
@@ -62,20 +64,13 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
                 f"the replayed run has no answers of the {role.value}, only of {', '.join(self.models)}; replay with the "
                 f"same play and roles, or name another backend for that role"
             )
-        models, connections = _several(self.models[role.value]), _several(self.connections.get(role.value, {}))
+        pairs = zip(self.models[role.value], self.connections.get(role.value, ({},)), strict=True)
         try:
             return Mixed.of(
-                [
-                    Backend.model_validate({**model, "base_url": connection.get("base_url")})
-                    for model, connection in zip(models, connections, strict=True)
-                ]
+                [Backend.model_validate({**model, "base_url": reached.get("base_url")}) for model, reached in pairs]
             )
         except (ValueError, ConfigurationError) as error:
             raise ConfigurationError(f"the replayed run's backend cannot be read: {error}") from error
-
-
-def _several(settings: _Settings | tuple[_Settings, ...]) -> tuple[_Settings, ...]:
-    return settings if isinstance(settings, tuple) else (settings,)
 
 
 def replayed_folder(backend: Backend) -> Path | None:
@@ -84,18 +79,11 @@ def replayed_folder(backend: Backend) -> Path | None:
     return Path(folder) if colon and prefix == REPLAY else None
 
 
-def resolve_replay(name: str) -> Backend:
-    """Return the backend of `replay:FOLDER`."""
-    folder = name.partition(":")[2].strip()
-    if not folder:
-        raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")
-    ReplayedRun.read(Path(folder))
-    return Backend(model=f"{REPLAY}:{folder}")
-
-
 def recorded_run(folder: Path, role: Role) -> ReplayedRun:
     """Return the run in `folder`, or if it replayed the role itself, the run behind it."""
-    for _ in range(_LINKS):
+    seen: list[Path] = []
+    while folder not in seen:
+        seen.append(folder)
         run = ReplayedRun.read(folder)
         further = replayed_folder(run.backend(role))
         if further is None:
@@ -131,21 +119,32 @@ def resolve(spec: str | Backend) -> Backend:
     name = spec.strip()
     if (preset := PRESETS.get(name.casefold())) is not None:
         return preset.backend
-    if name.partition(":")[0].casefold() == REHEARSAL:
-        return _rehearsal(name)
-    if name.partition(":")[0].casefold() == REPLAY:
-        return resolve_replay(name)
+    kind, _, argument = (part.strip() for part in name.partition(":"))
+    if kind.casefold() == REHEARSAL:
+        if not argument:
+            return PRESETS[REHEARSAL].backend
+        model = f"{REHEARSAL}:{argument}"
+        rehearsal_faults(model)
+        return Backend(name=REHEARSAL, model=model)
+    if kind.casefold() == REPLAY:
+        if not argument:
+            raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")
+        ReplayedRun.read(Path(argument))
+        return Backend(model=f"{REPLAY}:{argument}")
     if not name or name.split() != [name]:
         raise ConfigurationError(f"{spec!r} is no backend; give one of {_listed(PRESETS)} or a litellm model string")
-    prefix, slash, rest = name.partition("/")
-    if slash:
-        if prefix not in known_providers():
-            raise _unknown(name, prefix, known_providers(), "a provider that litellm has", suffix=f"/{rest}")
-        if not rest:
-            raise ConfigurationError(f"{name!r} names a provider and no model; write {name}MODEL")
-    elif known_models() and name not in known_models():
-        raise _unknown(name, name, {*PRESETS, *known_models()}, "a preset or a model that litellm has")
+    _check_litellm_name(name)
     return Backend(model=name)
+
+
+def _check_litellm_name(name: str) -> None:
+    prefix, slash, rest = name.partition("/")
+    if slash and prefix not in known_providers():
+        raise _unknown(name, prefix, known_providers(), "a provider that litellm has", suffix=f"/{rest}")
+    if slash and not rest:
+        raise ConfigurationError(f"{name!r} names a provider and no model; write {name}MODEL")
+    if not slash and known_models() and name not in known_models():
+        raise _unknown(name, name, {*PRESETS, *known_models()}, "a preset or a model that litellm has")
 
 
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
@@ -182,23 +181,18 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
 
 def resolve_mixture(role: str, spec: object) -> Backend:
     """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns."""
-    if role == Role.REPAIRER and _is_planner(spec):
-        return Backend(name=PLANNER, model=PLANNER)
-    if isinstance(spec, str | Backend):
-        return resolve(spec)
-    several = cast("Sequence[object]", spec) if isinstance(spec, Sequence) else ()
-    if role == Role.REPAIRER and any(map(_is_planner, several)):
+    listed = isinstance(spec, Sequence) and not isinstance(spec, str)
+    several = cast("Sequence[object]", spec if listed else (spec,))
+    names = [one for one in several if isinstance(one, str | Backend)]
+    if role == Role.REPAIRER and any(isinstance(one, str) and one.strip().casefold() == PLANNER for one in names):
+        if not listed:
+            return Backend(name=PLANNER, model=PLANNER)
         raise ConfigurationError(
             f"{role} has {spec!r}; the planner takes no turns with others, name it alone or leave it out"
         )
-    found = [resolve(one) for one in several if isinstance(one, str | Backend)]
-    if not found or len(found) != len(several):
+    if not names or len(names) != len(several):
         raise ConfigurationError(f"{role} has {spec!r}; expected a name, a Backend, or a list of one or more of these")
-    return Mixed.of(found)
-
-
-def _is_planner(spec: object) -> bool:
-    return isinstance(spec, str) and spec.strip().casefold() == PLANNER
+    return Mixed.of([resolve(one) for one in names])
 
 
 def _fallbacks(role: Role) -> tuple[str, ...]:
@@ -207,15 +201,6 @@ def _fallbacks(role: Role) -> tuple[str, ...]:
     if role is Role.JUDGE:
         return role, DEFAULT, Role.DUNGEON_MASTER, Role.NARRATOR
     return (role, DEFAULT, Role.PLAYER) if role is Role.REPAIRER else (role, DEFAULT)
-
-
-def _rehearsal(name: str) -> Backend:
-    rates = name.partition(":")[2].strip()
-    if not rates:
-        return PRESETS[REHEARSAL].backend
-    model = f"{REHEARSAL}:{rates}"
-    rehearsal_faults(model)
-    return Backend(name=REHEARSAL, model=model)
 
 
 def rehearsal_faults(model: str) -> "Faults":

@@ -21,53 +21,49 @@ _A_SCRIPT = 8000
 longer. All of these models can give at least 64,000 (litellm's price map)."""
 
 
-def _preset(name: str, note: str, model: str, **settings: object) -> tuple[str, Preset]:
-    backend = Backend.model_validate({"name": name, "model": model, **settings})
-    return name, Preset(backend=backend, note=note)
+def _preset(name: str, note: str, model: str, **settings: object) -> Preset:
+    return Preset(backend=Backend.model_validate({"name": name, "model": model, **settings}), note=note)
 
 
-PRESETS: Mapping[str, Preset] = MappingProxyType(
-    dict(
-        (
-            _preset(REHEARSAL, "Embedded: small generated worlds, no key, no network, the same every time.", REHEARSAL),
-            _preset("gpt-4o", "OpenAI.", "gpt-4o"),
-            _preset("gpt-4o-mini", "OpenAI, cheap.", "gpt-4o-mini"),
-            _preset(
-                "deepseek",
-                # What DeepSeek sold as deepseek-chat: its current model with thinking off. Thinking models take no
-                # forced tool call, and charge for text that is not read here.
-                "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
-                "deepseek/deepseek-flash",
-                max_tokens=_A_SCRIPT,
-                extra={"thinking": {"type": "disabled"}},
-            ),
-            _preset(
-                "deepseek-pro",
-                "DeepSeek's large model, without thinking.",
-                "deepseek/deepseek-v4-pro",
-                max_tokens=_A_SCRIPT,
-                extra={"thinking": {"type": "disabled"}},
-            ),
-            _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5", max_tokens=_A_SCRIPT),
-            _preset("gemini", "Google's fast model.", "gemini/gemini-3.8-flash"),
-            _preset(
-                "qwen",
-                "Alibaba's middle model, without thinking.",
-                "dashscope/qwen3.7-plus",
-                max_tokens=_A_SCRIPT,
-                extra={"enable_thinking": False},
-            ),
-            _preset(
-                "ollama",
-                "Ollama on this machine, after `ollama pull qwen3:8b`; another model is ollama_chat/NAME.",
-                "ollama_chat/qwen3:8b",
-            ),
-            _preset(
-                "vllm",
-                "vLLM on port 8000 of this machine, serving Qwen/Qwen3-8B; another model is hosted_vllm/NAME.",
-                "hosted_vllm/Qwen/Qwen3-8B",
-            ),
-        )
-    )
+_PRESETS = (
+    _preset(REHEARSAL, "Embedded: small generated worlds, no key, no network, the same every time.", REHEARSAL),
+    _preset("gpt-4o", "OpenAI.", "gpt-4o"),
+    _preset("gpt-4o-mini", "OpenAI, cheap.", "gpt-4o-mini"),
+    _preset(
+        "deepseek",
+        # What DeepSeek sold as deepseek-chat: its current model with thinking off. Thinking models take no
+        # forced tool call, and charge for text that is not read here.
+        "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
+        "deepseek/deepseek-flash",
+        max_tokens=_A_SCRIPT,
+        extra={"thinking": {"type": "disabled"}},
+    ),
+    _preset(
+        "deepseek-pro",
+        "DeepSeek's large model, without thinking.",
+        "deepseek/deepseek-v4-pro",
+        max_tokens=_A_SCRIPT,
+        extra={"thinking": {"type": "disabled"}},
+    ),
+    _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5", max_tokens=_A_SCRIPT),
+    _preset("gemini", "Google's fast model.", "gemini/gemini-3.8-flash"),
+    _preset(
+        "qwen",
+        "Alibaba's middle model, without thinking.",
+        "dashscope/qwen3.7-plus",
+        max_tokens=_A_SCRIPT,
+        extra={"enable_thinking": False},
+    ),
+    _preset(
+        "ollama",
+        "Ollama on this machine, after `ollama pull qwen3:8b`; another model is ollama_chat/NAME.",
+        "ollama_chat/qwen3:8b",
+    ),
+    _preset(
+        "vllm",
+        "vLLM on port 8000 of this machine, serving Qwen/Qwen3-8B; another model is hosted_vllm/NAME.",
+        "hosted_vllm/Qwen/Qwen3-8B",
+    ),
 )
+PRESETS: Mapping[str, Preset] = MappingProxyType({preset.backend.name: preset for preset in _PRESETS})
 """Short names; every other litellm model string is a name too."""

@@ -6,8 +6,7 @@ the task, a DungeonMaster's observation is a user message, and a player's turn i
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from refinesynth.text.thinking import Split, split_thinking
@@ -39,7 +38,7 @@ SOMEWHERE = "You are in an environment that answers each of your actions."
 """Default introduction of a script."""
 
 
-TurnLabel = Literal["", "player", "mistake", "repair"]
+MessageLabel = Literal["", "player", "mistake", "repair"]
 """Label of a player's turn: right, flagged as wrong, or right and by the repairer. Empty for a user message."""
 
 
@@ -50,11 +49,11 @@ class Message(NamedTuple):
     content: str
     loss: bool
     """True if training learns to write this message."""
-    label: TurnLabel = ""
+    label: MessageLabel = ""
     """Label of an assistant's message."""
 
 
-def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
+def render_action(action: ActionSpec, *, shared: Collection[str] = ()) -> str:
     """Return the line for a player with an action's form, meaning and allowed values, except for `shared` parameters."""
     line = f"- {action.name}"
     if action.description:
@@ -246,7 +245,7 @@ def _unwrapped(action: str) -> str:
     return action
 
 
-def label_of(turn: PlayerTurn, *, mistake: bool) -> TurnLabel:
+def label_of(turn: PlayerTurn, *, mistake: bool) -> MessageLabel:
     """Return the label of a player's turn."""
     return "mistake" if mistake else "player" if turn.by is None else "repair"
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
 from refinesynth.chat.react import (
     Message,
-    TurnLabel,
+    MessageLabel,
     introduced,
     label_of,
     render_player,
@@ -53,7 +53,7 @@ class ToolMessage(NamedTuple):
     """Id of the call that is made or answered."""
     call: Call | None = None
     """An assistant's action; the first of several."""
-    label: TurnLabel = ""
+    label: MessageLabel = ""
     """Label of an assistant's message or its first call."""
     further: tuple["ToolMessage", ...] = ()
     """Further calls of the same message, each as a message without content."""

@@ -94,7 +94,7 @@ class Interrupt:
         if number is None or self.heard.wait(HEARD):
             return
         from refinesynth.cli.terminal import note, notes
-        from refinesynth.rules.rule_errors import running
+        from refinesynth.rules.rule import running
 
         busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
         with suppress(OSError, ValueError):

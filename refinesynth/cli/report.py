@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,6 +49,8 @@ def report(
 HOST: Final = "127.0.0.1"
 PORT: Final = 7575
 """Inspect's own."""
+_LOOK: Final = 0.1
+"""Seconds between two looks for the viewer's address."""
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")]
 
@@ -80,13 +83,16 @@ def view(
         return
     check_installed("evaluate", "inspect_ai")
     free = free_port(port)
-    note(f"http://{HOST}:{free} shows {folder}; Ctrl-C ends it")
     inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
     command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(free)]
     # Where Inspect keeps its data, a file that was left behind may name a process of somebody else, which it would end.
     with TemporaryDirectory() as data, interruptible() as interrupt:
         viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data})  # noqa: S603
         interrupt.stops(viewer.terminate)
+        while viewer.poll() is None and not _answers(free):
+            time.sleep(_LOOK)
+        if viewer.returncode is None:
+            note(f"http://{HOST}:{free} shows {folder}; Ctrl-C ends it")
         code = viewer.wait()
     if interrupt.received is None:
         raise typer.Exit(code if code >= 0 else 128 - code)
@@ -111,6 +117,11 @@ def _bound(port: int) -> int:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         return listener.getsockname()[1]
+
+
+def _answers(port: int) -> bool:
+    with closing(socket.socket()) as client:
+        return client.connect_ex((HOST, port)) == 0
 
 
 def _is_run(folder: Path) -> bool:

@@ -15,7 +15,7 @@ from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation, rejects
-from refinesynth.rules.repairs import Abandoned, Mark, Mistake, Refinement, marks, refinements
+from refinesynth.rules.repairs import Mark, marks, refinements
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.number_format import counted, dollars
 from refinesynth.text.printable import one_line, printable
@@ -191,16 +191,17 @@ def _turns(draft: Draft, found: Mapping[int, Sequence[Violation]], *, full: bool
 
 def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | str]:
     if isinstance(turn, PlayerTurn):
-        style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
+        label = mark.label if mark else ""
+        style = {"mistake": "red", "refinement": "green"}.get(label, "")
         yield "player" if turn.by is None else "repair"
         if not turn.parallel:
             yield styled(turn.thought)
         yield styled(f"{'+' if turn.parallel else '>'} {turn.action}", f"bold {style}".strip())
-        if isinstance(mark, Mistake):
+        if mark is not None and mark.kind is not None:
             yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
-        elif isinstance(mark, Refinement):
+        elif mark is not None and mark.label == "refinement":
             yield styled(f"✓ refinement of {_numbers(mark.of)}", style)
-        elif isinstance(mark, Abandoned):
+        elif mark is not None and mark.label == "abandoned":
             yield styled(f"✓ goes on without {_numbers(mark.of)}", "green")
         elif mark is not None:
             yield styled(f"! {_numbers(mark.of)} stays unanswered", "yellow")

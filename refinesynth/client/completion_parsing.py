@@ -140,7 +140,7 @@ class _Completion(_Wire):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReadCompletion:
     """A completion, as far as it could be read."""
 
     text: str = ""
@@ -162,7 +162,7 @@ class Answer:
         return orjson.dumps({name: value for name, value in (kept | named).items() if value})
 
     @classmethod
-    def from_paid(cls, paid: Paid) -> "Answer":
+    def from_paid(cls, paid: Paid) -> "ReadCompletion":
         """Read what `to_json` wrote, with its usage."""
         try:
             return replace(_kept().validate_json(paid.answer), usage=usage_of(paid))
@@ -211,7 +211,7 @@ class Answer:
             )
         return f"cut its answer off at {limit}; raise max_tokens"
 
-    def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
+    def settled(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
         """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any."""
         tools = {
             tool.name: tool.parameters_json_schema.get("properties", {})
@@ -272,8 +272,8 @@ def _broken(message: str) -> UnusableAnswer:
 
 
 @cache
-def _kept() -> TypeAdapter[Answer]:
-    return TypeAdapter(Answer)
+def _kept() -> TypeAdapter[ReadCompletion]:
+    return TypeAdapter(ReadCompletion)
 
 
 def usage_of(paid: Paid) -> RequestUsage:
@@ -286,7 +286,7 @@ def usage_of(paid: Paid) -> RequestUsage:
     )
 
 
-def read_answer(raw: object) -> Answer:
+def read_completion(raw: object) -> ReadCompletion:
     """Read an OpenAI chat completion, given as a dict or as an object with its attributes.
 
     Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0.
@@ -313,7 +313,7 @@ def read_answer(raw: object) -> Answer:
         thinking = "\n\n".join(filter(None, (thinking, thought.thinking)))
     specific = choice.message.provider_specific_fields
     refusal = choice.message.refusal or (specific.refusal if specific else None)
-    return Answer(
+    return ReadCompletion(
         text=thought.text,
         thinking=thinking,
         calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),

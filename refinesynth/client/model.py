@@ -19,7 +19,7 @@ from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ErrorCategory, classify_error
-from refinesynth.client.completion_parsing import Answer, ParserFault, read_answer
+from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
 from refinesynth.client.default_limits import bound_of
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
@@ -243,7 +243,7 @@ class BackendModel(Model):
         """Return a usable answer: recalled from the journal, or bought."""
         paid, policy = pending.account.recall(), self._policy
         if paid is not None:
-            answer, cost = Answer.from_paid(paid), paid.cost_usd
+            answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
             answer, cost = await self._buy(request, pending)
             policy.note_answer(carried(request).values())
@@ -273,7 +273,7 @@ class BackendModel(Model):
             provider_details=details,
         )
 
-    async def _buy(self, request: dict[str, Any], pending: PendingRequest) -> tuple[Answer, float | None]:
+    async def _buy(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
         """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
         account, max_tokens = pending.account, request.get("max_tokens")
         # At four characters each, accurate enough for a rate limit.
@@ -299,13 +299,13 @@ class BackendModel(Model):
         await account.keep(answer, cost, model=self.backend.model)
         return answer, cost
 
-    async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
+    async def _complete(self, request: dict[str, Any], permit: Permit) -> ReadCompletion:
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):
                 # Made for each call: no frame of a traceback holds the key then.
                 raw = await self._call(**request, **_key(self.backend))
-            answer = self._counted(raw if isinstance(raw, Answer) else read_answer(raw), request)
+            answer = self._counted(raw if isinstance(raw, ReadCompletion) else read_completion(raw), request)
         except RefinesynthError:
             raise
         except Exception as error:
@@ -319,7 +319,7 @@ class BackendModel(Model):
         )
         return answer
 
-    def _counted(self, answer: Answer, request: dict[str, Any]) -> Answer:
+    def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
         """Return the answer with a usage, estimated if the server reports none, which is logged once."""
         called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
         usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])

@@ -9,7 +9,7 @@ from pydantic_ai.models import Model
 from refinesynth.backends.names import ReplayedRun, journals, recorded_run
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import free
-from refinesynth.client.completion_parsing import Answer
+from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.limiter.rate_limiter import limiter_of
 from refinesynth.client.model import BackendModel
 from refinesynth.client.routing import mixture
@@ -43,7 +43,7 @@ class Replay:
         self._strangers: set[str] | None = set()
         """Episodes without a record; None once one was found."""
 
-    async def __call__(self, **_: object) -> Answer:
+    async def __call__(self, **_: object) -> ReadCompletion:
         """Return the recorded answer to the current account's request.
 
         Raises:
@@ -61,7 +61,7 @@ class Replay:
                 f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role} in "
                 f"episode {session.id}: it was not asked then, because rules, prompts or bounds are others or that run ended"
             )
-        answer = Answer.from_paid(paid)
+        answer = ReadCompletion.from_paid(paid)
         return replace(answer, model=answer.model or model_of(paid.model))
 
     def lacks(self) -> UnsupportedFeatures:

@@ -33,7 +33,7 @@ from refinesynth.backends.role import Role
 from refinesynth.chat.react import as_first_worded
 from refinesynth.client import token_usage
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, UsageCounter
-from refinesynth.client.completion_parsing import Answer, usage_of
+from refinesynth.client.completion_parsing import ReadCompletion, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
@@ -179,7 +179,7 @@ class RequestContext:
             session.credit(role, model_of(paid.model))
         return paid
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+    async def keep(self, answer: ReadCompletion, cost_usd: float | None, *, model: str) -> None:
         """Count and commit a completion, also if the caller is cancelled meanwhile."""
         session, role, usage = self.session, self.role, answer.usage
         step = session.step(role)

@@ -261,7 +261,7 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
     parts: list[Any] = []
     for part, size in PARTS.items():
         features: Counter[str] = getattr(structure, part)
-        minhash = _empty(size).copy()
+        minhash = empty_minhash(size, size).copy()
         # One 32-bit hash for each occurrence of a feature.
         if hashes := [
             (int(feature, 16) + again * 0x9E3779B1) & 0xFFFFFFFF
@@ -275,10 +275,11 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
 
 
 @cache
-def _empty(size: int) -> Any:
+def empty_minhash(permutations: int, seed: int = 1) -> Any:
+    """Return a MinHash of 32-bit numbers without any; copy it before an update."""
     from datasketch import MinHash
 
-    return MinHash(num_perm=size, seed=size, hashfunc=int, scheme="affine32")
+    return MinHash(num_perm=permutations, seed=seed, hashfunc=int, scheme="affine32")
 
 
 NEAR_DUPLICATE = "NearDuplicate"

@@ -325,12 +325,10 @@ class GroundedEnvironment:
         self._turns += before
 
     def _text(self, call: Call | Mapping[str, Any]) -> str:
-        if isinstance(call, Call):
-            return text_of(self.script, call)
-        arguments = call.get("arguments")
-        return text_of(
-            self.script, Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
-        )
+        if not isinstance(call, Call):
+            arguments = call.get("arguments")
+            call = Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
+        return text_of(self.script, call)
 
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
         """The excuse of an action that slips; only effective actions do, and never twice in a row."""

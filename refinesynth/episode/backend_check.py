@@ -28,7 +28,7 @@ from refinesynth.episode.plays import find
 from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.roles.output_forms import called, said
+from refinesynth.roles.actor import called, said
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules.rule import rejects
 from refinesynth.text.json_reader import read_json

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import orjson
 from anyio.abc import TaskStatus
+from pydantic import ValidationError
 
 from refinesynth.actions.calls import call_of
 from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.completion_parsing import Answer
+from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.session import RequestContext
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
 from refinesynth.episode.play import EpisodeContext, Turns
@@ -65,12 +66,16 @@ async def connected(
     which covers the whole block unless its deadline is extended. At the end the server process has stopped.
 
     The process inherits only HOME, PATH and a few similar variables. Raises ValueError: the server cannot be started,
-    does not answer in time, or is no MCP server; the message quotes its last output.
+    does not answer in time, or is no MCP server; the message quotes its last output. Other errors of the block are
+    raised unchanged.
     """
     check_installed("mcp", "mcp")
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.shared.exceptions import MCPError
 
+    of_server = (MCPError, ValidationError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError)
+    own: Exception | None = None
     # The error quotes the server's output on stderr.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
@@ -80,8 +85,14 @@ async def connected(
             process = stdio_client(StdioServerParameters(command=command, args=args), errlog=log)
             with anyio.fail_after(seconds) as limit:
                 async with Client(server if is_url else process) as client:
-                    yield client, limit
+                    try:
+                        yield client, limit
+                    except Exception as error:
+                        own = None if isinstance(error, of_server) else error
+                        raise
         except Exception as error:
+            if own is not None:
+                raise own  # noqa: B904 - as it was, not in the group of the session's tasks
             first: Any = error
             while isinstance(first, BaseExceptionGroup):
                 first = cast("Any", first).exceptions[0]
@@ -157,7 +168,7 @@ class McpConversation(Conversation):
         digest = blake2b(write_json([self.number, self.record.drafts, *told]), digest_size=16).digest()
         account = RequestContext(self.session, ROLE, digest)
         if (paid := account.recall()) is not None:
-            text, kind = orjson.loads(Answer.from_paid(paid).text)
+            text, kind = orjson.loads(ReadCompletion.from_paid(paid).text)
             return Result(text, kind and MistakeKind(kind))
         try:
             result = await self._execute(turns, act.action)
@@ -167,7 +178,9 @@ class McpConversation(Conversation):
             message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
             found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
             raise Unanswerable((*turns, act), found) from error
-        await account.keep(Answer(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server")
+        await account.keep(
+            ReadCompletion(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server"
+        )
         return result
 
     async def _execute(self, turns: Turns, action: str) -> Result:

@@ -57,9 +57,10 @@ from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MOST
-from refinesynth.extras import check_installed
+from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
 from refinesynth.roles.player import offered
+from refinesynth.train.inputs import find_on_hub
 from refinesynth.trajectory import explain
 
 PROVIDER = "refinesynth"
@@ -277,6 +278,18 @@ def _window(folder: Path) -> int | None:
     return window if isinstance(window, int) and window > 0 else None
 
 
+def _fetched(name: str, revision: str | None) -> dict[str, str]:
+    """Return the places of a model that was fetched before if the hub is unreachable, else nothing.
+
+    One short request: by themselves, the libraries ask an unreachable hub for over a minute. Raises InputError: There is
+    no such model.
+    """
+    if find_on_hub(name, "model", revision):
+        return {}
+    folder = require("huggingface_hub", "train").snapshot_download(name, revision=revision, local_files_only=True)
+    return {"model_path": folder, "tokenizer_path": folder}
+
+
 def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
     if transformers := name.startswith(("hf/", f"{chat_form.LOCAL}/")):
         check_installed("train", "torch", "transformers", "accelerate")
@@ -291,6 +304,8 @@ def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Mode
     batch = arguments.get("batch_size", MOST) if transformers else None
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
+    if transformers and "model_path" not in arguments:
+        arguments |= _fetched(name.partition("/")[2], arguments.get("revision"))
     if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_tokens(name, arguments):
         # The chat template writes them, as in training; twice would be a prompt that no training has.
         arguments["tokenizer_call_args"] = {"add_special_tokens": False}

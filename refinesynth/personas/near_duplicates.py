@@ -11,13 +11,12 @@ from array import array
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from importlib import import_module
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from sys import getsizeof
-from typing import Any
 
+from refinesynth.diversity.novelty import empty_minhash
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
@@ -130,14 +129,11 @@ class NearDuplicates:
         found = words(text)
         wanted = grams(found, self.similar.size)
         keys = self._keys(wanted)
-        best: Twin | None = None
-        for number in self._candidates(keys):
-            similarity = self._similarity(wanted, number)
-            if similarity >= self.similar.threshold and (best is None or similarity > best.similarity):
-                best = Twin(number, similarity, exact=False)
-        if best is not None:
-            exact = best.similarity == 1 and self._fingerprints[best.of] == fingerprint(found)
-            return Twin(best.of, best.similarity, exact)
+        compared = ((self._similarity(wanted, number), -number) for number in self._candidates(keys))
+        similarity, number = max(compared, default=(0.0, 0))
+        if similarity >= self.similar.threshold:
+            exact = similarity == 1 and self._fingerprints[-number] == fingerprint(found)
+            return Twin(-number, similarity, exact)
         for key in keys:
             self._before.append(self._newest.get(key, -1))
             self._newest[key] = len(self)
@@ -156,15 +152,14 @@ class NearDuplicates:
 
     def _keys(self, wanted: set[int]) -> list[int]:
         """One number per band of the MinHash signature; a collision costs one comparison."""
-        sketch = self._sketch
-        sketch.clear()
+        sketch = empty_minhash(self.similar.permutations).copy()
         # Sorted: sets of equal numbers may come in another order.
         sketch.update_batch(sorted(wanted))
         bands = sketch.hashvalues[: self._bands * self._rows].reshape(self._bands, self._rows)
         return [hash((number, band.tobytes())) for number, band in enumerate(bands)]
 
-    def _candidates(self, keys: list[int]) -> list[int]:
-        found: set[int] = set()
+    def _candidates(self, keys: list[int]) -> set[int]:
+        found = set[int]()
         for band, key in enumerate(keys):
             number = self._newest.get(key, -1)
             for _ in range(_MOST_COMPARED):
@@ -172,13 +167,7 @@ class NearDuplicates:
                     break
                 found.add(number)
                 number = self._before[number * self._bands + band]
-        return sorted(found)
-
-    @cached_property
-    def _sketch(self) -> Any:
-        # Typed as Any: datasketch is optional, and has no types.
-        sketches: Any = import_module("datasketch")
-        return sketches.MinHash(num_perm=self.similar.permutations, hashfunc=int, scheme="affine32")
+        return found
 
 
 def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) -> tuple[int, int]:

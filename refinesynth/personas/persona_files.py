@@ -126,10 +126,12 @@ def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
     return next((folded[name] for name in looked_for if name in folded), None)
 
 
-def no_column(what: object, names: Sequence[str], wanted: str | None) -> InputError:
-    """Error about a table without a column for personas."""
+def column_of(what: str, names: Sequence[str], wanted: str | None) -> str:
+    """The column of a table that holds personas. Raises InputError: there is none."""
+    if (column := find_column(names, wanted)) is not None:
+        return column
     expected = "persona or text" if wanted is None else repr(wanted)
-    return InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_NAME_IT}")
+    raise InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_NAME_IT}")
 
 
 _NAME_IT = "Name the column of the personas with --column (column= in Python)"
@@ -196,17 +198,11 @@ class PersonaFile:
 
         self._line = 0
         standard_input = self._format == STDIN
+        tables = dict.fromkeys(_DELIMITERS, self._csv_rows)
+        readers = {".parquet": self._parquet_rows, ".json": self._json_rows, **tables}
         try:
             with nullcontext(sys.stdin.buffer) if standard_input else open_binary(self.path, self._compression) as file:
-                if self._format == ".parquet":
-                    found = self._parquet_rows(file)
-                elif self._format == ".json":
-                    found = self._json_rows(file)
-                elif self._format in _DELIMITERS:
-                    found = self._csv_rows(file)
-                else:
-                    found = self._line_rows(file)
-                for one in found:
+                for one in readers.get(self._format, self._line_rows)(file):
                     yield one if isinstance(one, BadRow) else read_row(one[1], one[0], self.column)
         except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
             after = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
@@ -239,10 +235,7 @@ class PersonaFile:
         first = 1
         try:
             header = next(rows, list[str]())
-            column = find_column(header, self.column)
-            if column is None:
-                raise no_column(repr(str(self.path)), header, self.column)
-            at = header.index(column)
+            at = header.index(column_of(repr(str(self.path)), header, self.column))
             names = _names(header, at)
             first = self._line + 1
             for cells in rows:
@@ -288,9 +281,7 @@ class PersonaFile:
             try:
                 table = parquet.ParquetFile(file)
                 names: list[str] = table.schema_arrow.names
-                column = find_column(names, self.column)
-                if column is None:
-                    raise no_column(repr(str(self.path)), names, self.column)
+                column = column_of(repr(str(self.path)), names, self.column)
                 read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
                 batches = table.iter_batches(batch_size=_PARQUET_ROWS, columns=read)
                 rows = ((batch.schema.names, cells) for batch in batches for cells in zip(*batch.columns, strict=True))

@@ -18,8 +18,7 @@ from refinesynth.personas.persona_files import (
     PersonaFile,
     PersonaRecord,
     Row,
-    find_column,
-    no_column,
+    column_of,
     read_row,
     shipped,
 )
@@ -32,7 +31,7 @@ _TOLD_EVERY = 4096
 
 
 class Records:
-    """Iterator over the rows of a source; rows without a persona are counted and skipped."""
+    """The rows of a source, to be read once; rows without a persona are counted and skipped."""
 
     def __init__(
         self,
@@ -52,13 +51,7 @@ class Records:
         """The first few bad rows: file, line and reason."""
         self._on_progress = on_progress
         self._column = column
-        self._rows = self._found(_pieces(source, column))
-
-    def __iter__(self) -> Iterator[PersonaRecord]:
-        return self
-
-    def __next__(self) -> PersonaRecord:
-        return next(self._rows)
+        self._pieces = _pieces(source, column)
 
     def check(self) -> None:
         """Raise InputError if no row held a persona."""
@@ -66,8 +59,8 @@ class Records:
             said = f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
             raise InputError(f"no personas: {said}")
 
-    def _found(self, source: Iterable[object]) -> Generator[PersonaRecord, None, None]:
-        for number, each in enumerate(source, start=1):
+    def __iter__(self) -> Iterator[PersonaRecord]:
+        for number, each in enumerate(self._pieces, start=1):
             piece = _opened(each, self._column)
             file = piece if isinstance(piece, PersonaFile) else None
             for row in file.rows() if file else (read_row(piece, number, self._column),):
@@ -237,9 +230,7 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
 def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None]:
     # A streamed dataset may not know its columns before it is read.
     if dataset.column_names is not None:
-        column = find_column(dataset.column_names, wanted)
-        if column is None:
-            raise no_column("the dataset", dataset.column_names, wanted)
+        column = column_of("the dataset", dataset.column_names, wanted)
         for number, row in enumerate(dataset.select_columns([column]), start=1):
             yield read_row({column.strip().casefold() if wanted is None else "persona": row[column]}, number)
     else:

@@ -12,17 +12,17 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.chat.react import as_first_worded
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.data_blocks import block
-from refinesynth.rules.registry import numbers, usual_numbers
+from refinesynth.rules.registry import BUILT_IN, numbers
 from refinesynth.rules.rule import Rule
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import Draft, Script, read_turns
@@ -75,63 +75,43 @@ def shipped_examples() -> Examples:
     """Return the examples in the package's folder `prompts/examples`, read once."""
     folder = files("refinesynth.prompts") / "examples"
     scripts = {name: Script.from_json(text) for name, text in _texts(folder / "scripts")}
+    trajectories = {name: orjson.loads(text) for name, text in _texts(folder / "trajectories")}
     return Examples(
         scripts=tuple(scripts.values()),
         # A trajectory is named after its script.
-        trajectories=tuple(_played(scripts[name], text) for name, text in _texts(folder / "trajectories")),
+        trajectories=tuple(
+            Draft(script=scripts[name], turns=read_turns(played["turns"])) for name, played in trajectories.items()
+        ),
         grounded=tuple(Script.from_json(text) for _, text in _texts(folder / "grounded")),
     )
 
 
-def _played(script: Script, text: bytes) -> Draft:
-    return Draft(script=script, turns=read_turns(cast("dict[str, JsonValue]", orjson.loads(text))["turns"]))
-
-
 def _texts(folder: Traversable) -> list[tuple[str, bytes]]:
     """Return name and content of each JSON file in a folder, sorted by name."""
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".json")]
-    return [(entry.name, entry.read_bytes()) for entry in sorted(found, key=lambda entry: entry.name)]
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".json")}
+    return [(name, found[name].read_bytes()) for name in sorted(found)]
 
 
 SUFFIX = ".md.j2"
 SMALL = "@small"
 """Name of the shipped short templates, for models below about 8 billion parameters; in the place of a folder."""
 
-SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "script_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "previous", "violations"}),
-    },
-    "dungeon_master": {
-        "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "form", "violations", "ending"}),
-    },
-    "player_mistake": {"request": frozenset({"mistake", "way"})},
-    "player_retake": {"request": frozenset({"violations"})},
-    "player_repair": {"request": frozenset({"action", "mistake", "reason"})},
-    "narrator": {
-        "instructions": frozenset({"minimum", "example"}),
-        "request": frozenset({"script", "verified", "minimum", "violations"}),
-    },
-    "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
-    "turn_judge": {"instructions": frozenset(), "request": frozenset({"task", "history", "turn"})},
-    "given_tools": {"request": frozenset({"tools", "grounded"})},
-    "tool_server": {
-        "writer": frozenset({"state"}),
-        "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "result"}),
-    },
-    "rulebook_language": {"language": frozenset()},
-    "rulebook_features": {"features": frozenset()},
-    "rulebook_variety": {"twists": frozenset(), "surfaces": frozenset(), "devices": frozenset()},
-    "rulebook_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "wanted", "previous", "violations"}),
-    },
-    "grounded_master": {
-        "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "ruling", "violations"}),
-    },
+SECTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "script_writer": {"instructions": ("examples",), "request": ("persona", "previous", "violations")},
+    "dungeon_master": {"instructions": (), "request": ("script", "history", "action", "form", "violations", "ending")},
+    "player_mistake": {"request": ("mistake", "way")},
+    "player_retake": {"request": ("violations",)},
+    "player_repair": {"request": ("action", "mistake", "reason")},
+    "narrator": {"instructions": ("minimum", "example"), "request": ("script", "verified", "minimum", "violations")},
+    "judge": {"instructions": (), "request": ("script", "trajectory")},
+    "turn_judge": {"instructions": (), "request": ("task", "history", "turn")},
+    "given_tools": {"request": ("tools", "grounded")},
+    "tool_server": {"writer": ("state",), "instructions": (), "request": ("script", "history", "action", "result")},
+    "rulebook_language": {"language": ()},
+    "rulebook_features": {"features": ()},
+    "rulebook_variety": {"twists": (), "surfaces": (), "devices": ()},
+    "rulebook_writer": {"instructions": ("examples",), "request": ("persona", "wanted", "previous", "violations")},
+    "grounded_master": {"instructions": (), "request": ("script", "history", "action", "ruling", "violations")},
 }
 """Template name to its sections, and each section to the data that fills it."""
 
@@ -171,7 +151,8 @@ class Prompts:
         self.folder = None if folder is None else Path(folder)
         self.required = numbers(*rules)
         """Rule name to setting to its number, for `rules`."""
-        limits = {**usual_numbers(), **self.required, **_READERS}
+        usual = numbers(*(rule() for rule in BUILT_IN.values() if isinstance(rule, type)))
+        limits = {**usual, **self.required, **_READERS}
         # As attributes: `values` of a mapping would be its method.
         self.limits = {name: SimpleNamespace(**figures) for name, figures in limits.items()}
         self.examples = shipped_examples() if examples is None else examples
@@ -259,12 +240,8 @@ class Prompts:
 
 
 def _shipped_sources(of: str = "templates") -> dict[str, str]:
-    entries = (files("refinesynth.prompts") / of).iterdir()
-    return {
-        entry.name.removesuffix(SUFFIX): entry.read_text(encoding="utf-8")
-        for entry in entries
-        if entry.name.endswith(SUFFIX)
-    }
+    entries = (entry for entry in (files("refinesynth.prompts") / of).iterdir() if entry.name.endswith(SUFFIX))
+    return {entry.name.removesuffix(SUFFIX): entry.read_text(encoding="utf-8") for entry in entries}
 
 
 def _own_sources(folder: Path | None) -> dict[str, str]:

@@ -44,21 +44,23 @@ def world_of(script: JsonValue) -> Position | None:
 def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
     """Return the answer to an action in a known scene. The flags are the executor's ruling, unless a fault is injected."""
     ruling = past.position.ruling(action)
-    rng = luck.rng("answer")
+    rng, said = luck.rng("answer"), shown(action)
     if ruling.kind is None:
-        return (
-            _misread(rng, past, action) if luck.strikes("false_alarm") else _accepted(luck, rng, past, action, ruling)
-        )
+        if not luck.strikes("false_alarm"):
+            return _accepted(luck, rng, past, action, ruling)
+        thought = say(rng, "misread", action=said)
+        return _turn(thought, _refusal(rng, past, f'"{said}" is not understood.'), MistakeKind.PARAMETER)
     if ruling.kind is MistakeKind.PARAMETER and luck.strikes("wrong_parameters"):
         return waved(luck, past, action)
-    return _refused(rng, past, action, ruling)
+    why = reason(past.position, action, ruling)
+    thought = say(rng, f"refused_{ruling.kind}", action=said, hint=why)
+    return _turn(thought, _refusal(rng, past, why), ruling.kind)
 
 
 def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
     """Return an answer that accepts an unknown action; nothing changes."""
-    rng = luck.rng("waved")
-    thought = say(rng, "waved", action=shown(action))
-    return _turn(thought, _fresh(rng, past, f"You {shown(action)}."), None)
+    rng, said = luck.rng("waved"), shown(action)
+    return _turn(say(rng, "waved", action=said), _fresh(rng, past, f"You {said}."), None)
 
 
 def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
@@ -70,18 +72,6 @@ def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) 
     judgement = say(rng, "carried_out", action=shown(action), doing=meaning(past.position, action))
     thought = f"{judgement} {say(rng, 'done') if met == total else say(rng, 'progress', met=met, all=total)}"
     return _turn(thought, observation, None)
-
-
-def _refused(rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
-    kind = ruling.kind or MistakeKind.LOGIC
-    why = reason(past.position, action, ruling)
-    thought = say(rng, f"refused_{kind}", action=shown(action), hint=why)
-    return _turn(thought, _refusal(rng, past, why), kind)
-
-
-def _misread(rng: Random, past: Past, action: str) -> DungeonMasterTurn:
-    why = f'"{shown(action)}" is not understood.'
-    return _turn(say(rng, "misread", action=shown(action)), _refusal(rng, past, why), MistakeKind.PARAMETER)
 
 
 def _refusal(rng: Random, past: Past, why: str) -> str:
@@ -99,13 +89,8 @@ def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
 
 
 def _turn(thought: str, observation: str, kind: MistakeKind | None) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought=thought,
-        observation=observation,
-        parameter_error=kind is MistakeKind.PARAMETER,
-        place_error=kind is MistakeKind.PLACE,
-        logic_error=kind is MistakeKind.LOGIC,
-    )
+    flags = {f"{each}_error": each is kind for each in MistakeKind}
+    return DungeonMasterTurn.model_validate({"role": "DM", "thought": thought, "observation": observation, **flags})
 
 
 def _exchanges(history: JsonValue) -> Iterator[Exchange]:
@@ -126,7 +111,7 @@ def word(
     """Return thought and observation for a given ruling, in any script."""
     said = shown(action if isinstance(action, str) else "")
     label = label_of(script)
-    said_before = frozenset(_said_before(history))
+    said_before = {exchange.observation for exchange in _exchanges(history)}
     rng = luck.rng("word")
     ways = (_observation(luck, rng, label, said, ruling) for _ in range(_TRIES))
     observation = next((way for way in ways if way not in said_before), None) or _observation(
@@ -178,9 +163,3 @@ def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling:
     values = opening(label).scene.plot.values
     names = [name for allowed in values.values() for name in allowed if name.casefold() not in known]
     return luck.rng("unseen").choice(names) if names else None
-
-
-def _said_before(history: JsonValue) -> Iterator[str]:
-    for entry in history if isinstance(history, list) else ():
-        if isinstance(entry, dict) and isinstance(observation := entry.get("observation"), str):
-            yield observation

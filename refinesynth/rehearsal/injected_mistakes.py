@@ -80,49 +80,46 @@ def _next(rng: Random, past: Past) -> str:
 
 def _miswording(rng: Random, past: Past) -> Slip | None:
     """Return the plan's next action with a wrong value, in another form, or cut short."""
-    action = _next(rng, past)
+    position, action = past.position, _next(rng, past)
     ways = rng.sample(_WAYS, len(_WAYS))
-    likely = (proposal for way in ways for proposal in way(rng, past.position, action))
-    unlikely = (
-        proposal for other in past.position.scene.useful for proposal in _other_forms(rng, past.position, other)
-    )
+    likely = (proposal for way in ways for proposal in way(rng, position, action))
+    unlikely = (proposal for other in position.scene.useful for proposal in _other_forms(rng, position, other))
     return _first(past, MistakeKind.PARAMETER, chain(likely, unlikely))
 
 
-def _wrong_values(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+def _read(position: Position, action: str) -> tuple[str, Mapping[str, str]]:
+    """Return template and values of an action of the plan."""
     ruling = position.ruling(action)
-    if ruling.action is None or not ruling.values:
-        return
+    return ruling.action or "", ruling.values
+
+
+def _wrong_values(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    template, values = _read(position, action)
     absent = position.scene.plot.absent
-    names = rng.sample(sorted(ruling.values), len(ruling.values))
-    for name in names:
-        value = ruling.values[name]
+    for name in rng.sample(sorted(values), len(values)):
+        value = values[name]
         tempting = [other for other in absent.get(name, ()) if set(other.split()) & set(value.split())]
         unknown = rng.choice(tempting or absent[name])
         for wrong in rng.sample([_misspelt(rng, value), unknown], 2):
-            yield _filled(position, ruling.action, {**ruling.values, name: wrong})
+            yield _filled(position, template, {**values, name: wrong})
 
 
 def _other_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
-    ruling = position.ruling(action)
-    if ruling.action is None:
-        return
-    wordings = position.scene.verbs[ruling.action].wordings
+    template, values = _read(position, action)
+    wordings = position.scene.verbs[template].wordings
     for wording in rng.sample(wordings, len(wordings)):
-        text, doing = _filled(position, ruling.action, ruling.values, wording)
-        yield text, doing
+        yield _filled(position, template, values, wording)
 
 
 def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
-    ruling = position.ruling(action)
-    if ruling.action is None or not ruling.values:
+    template, values = _read(position, action)
+    if not values:
         return
-    template = ruling.action
     words = template.split(" ")
     first = template.partition("}")[0] + "}"
     second = template if words[1].startswith("{") else " ".join([*words[:1], *words[2:]])
     for wording in rng.sample([first, second], 2):
-        yield _filled(position, template, ruling.values, wording)
+        yield _filled(position, template, values, wording)
 
 
 def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> Slip | None:
@@ -198,9 +195,9 @@ _WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
 
 
 def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:
-    doing = position.scene.verbs[template].doing
-    text, infinitive = (ActionSpec(name=name, pattern=".").fill(values) for name in (wording or template, doing))
-    return text, infinitive
+    names = (wording or template, position.scene.verbs[template].doing)
+    text, doing = (ActionSpec(name=name, pattern=".").fill(values) for name in names)
+    return text, doing
 
 
 def _misspelt(rng: Random, value: str) -> str:

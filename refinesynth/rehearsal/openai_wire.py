@@ -27,8 +27,6 @@ class Form:
     """Form of an answer: text, JSON, or a tool call."""
 
     kind: Literal["text", "json", "tool"]
-    schema: object = None
-    """JSON schema of the answer or of the tool's arguments."""
     tool: str = ""
     insisted: bool = False
     """True if the tool call is required."""
@@ -99,17 +97,16 @@ def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call]
     reason = "tool_calls" if whole or calls else "stop"
     if request.most_tokens is not None and tokens(content) > request.most_tokens:
         content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    functions: list[dict[str, str]] = []
-    if whole:
-        message["content"], functions = None, [{"name": request.form.tool, "arguments": content}]
-    elif reason != "length":
-        functions = [{"name": name, "arguments": dumped(dict(given))} for name, given in calls]
-    if functions:
-        ids = (f"call_{luck.digest.hex()[:24]}{at or ''}" for at in range(len(functions)))
+    message: dict[str, Any] = {"role": "assistant", "content": None if whole else content}
+    functions = [(name, dumped(dict(given))) for name, given in calls if reason != "length"]
+    if functions := [(request.form.tool, content)] if whole else functions:
         message["tool_calls"] = [
-            {"id": name, "type": "function", "function": function}
-            for name, function in zip(ids, functions, strict=True)
+            {
+                "id": f"call_{luck.digest.hex()[:24]}{at or ''}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+            for at, (name, arguments) in enumerate(functions)
         ]
     read = sum(tokens(text) for _, text in request.messages)
     written = tokens(content)
@@ -133,18 +130,15 @@ def tokens(text: str) -> int:
 
 
 def _form(options: Mapping[str, object]) -> Form:
-    tools = [mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))]
-    named = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
+    tools = (mapping(mapping(tool).get("function")) for tool in items(options.get("tools")))
+    named = [name for tool in tools if isinstance(name := tool.get("name"), str)]
     choice = options.get("tool_choice")
     forced = mapping(mapping(choice).get("function")).get("name")
     insisted = forced in named or choice in ("required", "any")
     wanted = mapping(options.get("response_format"))
     if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
-        tool = named[forced] if forced in named else next(iter(named.values()))
-        return Form("tool", schema=tool.get("parameters"), tool=cast("str", tool["name"]), insisted=insisted)
-    if wanted.get("type") == "json_schema":
-        return Form("json", schema=mapping(wanted.get("json_schema")).get("schema"))
-    return Form("json" if wanted.get("type") == "json_object" else "text")
+        return Form("tool", tool=next((name for name in named if name == forced), named[0]), insisted=insisted)
+    return Form("json" if wanted.get("type") in {"json_schema", "json_object"} else "text")
 
 
 def items(value: object) -> list[object]:

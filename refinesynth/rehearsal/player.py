@@ -6,7 +6,7 @@ words only distinguish success from a transient failure.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -15,7 +15,7 @@ from refinesynth.actions.functions import action_of
 from refinesynth.chat import PARALLEL_INSTRUCTIONS, parse_player, render_player, render_task, tool_instructions_in
 from refinesynth.rehearsal.injected_faults import Luck
 from refinesynth.rehearsal.injected_mistakes import Slip, can_wait, is_due, slip
-from refinesynth.rehearsal.openai_wire import Request
+from refinesynth.rehearsal.openai_wire import Request, mapping
 from refinesynth.rehearsal.phrasing import meaning, reason, remedy, say, sounds_refused
 from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
 from refinesynth.rehearsal.scene import is_grounded, label_in
@@ -34,13 +34,10 @@ def is_task(text: str) -> bool:
 
 def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
     """Return the next turn after a task of `chat.render_task` and the later messages (role and text)."""
-    exchanges = tuple(_exchanges(chat))
-    position = _world_of(task)
-    if position is None:
-        return improvise(luck, task, exchanges, slips=wanted is not None and CALLS.search(task) is not None)
-    if is_grounded(position.scene.label):
-        return decide(luck, heard(position, exchanges), wanted)
-    return decide(luck, Past.of(position, exchanges), wanted)
+    if (past := _past(task, chat)) is not None:
+        return decide(luck, past, wanted)
+    slips = wanted is not None and CALLS.search(task) is not None
+    return improvise(luck, task, tuple(_exchanges(chat)), slips=slips)
 
 
 def decide(luck: Luck, past: Past, wanted: MistakeRequest | None = None) -> PlayerTurn:
@@ -68,11 +65,9 @@ _FURTHER = (0, 0, 1, 2)
 
 def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
     """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
-    position = _world_of(seen.task)
-    if position is None or (wanted is not None and wanted.way != "fresh"):
+    past = _past(seen.task, seen.chat)
+    if past is None or (wanted is not None and wanted.way != "fresh"):
         return ()
-    exchanges = tuple(_exchanges(seen.chat))
-    past = heard(position, exchanges) if is_grounded(position.scene.label) else Past.of(position, exchanges)
     plan = plan_of(past)
     right = plan[1:] if plan[:1] == (turn.action,) else plan
     return tuple(right[: luck.pick("further calls", _FURTHER)])
@@ -104,12 +99,12 @@ def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
 
-def _world_of(task: str) -> Position | None:
+def _past(task: str, chat: Sequence[tuple[str, str]]) -> Past | None:
+    """Return the history of the task's scene; None for an unknown one."""
     label = label_in(task)
-    if label is None:
+    if label is None or not all(f"\n- {name}" in task for name in opening(label).scene.verbs):
         return None
-    position = opening(label)
-    return position if all(f"\n- {name}" in task for name in position.scene.verbs) else None
+    return (heard if is_grounded(label) else Past.of)(opening(label), _exchanges(chat))
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
@@ -210,12 +205,10 @@ def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
         here = _standing(past, action, answer)
         if here is not past.position:
             past = Past(here, past.exchanges, past.wrong, past.observed)
-        if here.ruling(action).kind is not None:
-            past = past.and_then(Exchange(action, answer, refused=True))
-        else:
-            sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
-            failed = here.ruling(action).text not in answer and sounds_failed
-            past = past.and_then(Exchange(action, answer, refused=False, failed=failed))
+        ruling = here.ruling(action)
+        sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
+        failed = ruling.kind is None and ruling.text not in answer and sounds_failed
+        past = past.and_then(Exchange(action, answer, refused=ruling.kind is not None, failed=failed))
     return past
 
 
@@ -242,9 +235,6 @@ def _elsewhere(past: Past) -> Iterator[Position]:
         yield at
 
 
-_TASK = re.compile(r"(?s)(?P<introduction>.*)\n\nGoal: (?P<goal>.*)")
-
-
 class Seen(NamedTuple):
     script: Script
     """Script of the functions; for unknown ones, as far as their definitions tell."""
@@ -264,16 +254,13 @@ def read_calls(request: Request) -> Seen:
     chat: list[tuple[str, str]] = []
     waiting: list[str] = []
     for number, (role, text) in enumerate(request.messages[at + 1 :], start=at + 1):
-        thought, calls = (
-            text,
-            [Call(name, _arguments(given)) for where, name, given in request.calls if where == number],
-        )
-        for call in calls:
+        calls = [Call(name, _arguments(given)) for where, name, given in request.calls if where == number]
+        for at, call in enumerate(calls):
+            thought = "" if at else text
             waiting.append(render_player(PlayerTurn(thought=thought, action=text_of(script, call))))
-            thought = ""
-        if waiting and not calls:
-            chat.append(("assistant", waiting.pop(0)))
         if not calls:
+            if waiting:
+                chat.append(("assistant", waiting.pop(0)))
             chat.append(("assistant" if role == "assistant" else "user", text))
     chat += [("assistant", text) for text in waiting]
     return Seen(script, render_task(script) + after, chat, instructions == PARALLEL_INSTRUCTIONS)
@@ -281,24 +268,19 @@ def read_calls(request: Request) -> Seen:
 
 def _script_of(request: Request, told: str) -> Script:
     label = label_in(told)
-    position = None if label is None else opening(label)
+    scene = None if label is None else opening(label).scene
     listed = {str(tool.get("description")) for tool in request.tools}
-    if position is not None and all(any(one.startswith(name) for one in listed) for name in position.scene.verbs):
-        return position.scene.script.model_copy(update=_told(told))
+    introduction, found, goal = told.rpartition("\n\nGoal: ")
+    words = {"introduction": introduction if found else told, "goal": (found and goal) or "?"}
+    if scene is not None and all(any(one.startswith(name) for one in listed) for name in scene.verbs):
+        return scene.script.model_copy(update=words)
     actions = filter(None, (action_of({"function": tool}) for tool in request.tools))
     of_tools = Script(goal="?", environment={}, completion_conditions=(), actions=tuple(actions))
-    return of_tools.model_copy(update=_told(told))
+    return of_tools.model_copy(update=words)
 
 
-def _told(told: str) -> dict[str, str]:
-    found = _TASK.fullmatch(told)
-    introduction, goal = (told, "") if found is None else found.group("introduction", "goal")
-    return {"introduction": introduction, "goal": goal or "?"}
-
-
-def _arguments(text: str) -> Mapping[str, str]:
+def _arguments(text: str) -> Mapping[str, Any]:
     try:
-        found = orjson.loads(text)
+        return mapping(orjson.loads(text))
     except orjson.JSONDecodeError:
         return {}
-    return cast("Mapping[str, str]", found) if isinstance(found, Mapping) else {}

@@ -11,7 +11,6 @@ from refinesynth.actions.functions import action_of
 from refinesynth.chat import render_player
 from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer, unknown_scripts
 from refinesynth.rehearsal.injected_faults import Faults, Luck
-from refinesynth.rehearsal.minimal_json import instance
 from refinesynth.rehearsal.openai_wire import Form, Request, completion, drawn, dumped, items
 from refinesynth.settings.mistakes import MistakeRequest, RepairStyle
 from refinesynth.trajectory import ActionSpec, MistakeKind
@@ -44,35 +43,17 @@ class Rehearsal:
         luck = request.luck(self.faults, self.seed)
         if request.plays_by_calls:
             return self._called(request, luck)
-        content = self._content(request, luck)
-        if content is not None:
-            return completion(request, content, luck)
-        if (
-            request.form.kind == "tool"
-            and not request.form.insisted
-            and request.messages
-            and request.messages[-1][0] == "tool"
-        ):
-            # After a tool's result, the client expects text, not the same call again.
-            request = replace(request, form=Form("text"))
-        return completion(request, _greeting(request.form), luck)
-
-    def _content(self, request: Request, luck: Luck) -> str | None:
         messages = request.messages
         task = next((at for at, (role, text) in enumerate(messages) if role == "user" and player.is_task(text)), None)
         if task is not None:
-            return self._played(request, luck, task)
-        found = self._grounded(request, luck) or self._structured(request, luck) or _rated(request.blocks, luck)
-        if found is None:
-            return None
-        kind, data = found
-        if luck.strikes("missing_keys"):
-            data = without_a_key(luck, kind, data)
-        text = dumped(data)
-        if luck.strikes("invalid_json"):
-            return unreadable(luck, kind, text)
-        fenced = request.form.kind == "text" and luck.pick("fence", (False, False, True))
-        return f"```json\n{text}\n```" if fenced else text
+            return completion(request, self._played(request, luck, task), luck)
+        if (found := self._answered(request, luck)) is not None:
+            return completion(request, _corrupted(request, luck, *found), luck)
+        called = request.form.kind == "tool" and not request.form.insisted and messages and messages[-1][0] == "tool"
+        if called or request.form.kind == "text":
+            # After a tool's result, the client expects text, not the same call again.
+            return completion(replace(request, form=Form("text")), GREETING, luck)
+        return completion(request, dumped({"answer": GREETING}), luck)
 
     def _called(self, request: Request, luck: Luck) -> dict[str, Any]:
         seen = player.read_calls(request)
@@ -91,50 +72,45 @@ class Rehearsal:
             else dumped({"thought": turn.thought, "action": turn.action})
         )
 
-    def _grounded(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
+    def _answered(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
+        """Return kind and data of the answer of a role that answers in JSON; None for an unknown role."""
         blocks = request.blocks
-        if "action" in blocks and isinstance(ruling := blocks.get("ruling"), dict):
-            return "words", dungeon_master.word(
-                luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
-            )
-        if "action" in blocks and "result" in blocks:
-            return "completion", unknown_scripts.see_completion(blocks.get("script"), blocks.get("history"))
-        if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
-            if tools := _tools_in(blocks):
-                least = next(iter(items(wanted.get("actions"))), 6)
-                count = min(least, 100) if isinstance(least, int) else 6
-                return "grounded script", unknown_scripts.write_for_tools(tools, count, grounded=True)
-            asked = dumped({name: value for name, value in wanted.items() if name != "step"})
-            scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
-            return script_writer.write_grounded(luck, scene, persona, wanted, blocks)
-        return None
+        script, history, wanted = map(blocks.get, ("script", "history", "wanted"))
+        kind: str = "judgement"
+        match blocks:
+            case {"persona": str(persona)}:
+                kind, data = self._written(request, luck, persona, wanted if isinstance(wanted, dict) else None)
+            case {"action": action, "ruling": dict(ruling)}:
+                kind, data = "words", dungeon_master.word(luck, script, history, action, ruling)
+            case {"action": _, "result": _}:
+                kind, data = "completion", unknown_scripts.see_completion(script, history)
+            case {"action": action, "script": _}:
+                turn = dungeon_master.narrate(luck, script, history, action)
+                kind, data = "ruling", turn.model_dump(mode="json", exclude={"role"})
+            case {"script": _, "verified": _} | {"script": _, "minimum": _}:
+                turns = narrator.tell(luck, script, blocks.get("verified"), blocks.get("minimum"))
+                kind, data = "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
+            case {"script": _, "trajectory": _}:
+                data = {"reason": "The world was executed, so it is consistent.", "accepted": True}
+            case {"task": task, "turn": dict(rated)}:
+                seen = unknown_scripts.judge_plainly(luck, task, (), str(rated.get("action")))
+                data = {"reason": seen.thought, "accepted": not seen.flagged}
+            case _:
+                return None
+        return kind, data
 
-    def _structured(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
+    def _written(
+        self, request: Request, luck: Luck, persona: str, wanted: dict[str, JsonValue] | None
+    ) -> tuple[str, dict[str, Any]]:
         blocks = request.blocks
-        script = blocks.get("script")
-        if "script" in blocks and "action" in blocks:
-            turn = dungeon_master.narrate(luck, script, blocks.get("history"), blocks["action"])
-            return "ruling", turn.model_dump(mode="json", exclude={"role"})
-        if "script" in blocks and ("verified" in blocks or "minimum" in blocks):
-            turns = narrator.tell(luck, script, blocks.get("verified"), blocks.get("minimum"))
-            return "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
-        if isinstance(persona := blocks.get("persona"), str):
-            if tools := _tools_in(blocks):
-                return "script", unknown_scripts.write_for_tools(tools, 6, grounded=False)
-            violations = blocks.get("violations")
-            scene = drawn(self.faults, self.seed, request.seed, persona, dumped(violations))
-            return "script", script_writer.write(luck, scene, persona, blocks.get("previous"))
-        if "script" in blocks and "trajectory" in blocks:
-            return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
-        return None
-
-
-def _rated(blocks: Mapping[str, JsonValue], luck: Luck) -> tuple[str, dict[str, Any]] | None:
-    """Return the verdict on one turn: an action is right if it is listed."""
-    if "task" not in blocks or not isinstance(turn := blocks.get("turn"), dict):
-        return None
-    seen = unknown_scripts.judge_plainly(luck, blocks["task"], (), str(turn.get("action")))
-    return "judgement", {"reason": seen.thought, "accepted": not seen.flagged}
+        kind = "script" if wanted is None else "grounded script"
+        if tools := _tools_in(blocks):
+            least = next(iter(items(wanted and wanted.get("actions"))), 6)
+            count = min(least, 100) if isinstance(least, int) else 6
+            return kind, unknown_scripts.write_for_tools(tools, count, grounded=wanted is not None)
+        asked = () if wanted is None else (dumped({name: value for name, value in wanted.items() if name != "step"}),)
+        scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), *asked)
+        return kind, script_writer.write(luck, scene, persona, blocks.get("previous"), wanted)
 
 
 def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:
@@ -151,12 +127,6 @@ def _asked_in(request: Request) -> MistakeRequest | None:
     if kind not in list(MistakeKind) or way not in get_args(RepairStyle):
         return None
     return MistakeRequest(MistakeKind(kind), cast("RepairStyle", way))
-
-
-def _greeting(form: Form) -> str:
-    if form.kind == "text":
-        return GREETING
-    return dumped({"answer": GREETING} if form.schema is None else instance(form.schema))
 
 
 _PROSE = (
@@ -176,28 +146,21 @@ _REQUIRED = {
 """Required keys by kind of answer; those of a trajectory belong to its turns."""
 
 
-def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer without one of its required keys."""
-    rng = luck.rng("missing")
-    if kind == "turns":
-        turns = cast("list[dict[str, Any]]", data["turns"])
-        at = rng.randrange(len(turns))
-        key = rng.choice([key for key in turns[at] if key != "role"])
-        return {"turns": [*turns[:at], _without(turns[at], key), *turns[at + 1 :]]}
-    return _without(data, rng.choice(_REQUIRED[kind]))
-
-
-def unreadable(luck: Luck, kind: str, text: str) -> str:
-    """Return prose instead of JSON, or JSON cut off before its required keys."""
-    rng = luck.rng("unreadable")
-    if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
-        return rng.choice(_PROSE)
-    if kind == "turns":
-        # JSON that lacks only its closing brackets could still be repaired.
-        return text[: min(rng.randrange(len(text) // 4, len(text)), text.rfind(',"observation":'))]
-    # An answer's first value is a text, and its required keys follow.
-    return text[: rng.randrange(12, 24)]
-
-
-def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name != key}
+def _corrupted(request: Request, luck: Luck, kind: str, data: dict[str, Any]) -> str:
+    """Return an answer as text, perhaps without one of its required keys, as prose or cut off before its required keys."""
+    if luck.strikes("missing_keys"):
+        rng = luck.rng("missing")
+        part = rng.choice(data["turns"]) if kind == "turns" else data
+        part.pop(rng.choice(_REQUIRED.get(kind) or [key for key in part if key != "role"]), None)
+    text = dumped(data)
+    if luck.strikes("invalid_json"):
+        rng = luck.rng("unreadable")
+        if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
+            return rng.choice(_PROSE)
+        if kind == "turns":
+            # JSON that lacks only its closing brackets could still be repaired.
+            return text[: min(rng.randrange(len(text) // 4, len(text)), text.rfind(',"observation":'))]
+        # An answer's first value is a text, and its required keys follow.
+        return text[: rng.randrange(12, 24)]
+    fenced = request.form.kind == "text" and luck.pick("fence", (False, False, True))
+    return f"```json\n{text}\n```" if fenced else text

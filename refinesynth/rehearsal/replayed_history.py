@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeAlias
 from weakref import ref
 
@@ -164,24 +164,16 @@ class Past:
     """Actions flagged since the last accepted one."""
     observed: frozenset[str] = field(default=frozenset(), repr=False)
 
-    @classmethod
-    def of(cls, start: Position, exchanges: Iterable[Exchange]) -> "Past":
-        position, wrong, given = start, set[str](), tuple(exchanges)
-        for exchange in given:
-            if exchange.refused:
-                wrong.add(exchange.action)
-            elif not exchange.failed:
-                position = position.after(exchange.action)
-                wrong.clear()
-        return cls(position, given, frozenset(wrong), frozenset(exchange.observation for exchange in given))
+    @staticmethod
+    def of(start: Position, exchanges: Iterable[Exchange]) -> "Past":
+        return reduce(Past.and_then, exchanges, Past(start))
 
     def and_then(self, exchange: Exchange) -> "Past":
+        position, wrong = self.position, self.wrong
         if exchange.refused:
-            position, wrong = self.position, self.wrong | {exchange.action}
-        elif exchange.failed:
-            position, wrong = self.position, self.wrong
-        else:
-            position, wrong = self.position.after(exchange.action), frozenset[str]()
+            wrong |= {exchange.action}
+        elif not exchange.failed:
+            position, wrong = position.after(exchange.action), frozenset[str]()
         return Past(position, (*self.exchanges, exchange), wrong, self.observed | {exchange.observation})
 
     @property

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.rehearsal.families import CLASSIC, DRAWING, FAMILIES, Act, Family, Plot, Verb
+from refinesynth.rehearsal.families import CLASSIC, DRAWING, FAMILIES, Family, Plot, Verb
 from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
 
@@ -117,29 +117,36 @@ def draw_scene(label: str) -> Scene:
     verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}
     actions = tuple(_action(rng, template, verb, plot, style=style) for template, verb in verbs.items())
     goal = rng.choice(_GOALS).format(goal=plot.goal)
+    rulebook = Rulebook(
+        goal=tuple(condition.cel for condition in plot.conditions),
+        sights=family.sights if is_grounded(label) else (),
+        invariants=family.invariants if is_grounded(label) else (),
+    )
     script = Script(
         introduction=f"Scene {label}. {plot.introduction}",
         environment=plot.state,
         goal=f"{goal[0].upper()}{goal[1:]}",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
         actions=tuple(rng.sample(actions, len(actions))),
-        rulebook=Rulebook(
-            goal=tuple(condition.cel for condition in plot.conditions),
-            sights=family.sights if is_grounded(label) else (),
-            invariants=family.invariants if is_grounded(label) else (),
-        ),
+        rulebook=rulebook,
     )
     # In the family's order, which determines the order of the search.
     world = World(script.model_copy(update={"actions": actions}))
-    useful = tuple(written(actions, verbs, act) for act in plot.useful)
-    where = f"{_UNSAID} {_at_the_start(world)}" if _hidden(label) else plot.whereabouts
-    script = script.model_copy(update={"introduction": f"{script.introduction} {where}"})
+    by_verb = {verbs[action.name].key: action for action in actions}
+    useful = tuple(by_verb[key].fill(values) for key, values in plot.useful)
+    where = plot.whereabouts
+    if _hidden(label):
+        looking = next(action.name for action in actions if "{" not in action.name and not action.requires)
+        where = f"{_UNSAID} {world.step(script.environment, looking).text}"
+    if is_grounded(label):
+        rulebook = rulebook.model_copy(update={"solution": plan(world, script.environment, candidates=useful) or ()})
+    script = script.model_copy(update={"introduction": f"{script.introduction} {where}", "rulebook": rulebook})
     return Scene(
         label=label,
         family=family,
         plot=plot,
         script=script.imagined(),
-        executed=_solved(script, world, useful) if is_grounded(label) else script,
+        executed=script,
         world=world,
         verbs=verbs,
         useful=useful,
@@ -187,24 +194,6 @@ def _generator(name: str) -> Random:
     return Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
 
 
-def _at_the_start(world: World) -> str:
-    looking = next(action.name for action in world.script.actions if "{" not in action.name and not action.requires)
-    return world.step(world.script.environment, looking).text
-
-
-def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:
-    solution = plan(world, script.environment, candidates=useful) or ()
-    return script.model_copy(
-        update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}
-    )
-
-
-def written(actions: tuple[ActionSpec, ...], verbs: Mapping[str, Verb], act: Act) -> str:
-    """Return the text of an act with these actions."""
-    key, values = act
-    return next(action for action in actions if verbs[action.name].key == key).fill(values)
-
-
 def _action(rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[str, str, str]) -> ActionSpec:
     names = ActionSpec(name=template, pattern=template).placeholders
     return ActionSpec(
@@ -214,7 +203,7 @@ def _action(rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[
         parameters={name: plot.values[name] for name in names},
         requires=verb.requires,
         effects=verb.effects,
-        reveals=rng.choice(verb.observations),
+        reveals=f"{rng.choice(verb.done)} {verb.shows}".rstrip(),
     )
 
 

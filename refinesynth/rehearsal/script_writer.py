@@ -9,44 +9,44 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from refinesynth.rehearsal.injected_faults import Luck
-from refinesynth.rehearsal.openai_wire import dumped
+from refinesynth.rehearsal.openai_wire import dumped, items
 from refinesynth.rehearsal.replayed_history import opening
-from refinesynth.rehearsal.scene import GROUNDED, Scene, is_grounded, label_of, outline, random_label
-from refinesynth.trajectory import Script
+from refinesynth.rehearsal.scene import GROUNDED, Scene, label_of, outline, random_label
 
 _MOST_PERSONA = 160
 """Length of a quoted persona in an introduction, in characters."""
 
 
-def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[str, Any]:
-    """Return a script for a persona as JSON, of the scene that `scene` draws.
+def write(
+    luck: Luck, scene: Luck, persona: str, previous: JsonValue, wanted: Mapping[str, JsonValue] | None = None
+) -> dict[str, Any]:
+    """Return a script for a persona as JSON, of the scene that `scene` draws; a grounded one if features are `wanted`.
 
-    About half of the refused scripts are written again, for the same scene; otherwise another scene is drawn. Faults
-    are drawn anew.
+    About half of the refused scripts are mended: written again for the same scene, without faults. Otherwise another
+    scene is drawn, with as many of the wanted features as possible.
     """
-    label = label_of(previous) if scene.pick("mend", (True, False)) else None
-    script = opening(label or random_label(scene.rng("label"), scene.faults.families)).scene.script
+    mended = label_of(previous) if scene.pick("mend", (True, False)) else None
+    if wanted is None:
+        label = mended or random_label(scene.rng("label"), scene.faults.families)
+    else:
+        label = f"{mended.removesuffix(GROUNDED)}{GROUNDED}" if mended else _label(scene, wanted)
+    drawn = opening(label).scene
+    script = drawn.script if wanted is None else drawn.executed
+    line = " ".join(persona.split())
+    cut = line if len(line) <= _MOST_PERSONA else f"{line[:_MOST_PERSONA].rstrip()}..."
+    dedication = f" You do this for the following person: {cut}" if line else ""
     written: dict[str, Any] = script.model_dump(mode="json")
-    written["introduction"] = dedicated(script, persona)
-    if luck.strikes("ambiguous_pattern"):
-        blur(luck, script, written)
+    written["introduction"] = f"{script.introduction}{dedication}"
+    for fault, spoil in _FAULTS.items() if mended is None else ():
+        if (wanted is not None or fault == "ambiguous_pattern") and luck.strikes(fault):
+            spoil(luck, drawn, written)
     return written
 
 
-def dedicated(script: Script, persona: str) -> str:
-    """Return the introduction with a sentence about the persona after the scene's label, on one line."""
-    line = " ".join(persona.split())
-    if not line:
-        return script.introduction
-    cut = line if len(line) <= _MOST_PERSONA else f"{line[:_MOST_PERSONA].rstrip()}..."
-    return f"{script.introduction} You do this for the following person: {cut}"
-
-
-def blur(luck: Luck, script: Script, written: dict[str, Any]) -> None:
+def _ambiguous_pattern(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
     """Make the pattern of an action with one placeholder too wide."""
-    chosen = [at for at, action in enumerate(script.actions) if len(action.placeholders) == 1]
-    at = luck.rng("blurred").choice(chosen)
-    written["actions"][at]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
+    chosen = [at for at, action in enumerate(scene.script.actions) if len(action.placeholders) == 1]
+    written["actions"][luck.rng("blurred").choice(chosen)]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
 
 
 _NOWHERE = "nowhere at all"
@@ -63,25 +63,12 @@ _UNREADABLE = (
 """Conditions in other languages, or cut off."""
 
 
-def plant(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
-    """Inject the faults that affect this request into a grounded script's JSON, in place."""
-    for fault, spoil in _PLANTS.items():
-        if luck.strikes(fault):
-            spoil(luck, scene, written)
-
-
 def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
     """Break a requirement or a goal condition, so it does not compile."""
-    rng = luck.rng("bad condition")
-    requirements = [one for action in written["actions"] for one in action.get("requires", ())]
-    goal = written["rulebook"]["goal"]
-    chosen = rng.randrange(len(requirements) + len(goal))
-    way = rng.choice(_UNREADABLE)
-    if chosen < len(requirements):
-        requirements[chosen]["condition"] = way.format(requirements[chosen]["condition"])
-    else:
-        at = chosen - len(requirements)
-        goal[at] = way.format(goal[at])
+    rng, goal = luck.rng("bad condition"), written["rulebook"]["goal"]
+    requirements = [(one, "condition") for action in written["actions"] for one in action.get("requires", ())]
+    where, key = rng.choice([*requirements, *((goal, at) for at in range(len(goal)))])
+    where[key] = rng.choice(_UNREADABLE).format(where[key])
 
 
 def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
@@ -137,7 +124,8 @@ def _misaligned_goal(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
         written["completion_conditions"].append("Everything else is as it was.")
 
 
-_PLANTS: Mapping[str, Callable[[Luck, Scene, dict[str, Any]], None]] = {
+_FAULTS: Mapping[str, Callable[[Luck, Scene, dict[str, Any]], None]] = {
+    "ambiguous_pattern": _ambiguous_pattern,
     "dangling_pointer": _dangling_pointer,
     "useless_action": _useless_action,
     "wrong_solution": _wrong_solution,
@@ -172,64 +160,28 @@ _MOST_LABELS = 200
 _MOST_SCENES = 8
 """Maximum number of scenes drawn to measure their solution."""
 
-_NO_BAND = (1, 1_000)
-
-
-def write_grounded(
-    luck: Luck, scene: Luck, persona: str, wanted: Mapping[str, JsonValue], blocks: Mapping[str, JsonValue]
-) -> tuple[str, dict[str, Any]]:
-    """Return the kind of answer and a grounded script as JSON, of the scene that `scene` draws.
-
-    About half of the refused scripts are written again, for the same scene; faults are drawn anew. Another scene has as
-    many of the requested features as possible among the drawn ones.
-    """
-    label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
-    drawn = opening(label or _label(scene, wanted)).scene
-    return "grounded script", _told(luck, drawn, persona)
-
-
-def _told(luck: Luck, scene: Scene, persona: str) -> dict[str, Any]:
-    written: dict[str, Any] = scene.grounded.model_dump(mode="json")
-    written["introduction"] = dedicated(scene.grounded, persona)
-    if luck.strikes("ambiguous_pattern"):
-        blur(luck, scene.grounded, written)
-    plant(luck, scene, written)
-    return written
-
 
 def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:
     """Return the label with the best match of features and length among several draws."""
-    least, most = _band(wanted.get("actions"))
-    given = wanted.get("features")
-    asked = frozenset(name for name in given if isinstance(name, str)) if isinstance(given, list) else frozenset[str]()
+    match wanted.get("actions"):
+        case [int(least), int(most)]:
+            lengths = range(least, most + 1)
+        case _:
+            lengths = range(1_001)
+    asked = {name for name in items(wanted.get("features")) if isinstance(name, str)}
     rng = scene.rng("label")
     found: list[tuple[int, bool, str]] = []
     for _ in range(_MOST_LABELS):
         label = f"{random_label(rng, scene.faults.families)}{GROUNDED}"
         about = outline(label)
         # First the number of missing features, then whether the length is likely to be out of range.
-        found.append((len(asked - about.features), not least <= about.steps <= most, label))
+        found.append((len(asked - about.features), about.steps not in lengths, label))
         if sum(not lacking and not misfit for lacking, misfit, _ in found) == _MOST_SCENES:
             break
     chosen = [label for *_, label in sorted(found, key=lambda one: one[:2])[:_MOST_SCENES]]
-    if (least, most) == _NO_BAND:
-        return chosen[0]
-    return next((label for label in chosen if least <= _length(label) <= most), chosen[0])
-
-
-def _band(given: JsonValue) -> tuple[int, int]:
-    match given:
-        case [int(least), int(most)]:
-            return least, most
-        case _:
-            return _NO_BAND
+    return next((label for label in chosen if _length(label) in lengths), chosen[0])
 
 
 def _length(label: str) -> int:
-    rulebook = opening(label).scene.grounded.rulebook
+    rulebook = opening(label).scene.executed.rulebook
     return len(rulebook.solution) if rulebook else 0
-
-
-def _grounded(label: str | None) -> str | None:
-    """Return the label of the grounded version of a scene."""
-    return label if label is None or is_grounded(label) else f"{label}{GROUNDED}"

@@ -32,10 +32,10 @@ def plan_of(past: Past) -> tuple[str, ...]:
 
 def sought(past: Past) -> str | None:
     """Return the hidden thing that the next step is about, if any."""
-    scene, found = past.position.scene, _unknown(past)
-    return (
-        None if found is None or not all(_seeks(scene, step) for step in past.position.plan[: found[0]]) else found[1]
-    )
+    position, found = past.position, _unknown(past)
+    if found is None or not all(_seeks(position.scene, step) for step in position.plan[: found[0]]):
+        return None
+    return found[1]
 
 
 def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
@@ -69,11 +69,11 @@ def _next_place(past: Past, truth: frozenset[str]) -> str | None:
     # A place may be a container too; the longest list is that of all places.
     among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
     looked = _looked_into(past.position)
-    return min((place for place in among if place not in looked), key=lambda place: _turn(scene, place), default=None)
 
+    def turn(place: str) -> bytes:
+        return blake2b(f"{scene.label} {place}".encode(), digest_size=8).digest()
 
-def _turn(scene: Scene, place: str) -> bytes:
-    return blake2b(f"{scene.label} {place}".encode(), digest_size=8).digest()
+    return min((place for place in among if place not in looked), key=turn, default=None)
 
 
 def _looked_into(position: Position) -> set[str]:
@@ -98,22 +98,18 @@ def _looked(position: Position) -> set[str]:
 def _way(position: Position, place: str) -> tuple[str, ...]:
     """Return the fewest steps to see into a place; empty if there is no way."""
     steps = sorted(position.scene.seeking, key=lambda step: not mentions(step, place))
-    queue, known = deque([(position, tuple[str, ...]())]), {_key(position)}
+    queue, known = deque([(position, tuple[str, ...]())]), {orjson.dumps(position.state)}
     while queue and len(known) < _FARTHEST:
         at, way = queue.popleft()
         for step in steps:
             after = at.after(step)
-            if after is at or (key := _key(after)) in known:
+            if after is at or (key := orjson.dumps(after.state)) in known:
                 continue
             if place in _looked(after):
                 return (*way, step)
             known.add(key)
             queue.append((after, (*way, step)))
     return ()
-
-
-def _key(position: Position) -> bytes:
-    return orjson.dumps(position.state)
 
 
 def _moved(scene: Scene, step: str, truth: frozenset[str], place: str) -> str:

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from refinesynth.errors import StorageError
-from refinesynth.report.audited_turns import Answer, Answers, AuditedTurn
+from refinesynth.report.audited_turns import Answers, AuditedTurn, Rating
 from refinesynth.report.html_page import rendered, script_data, shortened
 from refinesynth.text.json_reader import write_json
 
@@ -40,7 +40,7 @@ def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web
         if given.turn not in ids:
             raise web.HTTPNotFound(text="this turn is not in the sample")
         try:
-            answers.give(Answer(turn=given.turn, rater=rater, right=given.right))
+            answers.give(Rating(turn=given.turn, rater=rater, right=given.right))
         except StorageError as error:
             raise web.HTTPInsufficientStorage(text=str(error)) from error
         return web.Response(status=204)

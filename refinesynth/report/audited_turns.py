@@ -129,7 +129,7 @@ def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[Audite
     return [turn for _, _, turn in sorted((entry for heap in cells.values() for entry in heap), reverse=True)]
 
 
-class Answer(BaseModel, frozen=True):
+class Rating(BaseModel, frozen=True):
     """Verdict of a rater about a turn: one line of the file of answers."""
 
     turn: str
@@ -156,7 +156,7 @@ class Answers:
         answers = cls(path)
         for number, line in enumerate(read_lines(path), start=1):
             try:
-                answers._add(Answer.model_validate_json(line))
+                answers._add(Rating.model_validate_json(line))
             except ValidationError as error:
                 raise RunFolderError(f"line {number} of {str(path)!r} is no answer: {explain(error)}") from error
         return answers
@@ -172,12 +172,12 @@ class Answers:
             finally:
                 self._writer.close()
 
-    def give(self, answer: Answer) -> None:
+    def give(self, answer: Rating) -> None:
         """Append an answer; raises StorageError."""
         self._writer.write(answer.model_dump_json(exclude_defaults=True).encode())
         self._add(answer)
 
-    def _add(self, answer: Answer) -> None:
+    def _add(self, answer: Rating) -> None:
         self.by_rater.setdefault(answer.rater, {})[answer.turn] = answer.right
         spent = self.paid.get(answer.rater, Cost())
         self.paid[answer.rater] = spent + Cost(usage=answer.usage, cost_usd=answer.cost_usd)
@@ -211,7 +211,7 @@ async def judge_turns(
                 judge = Judge(session.model(Role.JUDGE, model), prompts)
                 right, reason = await judge.rate(**turn.shown())
                 usage, cost = session.spent.usage, session.spent.cost_usd
-                answer = Answer(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
+                answer = Rating(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
                 answers.give(answer)
             except EpisodeAbandoned:
                 failed += 1

@@ -18,7 +18,7 @@ from refinesynth.outcome import Refused
 from refinesynth.report.html_page import rendered, script_data, shortened
 from refinesynth.report.plots import bars, histogram, scatter
 from refinesynth.rules import rejects
-from refinesynth.rules.repairs import Mistake, Refinement, marks
+from refinesynth.rules.repairs import marks
 from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import read_lines
 from refinesynth.run.status import RunStatus
@@ -184,9 +184,9 @@ def _turns(draft: Draft) -> list[JsonValue]:
     for at, turn in enumerate(draft.turns):
         if isinstance(turn, PlayerTurn):
             mark, note = marked.get(at), ""
-            if isinstance(mark, Mistake):
+            if mark is not None and mark.kind is not None:
                 note = f"mistake ({mark.kind.value})"
-            elif isinstance(mark, Refinement):
+            elif mark is not None and mark.label == "refinement":
                 note = f"repairs turn {', '.join(str(at + 1) for at in mark.of)}"
             said = {"thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
             turns.append({"who": label_of(turn, mistake=at in mistakes), **said})

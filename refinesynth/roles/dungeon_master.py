@@ -4,18 +4,15 @@ executed world.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
 from refinesynth.actions.matching import explain_mismatch, match_in
-from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import Shown
+from refinesynth.roles import schemas
 from refinesynth.roles.actor import Actor
-from refinesynth.roles.output_forms import AnswerForm, object_form
-from refinesynth.roles.schemas import COMPLETION, RULING, WORDS
 from refinesynth.rules.rule import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
@@ -27,11 +24,6 @@ class Words(NamedTuple):
     thought: str
     observation: str
     """Observation; never blank."""
-
-
-class _Completion(BaseModel, frozen=True):
-    thought: str
-    done: bool
 
 
 @dataclass
@@ -61,18 +53,22 @@ class DungeonMaster(Actor):
         Raises:
             InvalidAnswer: No answer was a valid turn.
         """
+        ending = None
+        if limit is not None:
+            left = max(0, limit - len(turns) - 2)  # the pending action and its answer count as turns
+            ending = {"limit": limit, "left": left, "conditions": script.completion_conditions}
         # The script comes first and the newest data last: requests share a prefix, which the provider can cache.
-        request = self.prompts.fill(
+        return await self.answer(
             "dungeon_master",
-            "request",
+            schemas.Ruling,
+            _ruling,
             script=self._show(script),
             history=history(turns),
             action=action,
             form=form(script, action),
             violations=[violation.message for violation in violations],
-            ending=None if limit is None else ending(script, turns, limit),
+            ending=ending,
         )
-        return await self.ask(_form(self.prompts), request)
 
     async def word(
         self,
@@ -90,16 +86,16 @@ class DungeonMaster(Actor):
         Raises:
             InvalidAnswer: No answer was valid.
         """
-        request = self.prompts.fill(
+        return await self.answer(
             "grounded_master",
-            "request",
+            schemas.Words,
+            _words,
             script=told_of(script),
-            history=exchanges_without_thoughts(turns),
+            history=history(turns, thoughts=False),
             action=action,
             ruling=ruling,
             violations=list(violations),
         )
-        return await self.ask(_words_form(self.prompts), request)
 
     async def see_completion(
         self, script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], action: str, result: str
@@ -110,10 +106,15 @@ class DungeonMaster(Actor):
         Raises:
             InvalidAnswer: No answer was a valid judgement.
         """
-        request = self.prompts.fill(
-            "tool_server", "request", script=self._show(script), history=history(turns), action=action, result=result
+        found = await self.answer(
+            "tool_server",
+            schemas.Completion,
+            schemas.Completion.read,
+            script=self._show(script),
+            history=history(turns),
+            action=action,
+            result=result,
         )
-        found = await self.ask(_completion_form(self.prompts), request)
         return found.thought[:MAX_OBSERVATION], found.done
 
     def _show(self, script: Script) -> Shown:
@@ -123,28 +124,20 @@ class DungeonMaster(Actor):
         return self._shown
 
 
-def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
-    """Return the exchanges so far with the DungeonMaster's own thoughts, which record facts that no observation
-    mentions.
+def history(turns: Sequence[PlayerTurn | DungeonMasterTurn], *, thoughts: bool = True) -> list[dict[str, JsonValue]]:
+    """Return the exchanges so far. The DungeonMaster's own thoughts record facts that no observation mentions; an
+    executed world has its own state and needs none.
     """
     return [
         {
             "action": turn.action,
-            "thought": answer.thought,
+            **({"thought": answer.thought} if thoughts else {}),
             "mistake": answer.mistake_kind,
             "observation": answer.observation,
         }
         for turn, answer in pairwise(turns)
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
     ]
-
-
-def ending(
-    script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], limit: int
-) -> dict[str, int | tuple[str, ...]]:
-    """Return the data of the reminder of the play's end: turn limit, turns left, and completion conditions."""
-    # The pending action and its answer count as turns.
-    return {"limit": limit, "left": max(0, limit - len(turns) - 2), "conditions": script.completion_conditions}
 
 
 def told_of(script: Script) -> dict[str, JsonValue]:
@@ -154,11 +147,6 @@ def told_of(script: Script) -> dict[str, JsonValue]:
         "goal": script.goal,
         "actions": [action.name for action in script.actions],
     }
-
-
-def exchanges_without_thoughts(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
-    """Return the exchanges so far without the DungeonMaster's thoughts; an executed world has its own state."""
-    return [{name: value for name, value in entry.items() if name != "thought"} for entry in history(turns)]
 
 
 def form(script: Script, action: str) -> dict[str, JsonValue]:
@@ -171,12 +159,6 @@ def form(script: Script, action: str) -> dict[str, JsonValue]:
     return {"available": False, "problem": explain_mismatch(script.actions, action).message}
 
 
-@lru_cache(maxsize=4)
-def _form(prompts: Prompts) -> AnswerForm[DungeonMasterTurn]:
-    instructions = prompts.fill("dungeon_master", "instructions")
-    return object_form(RULING, name="ruling", instructions=instructions, read=_ruling)
-
-
 def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
     given = {name: value for name, value in answer.items() if name not in EXECUTED}
     turn = DungeonMasterTurn.model_validate({**given, "role": "DM"}, extra="ignore")
@@ -184,18 +166,6 @@ def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
         # A blank message carries no information, and some servers refuse it.
         raise ValueError("observation: it is blank; say what the player perceives")
     return turn
-
-
-@lru_cache(maxsize=4)
-def _completion_form(prompts: Prompts) -> AnswerForm[_Completion]:
-    instructions = prompts.fill("tool_server", "instructions")
-    return object_form(COMPLETION, name="completion", instructions=instructions, read=_Completion.model_validate)
-
-
-@lru_cache(maxsize=4)
-def _words_form(prompts: Prompts) -> AnswerForm[Words]:
-    instructions = prompts.fill("grounded_master", "instructions")
-    return object_form(WORDS, name="words", instructions=instructions, read=_words)
 
 
 def _words(answer: Mapping[str, Any]) -> Words:

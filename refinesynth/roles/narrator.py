@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from refinesynth.prompts import Kind, drawn
-from refinesynth.roles.actor import Actor, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, AnswerForm, InvalidAnswer, object_form
 from refinesynth.roles.schemas import TURNS, with_least
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn, Script, read_answer
@@ -42,18 +41,16 @@ class Narrator(Actor):
             minimum=self.minimum,
             violations=[violation.message for violation in violations],
         )
+        (example,) = drawn(self.prompts.examples.trajectories, Kind.TRAJECTORIES, self.seed, most=1)
+        shown = {"script": example.script, "answer": {"turns": example.turns}}
+        instructions = self.prompts.fill("narrator", "instructions", minimum=self.minimum, example=shown)
         try:
             # A continuation has at least one exchange; a complete draft has one more exchange per required mistake.
             form = _form(2 if verified else 2 * self.minimum + 2)
-            answer = await self.ask(form, request, instructions=self._instructions())
+            answer = await self.ask(form, request, instructions=instructions)
         except InvalidAnswer as error:
             return Draft(script=script, turns=tuple(verified), text_error=error.problem)
         return Draft.continued(script, answer, prefix=verified)
-
-    def _instructions(self) -> str:
-        (example,) = drawn(self.prompts.examples.trajectories, Kind.TRAJECTORIES, self.seed, most=1)
-        shown = {"script": example.script, "answer": {"turns": example.turns}}
-        return self.prompts.fill("narrator", "instructions", minimum=self.minimum, example=shown)
 
 
 @cache

@@ -29,8 +29,7 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
-from refinesynth.roles.actor import Actor
-from refinesynth.roles.output_forms import CALL_IN_TEXT, AnswerForm, called, said
+from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, called, said
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
@@ -78,9 +77,8 @@ def with_notes(
     """Return the last message with a private note after it."""
     notes = [seen]
     if flag is not None:
-        notes.append(
-            prompts.fill("player_repair", "request", action=flag.action, mistake=flag.kind, reason=flag.reason)
-        )
+        data = {"action": flag.action, "mistake": flag.kind, "reason": flag.reason}
+        notes.append(prompts.fill("player_repair", "request", **data))
     if violations:
         notes.append(prompts.fill("player_retake", "request", violations=list(violations)))
     if mistake is not None:
@@ -125,7 +123,9 @@ class ToolPlayer(Actor):
 
     @cached_property
     def _form(self) -> "CallForm":
-        return CallForm.of(self.script, self.most)
+        parameters = offered(one.definition() for one in tools_of(self.script))
+        load = partial(_in_words, self.script)
+        return CallForm(parameters=parameters, load=load, script=self.script, most=self.most)
 
     async def act(
         self,
@@ -157,12 +157,6 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
     """Thought of an answer without a call; the next request demands the call."""
     most: int = 1
     """Maximum number of calls in a message."""
-
-    @classmethod
-    def of(cls, script: Script, most: int = 1) -> Self:
-        """Return the form for the functions of this script."""
-        parameters = offered(one.definition() for one in tools_of(script))
-        return cls(parameters=parameters, load=partial(_in_words, script), script=script, most=most)
 
     def read(self, response: ModelResponse) -> tuple[PlayerTurn, ...]:
         """Return the turns in a response, one per call.
@@ -220,12 +214,13 @@ def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
     """Return the parameters of a request that may be answered by calls of these functions, given as the `tools` of a
     chat completion.
     """
+    functions = (tool["function"] for tool in tools)
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
                 name=one["name"], description=one["description"], parameters_json_schema=one["parameters"], strict=False
             )
-            for one in (tool["function"] for tool in tools)
+            for one in functions
         ]
     )
 

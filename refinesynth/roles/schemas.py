@@ -1,10 +1,10 @@
 """Schemas of the answers of each role: JSON schemas whose descriptions the model reads.
 
-These describe; they do not validate. Answers are read by the values' own tolerant readers, so that the paper's spelling and
+These describe; most do not validate. Answers are read by the values' own tolerant readers, so that the paper's spelling and
 unknown keys pass, and so that what goes back to the model on a fault is one plain sentence per problem.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import GenerateJsonSchema
@@ -14,6 +14,11 @@ class _Described(BaseModel):
     model_config = ConfigDict(
         use_attribute_docstrings=True, extra="forbid", model_title_generator=lambda model: model.__name__.strip("_")
     )
+
+    @classmethod
+    def read(cls, answer: object) -> Self:
+        """Read an answer; unknown keys are dropped."""
+        return cls.model_validate(answer, extra="ignore")
 
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -153,7 +158,7 @@ class _GroundedScript(_Script):
     rulebook: _Rulebook
 
 
-class _Words(_Described):
+class Words(_Described):
     """What came of the player's newest action, in words."""
 
     thought: str
@@ -162,7 +167,7 @@ class _Words(_Described):
     """What the player perceives."""
 
 
-class _Ruling(_Described):
+class Ruling(_Described):
     """What came of the player's newest action."""
 
     thought: str
@@ -191,7 +196,7 @@ class _AsDungeonMaster(_Described):
 
 # The role comes from the last base, whose fields are the first: constrained decoding writes keys in the schema's order, and if
 # only a player's turn began with `role`, a model that begins so could not write "DM" any more.
-class _DungeonMasterTurn(_Ruling, _AsDungeonMaster):
+class _DungeonMasterTurn(Ruling, _AsDungeonMaster):
     """The environment answers."""
 
 
@@ -201,7 +206,7 @@ class _Turns(_Described):
     turns: list[_PlayerTurn | _DungeonMasterTurn]
 
 
-class _Judgement(_Described):
+class Judgement(_Described):
     """Whether a record is sound."""
 
     reason: str
@@ -209,7 +214,7 @@ class _Judgement(_Described):
     accepted: bool
 
 
-class _Completion(_Described):
+class Completion(_Described):
     """State of the completion conditions after the newest call."""
 
     thought: str
@@ -225,7 +230,7 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def _schema(described: type[_Described]) -> dict[str, Any]:
+def schema_of(described: type[BaseModel]) -> dict[str, Any]:
     return described.model_json_schema(schema_generator=_Untitled)
 
 
@@ -243,13 +248,9 @@ def with_least(schema: dict[str, Any], name: str, least: int) -> dict[str, Any]:
     return {**schema, "properties": {**properties, name: {**properties[name], "minItems": least}}}
 
 
-SCRIPT = _schema(_Script)
-GROUNDED_SCRIPT = _schema(_GroundedScript)
+SCRIPT = schema_of(_Script)
+GROUNDED_SCRIPT = schema_of(_GroundedScript)
 OF_TOOLS = _without(SCRIPT, "actions")
 GROUNDED_OF_TOOLS = _without(GROUNDED_SCRIPT, "description", "pattern", "parameters", "types", of="_LawfulAction")
 """Schemas of scripts whose actions are given, and of which a grounded one has the laws."""
-WORDS = _schema(_Words)
-RULING = _schema(_Ruling)
-TURNS = _schema(_Turns)
-JUDGEMENT = _schema(_Judgement)
-COMPLETION = _schema(_Completion)
+TURNS = schema_of(_Turns)

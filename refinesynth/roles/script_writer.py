@@ -2,17 +2,16 @@
 rulebook.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeGuard, cast
 
 from pydantic import JsonValue
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.data_blocks import Shown
-from refinesynth.roles.actor import Actor, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
+from refinesynth.roles.actor import Actor, AnswerForm, InvalidAnswer, object_form
 from refinesynth.roles.schemas import GROUNDED_OF_TOOLS, GROUNDED_SCRIPT, OF_TOOLS, SCRIPT, with_least
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import ActionSpec, Persona, Script
@@ -110,9 +109,13 @@ def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
 
 def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`."""
-    actions = map(_object, _listed(answer.get("actions")))
-    kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
-    return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
+
+    def keep_laws(action: dict[str, Any]) -> None:
+        kept = {at: action[at] for at in ("name", *_LAWS) if at in action}
+        action.clear()
+        action.update({"pattern": ".", **kept})
+
+    return {**answer, "actions": _objects(answer.get("actions"), keep_laws)}
 
 
 _LAWS = ("requires", "effects", "reveals")
@@ -133,99 +136,75 @@ def read_grounded(answer: object) -> Script:
         pydantic.ValidationError: A required value is missing or of the wrong kind.
         ValueError: There is no rulebook.
     """
-    given = _repaired(answer)
-    if given.get("rulebook") is None:
+    [given] = _objects([answer], _repair_script)
+    if not _is_object(given) or given.get("rulebook") is None:
         raise ValueError("rulebook: Field required; an object with goal, sights, invariants and solution")
     return Script.from_llm(given)
 
 
-def _repaired(answer: object) -> dict[str, Any]:
-    given = _object(answer)
-    actions = given.get("actions")
-    if isinstance(actions, Mapping):  # the paper's form
-        by_name = cast("Mapping[str, Any]", actions)
-        given["actions"] = {name: _action(action) for name, action in by_name.items()}
+def _repair_script(script: dict[str, Any]) -> None:
+    actions = script.get("actions")
+    if _is_object(actions):  # the paper's form
+        script["actions"] = dict(zip(actions, _objects([*actions.values()], _repair_action), strict=True))
     elif isinstance(actions, list):
-        given["actions"] = [_action(action) for action in cast("list[Any]", actions)]
-    if isinstance(given.get("rulebook"), Mapping):
-        given["rulebook"] = _rulebook(_object(given["rulebook"]))
-    return given
+        script["actions"] = _objects(actions, _repair_action)
+    if _is_object(script.get("rulebook")):
+        [script["rulebook"]] = _objects(script["rulebook"], _repair_rulebook)
 
 
-def _action(action: Any) -> Any:
-    if not isinstance(action, Mapping):
-        return action
-    given = _object(cast("object", action))
-    given["requires"] = [_requirement(item) for item in _listed(given.get("requires"))]
-    given["effects"] = [_effect(item) for item in _listed(given.get("effects"))]
-    given["reveals"] = given.get("reveals") or ""
-    if isinstance(given["reveals"], list | dict):
-        given["reveals"] = [_said(_named(item, "text")) for item in _listed(given["reveals"])]
-    return given
+def _repair_action(action: dict[str, Any]) -> None:
+    action["requires"] = _objects(action.get("requires"), _repair_requirement, "condition")
+    action["effects"] = _objects(action.get("effects"), _repair_effect)
+    action["reveals"] = action.get("reveals") or ""
+    if isinstance(action["reveals"], list | dict):
+        action["reveals"] = _objects(action["reveals"], _drop_empty, "text")
 
 
-def _requirement(item: Any) -> Any:
-    given = _named(item, "condition")
-    if isinstance(given, dict):
-        found = cast("dict[str, Any]", given)
-        kind = found.get("kind")
-        if isinstance(kind, str):
-            found["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
-        found["effects"] = [_effect(item) for item in _listed(found.get("effects"))]
-        return _said(found)
-    return given
+def _repair_requirement(requirement: dict[str, Any]) -> None:
+    kind = requirement.get("kind")
+    if isinstance(kind, str):
+        requirement["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
+    requirement["effects"] = _objects(requirement.get("effects"), _repair_effect)
+    _drop_empty(requirement)
 
 
-def _said(item: Any) -> Any:
-    """Return an object without empty values."""
-    if not isinstance(item, dict):
-        return item
-    return {name: value for name, value in cast("dict[str, Any]", item).items() if value not in (None, "")}
+def _repair_effect(effect: dict[str, Any]) -> None:
+    if isinstance(effect.get("op"), str):
+        word = effect["op"].strip().casefold()
+        effect["op"] = _OPS.get(word, word)
+    effect.setdefault("from_path", effect.get("from"))
+    effect.update({name: effect.get(name) or None for name in ("from_path", "when", "each")})
 
 
-def _effect(item: Any) -> Any:
-    if not isinstance(item, Mapping):
-        return item
-    given = _object(cast("object", item))
-    op = given.get("op")
-    if isinstance(op, str):
-        word = op.strip().casefold()
-        given["op"] = _OPS.get(word, word)
-    given.setdefault("from_path", given.get("from"))
-    for name in ("from_path", "when", "each"):
-        given[name] = given[name] if given.get(name) not in (None, "") else None
-    return given
+def _repair_rulebook(rulebook: dict[str, Any]) -> None:
+    rulebook["sights"] = _objects(rulebook.get("sights"), _drop_empty, "path")
+    rulebook["each_step"] = _objects(rulebook.get("each_step"), _repair_effect)
+    if not (_is_object(knows := rulebook.get("knows")) and knows.get("texts")):
+        rulebook["knows"] = None
+    rulebook["invariants"] = _objects(rulebook.get("invariants"), key="condition")
+    if isinstance(rulebook.get("goal"), str):
+        rulebook["goal"] = [rulebook["goal"]]
+    solution = _objects(rulebook.get("solution"))
+    rulebook["solution"] = [step.get("action", step) if _is_object(step) else step for step in solution]
 
 
-def _rulebook(given: dict[str, Any]) -> dict[str, Any]:
-    sights = [_named(item, "path") for item in _listed(given.get("sights"))]
-    given["sights"] = [_said(sight) for sight in sights]
-    given["each_step"] = [_effect(item) for item in _listed(given.get("each_step"))]
-    if not _object(given.get("knows")).get("texts"):
-        given["knows"] = None
-    given["invariants"] = [_named(item, "condition") for item in _listed(given.get("invariants"))]
-    if isinstance(given.get("goal"), str):
-        given["goal"] = [given["goal"]]
-    given["solution"] = [
-        cast("Mapping[str, Any]", step).get("action", step) if isinstance(step, Mapping) else step
-        for step in _listed(given.get("solution"))
-    ]
-    return given
+def _drop_empty(given: dict[str, Any]) -> None:
+    for name in [name for name, value in given.items() if value in (None, "")]:
+        del given[name]
 
 
-def _named(item: Any, key: str) -> Any:
-    """Return a text in the place of an object as that object, with the text under its one required key."""
-    if isinstance(item, str):
-        return {key: item}
-    return _object(cast("object", item)) if isinstance(item, Mapping) else item
+def _objects(value: Any, repair: Callable[[dict[str, Any]], None] | None = None, key: str = "") -> list[Any]:
+    """Return copies of the objects in a list, each repaired; a single value counts as a list of one, None as an empty
+    list. With `key`, a text stands for the object with this text under its one required key. Other items stay.
+    """
+    found: list[Any] = []
+    for item in cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]:
+        one = {key: item} if key and isinstance(item, str) else item.copy() if _is_object(item) else item
+        if repair is not None and _is_object(one):
+            repair(one)
+        found.append(one)
+    return found
 
 
-def _listed(value: Any) -> list[Any]:
-    """Return a list unchanged, an empty list for None, and another value as the only item of a list."""
-    if value is None:
-        return []
-    return cast("list[Any]", value) if isinstance(value, list) else [value]
-
-
-def _object(value: object) -> dict[str, Any]:
-    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)

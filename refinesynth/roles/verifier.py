@@ -2,21 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from pydantic import BaseModel
-
-from refinesynth.prompts import Prompts
 from refinesynth.roles.actor import Actor, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
-from refinesynth.roles.schemas import JUDGEMENT
+from refinesynth.roles.schemas import Judgement
 from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
 from refinesynth.trajectory import Draft, MalformedTurn
-
-
-class _Judgement(BaseModel, frozen=True):
-    reason: str
-    accepted: bool
 
 
 @dataclass
@@ -27,24 +17,18 @@ class Judge(Actor):
 
     async def opine(self, draft: Draft) -> Violation | None:
         """Return the objection to a draft, or None. An invalid judgement counts as an objection."""
-        request = self.prompts.fill("judge", "request", script=draft.script, trajectory=draft.turns)
         try:
-            judgement = await self.ask(_form(self.prompts), request)
+            judgement = await self.answer(
+                "judge", Judgement, Judgement.read, script=draft.script, trajectory=draft.turns
+            )
         except InvalidAnswer as error:
             return _objection("no_judgement", str(error))
         return None if judgement.accepted else _objection("unsound", judgement.reason)
 
     async def rate(self, task: object, history: object, turn: object) -> tuple[bool, str]:
         """Return whether the turn's action is right, and the reason; raises as `ask` does."""
-        request = self.prompts.fill("turn_judge", "request", task=task, history=history, turn=turn)
-        judgement = await self.ask(_form(self.prompts, "turn_judge"), request)
+        judgement = await self.answer("turn_judge", Judgement, Judgement.read, task=task, history=history, turn=turn)
         return judgement.accepted, judgement.reason
-
-
-@lru_cache(maxsize=4)
-def _form(prompts: Prompts, template: str = "judge") -> AnswerForm[_Judgement]:
-    instructions = prompts.fill(template, "instructions")
-    return object_form(JUDGEMENT, name="judgement", instructions=instructions, read=_Judgement.model_validate)
 
 
 def _objection(code: str, reason: str) -> Violation:
@@ -65,36 +49,28 @@ class Verifier:
 
         Under any rules, a finished draft is refused if it has malformed turns, no turns, or text that cannot be read.
         """
-        verdict = await self._verdict(draft)
-        if verdict.accepted and draft.finished:
-            self.accepted = draft
-        return verdict
-
-    async def _verdict(self, draft: Draft) -> Verdict:
         verdict = verify(draft, self.rules)
         if not verdict.accepted or not draft.finished:
             return verdict
-        formed = verify(draft, _WellFormed())
+        formed = verify(draft, WellFormed())
         if not formed.accepted:
             return formed.model_copy(update={"violations": (*verdict.violations, *formed.violations)})
         objection = None if self.judge is None else await self.judge.opine(draft)
-        if objection is None:
-            return verdict
-        return Verdict(accepted=False, violations=(*verdict.violations, objection), verified_turns=0)
+        if objection is not None:
+            return Verdict(accepted=False, violations=(*verdict.violations, objection), verified_turns=0)
+        self.accepted = draft
+        return verdict
 
 
 @dataclass(frozen=True)
-class _WellFormed(BaseRule):
+class WellFormed(BaseRule):
     """Requirements on every trajectory, independent of the rules."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn):
-                yield self._found(at, "wrong_keys", turn.problem)
+                yield self.violation(at, "wrong_keys", turn.problem)
         if draft.text_error is not None:
-            yield self._found(len(draft.turns), "not_json", draft.text_error)
+            yield self.violation(len(draft.turns), "not_json", draft.text_error)
         elif not draft.turns:
-            yield self._found(0, "no_turns", "There are no turns. Write the turns from the first one on.")
-
-    def _found(self, turn: int, code: str, message: str) -> Violation:
-        return Violation(rule="WellFormed", turn=turn, code=code, message=message)
+            yield self.violation(0, "no_turns", "There are no turns. Write the turns from the first one on.")

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import exchanges
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ValidActions(BaseRule, built_in=True):
+class ValidActions(BuiltInRule):
     """An action without a flag matches an available action (Algorithm 1, the player's part).
 
     Applies to a player turn followed by an unflagged DungeonMaster turn or by another player turn. A flagged action may
@@ -34,8 +32,7 @@ class ValidActions(BaseRule, built_in=True):
                 yield self.violation(step.at, found.code, f"Turn {step.at + 1}: {found.message} {fix}")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class NoFalseAlarm(BaseRule, built_in=True):
+class NoFalseAlarm(BuiltInRule):
     """The DungeonMaster sets no `parameter_error` on an action that matches pattern and parameters; else code
     `false_alarm`.
 
@@ -62,8 +59,7 @@ class NoFalseAlarm(BaseRule, built_in=True):
                 yield self.violation(step.at + 1, "false_alarm", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class FreshObservations(BaseRule, built_in=True):
+class FreshObservations(BuiltInRule):
     """An observation answers only a limited number of accepted actions of a trajectory; else code
     `observation_repeats`.
 
@@ -84,13 +80,10 @@ class FreshObservations(BaseRule, built_in=True):
             text = folded(step.answer.observation)
             seen[text] += 1
             if seen[text] > self.times:
+                before = "an action" if seen[text] == 2 else f"{seen[text] - 1} actions"  # noqa: PLR2004 - one before
                 message = (
                     f"Turn {step.at + 2} gives the observation {quoted(step.answer.observation)}, which has answered "
-                    f"{_counted(seen[text] - 1)} before. "
+                    f"{before} before. "
                     f"Say what {quoted(step.player.action)} changed or showed, with what is particular to it."
                 )
                 yield self.violation(step.at + 1, "observation_repeats", message)
-
-
-def _counted(actions: int) -> str:
-    return "an action" if actions == 1 else f"{actions} actions"

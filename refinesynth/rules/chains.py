@@ -6,28 +6,8 @@ from refinesynth.rules.observation_words import WordsAgree
 from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.rule import All, FirstFailure, all_of, built_in, first_failure
-from refinesynth.rules.rulebooks import (
-    ActionsUsable,
-    DifficultyBand,
-    GoalFitsConditions,
-    NotYetDone,
-    RulebookCompiles,
-    RulebookRuns,
-    SolutionWorks,
-    Solvable,
-    ValuesExist,
-)
-from refinesynth.rules.script_shape import (
-    ActionCount,
-    EnvironmentLimits,
-    GroupsFitPlaceholders,
-    PatternsAreUnambiguous,
-    PatternsCompile,
-    PatternsMatchTheirTemplates,
-    PatternsNeedText,
-    PlaceholdersHaveParameters,
-    UniqueNames,
-)
+from refinesynth.rules.rulebooks import STAGES, DifficultyBand
+from refinesynth.rules.script_shape import SHAPE
 from refinesynth.rules.text_form import (
     Alternation,
     NothingBlank,
@@ -94,36 +74,14 @@ def grounded(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100)
     outcome in the same way. Instead, the words must agree with the rulings. The requirements on mistakes and
     refinements are those of `strict`.
     """
-    return all_of(
-        agentrefine(min_refinements),
-        Alternation(),
-        NothingBlank(),
-        ReadsBack(),
-        SucceedsOnce(),
-        RealRefinement(within=within),
-        NoRepeatedMistake(),
-        NoLeaks(),
-        TurnLimit(most=max_turns),
-        SizeLimits(),
-        Replays(),
-        WordsAgree(),
-    )
+    programmed = strict(min_refinements, within=within, max_turns=max_turns, imagined=False)
+    return programmed & Replays() & WordsAgree()
 
 
 @built_in
 def script() -> All:
     """Return the requirements on a script before it is played; apply it to a draft without turns."""
-    return all_of(
-        ActionCount(),
-        UniqueNames(),
-        PlaceholdersHaveParameters(),
-        EnvironmentLimits(),
-        PatternsCompile(),
-        GroupsFitPlaceholders(),
-        PatternsNeedText(),
-        PatternsMatchTheirTemplates(),
-        PatternsAreUnambiguous(),
-    )
+    return all_of(*SHAPE)
 
 
 @built_in
@@ -138,15 +96,4 @@ def grounded_script(difficulty: tuple[int, int] | None = None) -> All:
         ConfigurationError: The difficulty is no range.
     """
     band = () if difficulty is None else (DifficultyBand(*difficulty),)
-    return all_of(
-        script(),
-        RulebookCompiles(),
-        GoalFitsConditions(),
-        ValuesExist(),
-        RulebookRuns(),
-        NotYetDone(),
-        SolutionWorks(),
-        Solvable(),
-        ActionsUsable(),
-        *band,
-    )
+    return all_of(script(), *STAGES, *band)

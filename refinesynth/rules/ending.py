@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.exchanges import is_complete
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 
 SUCCESS = "Task Succeed"
 """Text in the last observation of a successful trajectory (paper, section 3.2)."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class UnflaggedEnding(BaseRule, built_in=True):
+class UnflaggedEnding(BuiltInRule):
     """The closing DungeonMaster turn has no flag; else code `ends_in_error`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -29,8 +27,7 @@ class UnflaggedEnding(BaseRule, built_in=True):
             yield self.violation(len(draft.turns) - 1, "ends_in_error", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class TaskSucceed(BaseRule, built_in=True):
+class TaskSucceed(BuiltInRule):
     """The last turn is an observation with `phrase`; else code `no_success`, or `no_turns` for an empty draft."""
 
     phrase: Annotated[str, Field(min_length=1)] = SUCCESS
@@ -51,8 +48,7 @@ class TaskSucceed(BaseRule, built_in=True):
             yield self.violation(len(draft.turns) - 1, "no_success", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class SucceedsOnce(BaseRule, built_in=True):
+class SucceedsOnce(BuiltInRule):
     """No observation before the last turn contains `phrase`, and none with a flag; else code `success_too_early`.
 
     A player that reads the phrase has finished; with further turns it would learn that success is no reason to stop. If

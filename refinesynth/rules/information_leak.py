@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import field
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import islice, permutations, product
 
 from pydantic import JsonValue
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.name_search import Names, names_of
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.world_replay import Answered, ReplayedDraft, world_played
-from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
+from refinesynth.rules.rule import BuiltInRule, Violation
+from refinesynth.rules.world_replay import Answered, world_played
+from refinesynth.trajectory import Draft, DungeonMasterTurn
 from refinesynth.world import World
 from refinesynth.world.hidden_places import HiddenNames, hidden_names
 
@@ -30,8 +28,7 @@ _EXPLORES = re.compile(
 """First words of actions that search; a search may succeed by luck."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
+class KnowsOnlyWhatWasSeen(BuiltInRule):
     """No action of a grounded draft reaches for a hidden thing at its place before the player could know it; else code
     `knows_hidden`.
 
@@ -56,7 +53,13 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
         played = world_played(draft)
         if played is None or not (hidden := hidden_names(played.world)).where:
             return
-        known = _Known.at_the_beginning(draft, played)
+        known = _Known(names_of(played.world), set(played.visible))
+        known.state(draft.script.introduction)
+        opening = draft.turns[0] if draft.turns else None
+        if isinstance(opening, DungeonMasterTurn):
+            known.state(opening.observation)
+        for text in (draft.script.goal, *(action.description for action in draft.script.actions)):
+            known.pair(text)
         for step in played.answered:
             if (found := _knows(played.world, hidden, known, step)) is not None:
                 thing, place = found
@@ -65,33 +68,24 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
                     "is there. Look for it first: go where it could be, open and search; take it once it was seen."
                 )
                 yield self.violation(step.at, "knows_hidden", message)
-            known.add(step)
+            known.named.update(step.ruling.values.values())
+            known.seen.update(step.ruling.visible)
+            record = known.pair if step.answer.flagged or step.answer.transient else known.state
+            record(step.answer.observation)
 
 
-@plain_dataclass
+@dataclass
 class _Known:
     """Knowledge that a player can have of the places of things, and the values of its actions."""
 
     names: Names
     seen: set[str]
-    stated: set[str]
+    stated: set[str] = field(default_factory=set[str])
     """Names mentioned in the introduction, the opening, an accepted answer or a long list, as words."""
-    paired: set[tuple[str, str]]
+    paired: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Names mentioned together, as words."""
     named: set[str] = field(default_factory=set[str])
     """Values named by an action."""
-
-    @classmethod
-    def at_the_beginning(cls, draft: Draft, played: ReplayedDraft) -> "_Known":
-        """Return the knowledge before the first action."""
-        known = cls(names_of(played.world), set(played.visible), set(), set())
-        known.state(draft.script.introduction)
-        opening = draft.turns[0] if draft.turns else None
-        if isinstance(opening, DungeonMasterTurn):
-            known.state(opening.observation)
-        for text in _asked(draft.script):
-            known.pair(text)
-        return known
 
     def state(self, text: str) -> None:
         """Add a description of the world."""
@@ -103,28 +97,16 @@ class _Known:
         if len(found) > _PAIRED:
             self.stated.update(found)
         else:
-            self.paired.update((one, other) for one in found for other in found)
+            self.paired.update(product(found, found))
 
-    def add(self, step: Answered) -> None:
-        """Add an exchange."""
-        self.named.update(step.ruling.values.values())
-        self.seen.update(step.visible)
-        record = self.pair if step.answer.flagged or step.answer.transient else self.state
-        record(step.answer.observation)
-
-    def of(self, thing: str, places: frozenset[str]) -> bool:
-        """Return whether the player can know that a thing is at one of these places. Names that no text can be searched
-        for count as known.
+    def of(self, thing: str, place: str) -> bool:
+        """Return whether the player can know that a thing is at this place. Names that no text can be searched for
+        count as known.
         """
         words = self.names.known_from(thing)
         if thing in self.seen or not words or not self.stated.isdisjoint(words):
             return True
-        return any((one, other) in self.paired for one in words for p in places for other in self.names.known_from(p))
-
-
-def _asked(script: Script) -> Iterator[str]:
-    yield script.goal
-    yield from (action.description for action in script.actions)
+        return not self.paired.isdisjoint(product(words, self.names.known_from(place)))
 
 
 def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> tuple[str, str] | None:
@@ -132,18 +114,15 @@ def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> 
     ruling = step.ruling
     if ruling.action is None or _EXPLORES.match(ruling.action) or (ruling.kind is None and not step.changes):
         return None
-    for name, thing in ruling.values.items():
-        if thing not in hidden.where or thing in hidden.places:
-            continue
-        for other, place in ruling.values.items():
-            if (
-                other != name
-                and place in hidden.where[thing]
-                and place not in known.named
-                and not known.of(thing, frozenset((place,)))
-                and _matters(world, ruling.action, ruling.values, (name, other), known.named)
-            ):
-                return thing, place
+    for (name, thing), (other, place) in permutations(ruling.values.items(), 2):
+        if (
+            place in hidden.where.get(thing, ())
+            and thing not in hidden.places
+            and place not in known.named
+            and not known.of(thing, place)
+            and _matters(world, ruling.action, ruling.values, (name, other), known.named)
+        ):
+            return thing, place
     return None
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 
 from refinesynth.trajectory import Script
@@ -42,12 +41,6 @@ def words_of(text: str) -> list[str]:
     return [_POSSESSIVE.sub("", word) for word in _WORD.findall(text[:MAX_TEXT].casefold())]
 
 
-@dataclass(slots=True)
-class _Node:
-    after: dict[str, "_Node"] = field(default_factory=dict[str, "_Node"])
-    name: str | None = None
-
-
 class Names:
     """A set of names, prepared for a search in linear time.
 
@@ -57,16 +50,15 @@ class Names:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._root = _Node()
+        self._names: dict[tuple[str, ...], str] = {}
+        self._longest: dict[str, int] = {}
+        """First word of names to the number of words of the longest one."""
         self._known: dict[str, frozenset[str]] = {}
         for name in sorted(names):
             words = words_of(name)
-            if not words or len(words) > MAX_WORDS or (len(words) == 1 and _says_nothing(words[0])):
-                continue
-            node = self._root
-            for word in words:
-                node = node.after.setdefault(word, _Node())
-            node.name = node.name or name
+            if words and len(words) <= MAX_WORDS and (len(words) > 1 or not _says_nothing(words[0])):
+                self._names.setdefault(tuple(words), name)
+                self._longest[words[0]] = max(len(words), self._longest.get(words[0], 0))
 
     def mentioned(self, text: str) -> Mapping[str, str]:
         """Return the names in a text, in order: words to original spelling.
@@ -75,16 +67,13 @@ class Names:
         not mention `mug`.
         """
         found: dict[str, str] = {}
-        words = words_of(text)
-        at = 0
+        words, at = words_of(text), 0
         while at < len(words):
-            if words[at] not in self._root.after:
-                at += 1
-                continue
-            name, length = self._longest(words, at)
-            if name is not None:
-                found.setdefault(" ".join(words[at : at + length]), name)
-            at += length
+            spans = (tuple(words[at : at + length]) for length in range(self._longest.get(words[at], 0), 0, -1))
+            span = next((span for span in spans if span in self._names), ())
+            if span:
+                found.setdefault(" ".join(span), self._names[span])
+            at += len(span) or 1
         return found
 
     def known_from(self, text: str) -> Collection[str]:
@@ -97,18 +86,6 @@ class Names:
                     self._known.clear()
                 self._known[text] = known
         return known
-
-    def _longest(self, words: list[str], at: int) -> tuple[str | None, int]:
-        """Return the longest name at a word and its number of words; None and 1 if there is none."""
-        node, name, length = self._root, None, 1
-        for count, word in enumerate(words[at : at + MAX_WORDS], start=1):
-            following = node.after.get(word)
-            if following is None:
-                break
-            node = following
-            if node.name is not None:
-                name, length = node.name, count
-        return name, length
 
 
 _STEM = 4

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from pydantic.dataclasses import dataclass
-
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.name_search import MAX_TEXT, names_of
-from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
-from refinesynth.rules.world_replay import Answered, world_played
+from refinesynth.rules.rule import BuiltInRule, Severity, Violation
+from refinesynth.rules.world_replay import ReplayedDraft, world_played
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import Ruling, World, mentions
@@ -156,40 +154,15 @@ def verbs_of(action: str) -> frozenset[str]:
     return frozenset((*found, *first))
 
 
-def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether a sentence reports one of the verbs as done, or success in general."""
-    done = _done(frozenset(verbs))
-    return any(
-        not _OPEN_ENDED.search(clause)
-        and (_SUCCESS.search(clause) or _NOW.search(clause) or (done is not None and done.search(clause)))
-        for clause in _clauses(sentence)
-    )
-
-
-def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
-    """Return whether a sentence reports one of the verbs as not possible, or failure in general."""
-    undone = _undone(frozenset(verbs))
-    return any(
-        not _NO_FAILURE.search(clause) and (_FAILURE.search(clause) or undone.search(clause))
-        for clause in _clauses(sentence)
-    )
-
-
-def tells_hindrance(text: str) -> bool:
-    """Return whether anything in the text suggests a failure; a lenient test."""
-    return any(
-        _FAILURE.search(clause) or _HINDRANCE.search(clause) for said in sentences(text) for clause in _clauses(said)
-    )
-
-
-def tells_goal(sentence: str) -> bool:
-    """Return whether a sentence says that the goal is reached."""
-    return any(_GOAL.search(clause) and not _OPEN_ENDED.search(clause) for clause in _clauses(sentence))
-
-
-def tells_no_goal(sentence: str) -> bool:
-    """Return whether a sentence says that the goal is not reached yet."""
-    return any(map(_GOAL_MISSED.search, _clauses(sentence)))
+def _first_that_says(
+    said: Iterable[str], *patterns: re.Pattern[str], unless: re.Pattern[str] | None = None
+) -> str | None:
+    """Return the first sentence with a clause that matches one of the patterns, but not `unless`; None without one."""
+    for sentence in said:
+        for clause in _clauses(sentence):
+            if any(pattern.search(clause) for pattern in patterns) and not (unless and unless.search(clause)):
+                return sentence
+    return None
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -199,10 +172,10 @@ def _clauses(sentence: str) -> list[str]:
 
 
 @lru_cache(maxsize=1_024)
-def _done(verbs: frozenset[str]) -> re.Pattern[str] | None:
-    """Return a pattern for a report that one of these was done; None without verbs."""
+def _done(verbs: frozenset[str]) -> re.Pattern[str]:
+    """Return a pattern for a report that one of these was done."""
     if not verbs:
-        return None
+        return re.compile(r"(?!)")
     now, past = "|".join(sorted(verbs)), "|".join(sorted({_past(verb) for verb in verbs}))
     opening = [verb for verb in verbs if verb in {"open", "unlock", "close", "shut", "lock"}]
     third = rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
@@ -239,6 +212,10 @@ class _Found(NamedTuple):
     by_lexicon: bool = True
     """True if it comes from the English tables of phrases, which do not apply to other languages."""
 
+    def refuses(self, world: World) -> bool:
+        """Return whether it is more than a warning."""
+        return not self.by_lexicon or is_english(world.script)
+
 
 def judge_words(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool = False
@@ -253,46 +230,79 @@ def judge_words(
     knowledge record are checked. Never raises.
     """
     found = _judge(world, ruling, before, observation, action=action, transient=transient)
-    return [one.sentence for one in found if _refuses(world, one)]
-
-
-def _refuses(world: World, found: _Found) -> bool:
-    return not found.by_lexicon or is_english(world.script)
+    return [one.sentence for one in found if one.refuses(world)]
 
 
 def _judge(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
 ) -> Iterator[_Found]:
     observation = observation[:MAX_TEXT]
-    said = "" if transient else ruling.text
-    yield from _unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said))
+    ruled = "" if transient else ruling.text
+    visible = before if transient else (*before, *ruling.visible)
+    yield from _judge_any(world, observation, (action, ruled, *visible))
+    own = [sentence for sentence in _own_sentences(observation, ruled) if SUCCESS.casefold() not in sentence]
+    yield from _wrong_goal(own, done=ruling.done and not transient)
+    verbs = verbs_of(action) | verbs_of(ruling.action or "")
+    if not transient and ruling.kind is None:
+        if wrong := _first_that_says(own, _FAILURE, _undone(verbs), unless=_NO_FAILURE):
+            yield _Found(f"It says {quoted(wrong)}, but the action was carried out. Say what it did.")
+        for text in world.knowledge.texts if world.knowledge else ():
+            if mentions(ruled, text) and not mentions(observation, text):
+                problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
+                yield _Found(problem, by_lexicon=False)
+        return
+    wrong = _first_that_says(own, _SUCCESS, _NOW, _done(verbs), unless=_OPEN_ENDED)
+    outcome = normalized(ruling.text)
+    if transient and wrong is None and outcome and outcome in normalized(observation):
+        wrong = outcome
+    failed, say = "was not carried out", "Say why it did not work."
+    if transient:
+        failed, say = "failed for a moment", "Say that it did not work this time."
+    if wrong is not None:
+        yield _Found(f"It says {quoted(wrong)}, but the action {failed} and nothing has changed. {say}")
+    elif transient and not _first_that_says(sentences(observation), _FAILURE, _HINDRANCE):
+        say = "Say that it did not work this time, and that this is passing."
+        yield _Found(f"It does not say that the action failed. {say}")
+
+
+def _judge_any(world: World, observation: str, stated: Iterable[str]) -> Iterator[_Found]:
+    """Yield the unknown names and the success phrase in any observation; `stated` are texts that the player knows."""
+    names = names_of(world)
+    mentioned = names.mentioned(observation)
+    left, script = set(mentioned), world.script
+    for text in (*stated, script.introduction, script.goal, *(action.name for action in script.actions)):
+        if not left:
+            break
+        left.difference_update(names.known_from(text))
+    if left:
+        unknown = listed((name for words, name in mentioned.items() if words in left), most=300)
+        problem = (
+            f"It names {unknown}, which the player can neither see nor has named. Name only what is visible, what stands in "
+            "the action, and what the ruling says."
+        )
+        yield _Found(problem, by_lexicon=False)
     if SUCCESS.casefold() in normalized(observation):
         problem = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
         yield _Found(problem, by_lexicon=False)
-    own = [sentence for sentence in _own_sentences(observation, said) if SUCCESS.casefold() not in sentence]
-    yield from map(_Found, _wrong_goal(own, done=ruling.done and not transient))
-    verbs = verbs_of(action) | verbs_of(ruling.action or "")
-    if transient:
-        yield from map(_Found, _not_transient(ruling, observation, own, verbs))
-    elif ruling.kind is None:
-        yield from map(_Found, _wrong_failure(own, verbs))
-        for text in world.knowledge.texts if world.knowledge else ():
-            if mentions(said, text) and not mentions(observation, text):
-                problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
-                yield _Found(problem, by_lexicon=False)
-    else:
-        yield from map(_Found, _wrong_success(own, verbs))
 
 
-def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
-    """Yield the problems of an observation before the first action."""
-    observation = observation[:MAX_TEXT]
-    yield from _unknown_names(world, observation, visible, ())
-    yield from map(_Found, _wrong_goal(sentences(observation), done=False))
+def _own_sentences(observation: str, ruled: str) -> list[str]:
+    """Return the sentences that the ruling does not contain; a sentence of the ruling may be cut off by `...`."""
+    # The engine writes `success` for the success phrase in a rulebook's text.
+    known = " ".join(sentences(ruled[:MAX_TEXT]))
+    known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
+    observed = dict.fromkeys(sentences(observation))
+    return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known]
 
 
-@dataclass(frozen=True, config=FIELDS)
-class WordsAgree(BaseRule, built_in=True):
+def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[_Found]:
+    wrong = _first_that_says(own, _GOAL_MISSED) if done else _first_that_says(own, _GOAL, unless=_OPEN_ENDED)
+    if wrong:
+        is_reached = "is reached" if done else "is not reached yet"
+        yield _Found(f"It says {quoted(wrong)}, but the goal {is_reached}. Leave the goal out.")
+
+
+class WordsAgree(BuiltInRule):
     """Observations of a grounded draft agree with their rulings; else code `words_disagree`.
 
     An observation must not name anything that is invisible before and after the action and occurs in none of the
@@ -307,85 +317,24 @@ class WordsAgree(BaseRule, built_in=True):
         played = world_played(draft)
         if played is None:
             return
-        opening = draft.turns[0] if draft.turns else None
-        if isinstance(opening, DungeonMasterTurn):
-            yield from self._found(played.world, 0, _judge_opening(played.world, played.visible, opening.observation))
-        before = played.visible
-        for answered in played.answered:
-            yield from self._found(played.world, answered.at + 1, _judged(played.world, before, answered))
-            before = answered.visible
-
-    def _found(self, world: World, turn: int, problems: Iterable[_Found]) -> Iterator[Violation]:
-        for problem in problems:
+        for turn, problem in _problems(draft, played):
             message = f"The observation of turn {turn + 1} is wrong. {problem.sentence}"
             violation = self.violation(turn, "words_disagree", message)
-            yield violation if _refuses(world, problem) else violation.model_copy(update={"severity": Severity.WARN})
+            refuses = problem.refuses(played.world)
+            yield violation if refuses else violation.model_copy(update={"severity": Severity.WARN})
 
 
-def _judged(world: World, before: tuple[str, ...], answered: Answered) -> Iterator[_Found]:
-    turn = answered.answer
-    said = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if answered.done else turn.observation
-    return _judge(world, answered.ruling, before, said, action=answered.action, transient=turn.transient)
-
-
-def _unknown_names(world: World, observation: str, visible: Iterable[str], stated: Iterable[str]) -> Iterator[_Found]:
-    names = names_of(world)
-    mentioned = names.mentioned(observation)
-    if not mentioned:
-        return
-    left = set(mentioned)
-    for text in (*stated, *_player_briefing(world), *visible):
-        left.difference_update(names.known_from(text))
-        if not left:
-            return
-    unknown = [name for words, name in mentioned.items() if words in left]
-    problem = (
-        f"It names {listed(unknown, most=300)}, which the player can neither see nor has named. Name only what is visible, what "
-        "stands in the action, and what the ruling says."
-    )
-    yield _Found(problem, by_lexicon=False)
-
-
-def _player_briefing(world: World) -> Iterator[str]:
-    script = world.script
-    yield script.introduction
-    yield script.goal
-    yield from (action.name for action in script.actions)
-
-
-def _own_sentences(observation: str, said: str) -> list[str]:
-    """Return the sentences that the ruling does not contain; a sentence of the ruling may be cut off by `...`."""
-    # The engine writes `success` for the success phrase in a rulebook's text.
-    known = " ".join(sentences(said[:MAX_TEXT]))
-    known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
-    observed = dict.fromkeys(sentences(observation))
-    return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known]
-
-
-def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[str]:
-    if done:
-        if wrong := next(filter(tells_no_goal, own), None):
-            yield f"It says {quoted(wrong)}, but the goal is reached. Leave the goal out."
-    elif wrong := next(filter(tells_goal, own), None):
-        yield f"It says {quoted(wrong)}, but the goal is not reached yet. Leave the goal out."
-
-
-def _wrong_failure(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
-    if wrong := next((sentence for sentence in own if tells_failure(sentence, verbs)), None):
-        yield f"It says {quoted(wrong)}, but the action was carried out. Say what it did."
-
-
-def _wrong_success(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
-    if wrong := next((sentence for sentence in own if tells_success(sentence, verbs)), None):
-        yield f"It says {quoted(wrong)}, but the action was not carried out and nothing has changed. Say why it did not work."
-
-
-def _not_transient(ruling: Ruling, observation: str, own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
-    wrong = next((sentence for sentence in own if tells_success(sentence, verbs)), None)
-    outcome = normalized(ruling.text)
-    if wrong is None and outcome and outcome in normalized(observation):
-        wrong = outcome
-    if wrong is not None:
-        yield f"It says {quoted(wrong)}, but the action failed for a moment and nothing has changed. Say that it did not work this time."
-    elif not tells_hindrance(observation):
-        yield "It does not say that the action failed. Say that it did not work this time, and that this is passing."
+def _problems(draft: Draft, played: ReplayedDraft) -> Iterator[tuple[int, _Found]]:
+    """Yield the index of a turn and a problem of its observation."""
+    world, before = played.world, played.visible
+    opening = draft.turns[0] if draft.turns else None
+    if isinstance(opening, DungeonMasterTurn):
+        text = opening.observation[:MAX_TEXT]
+        yield from ((0, found) for found in _judge_any(world, text, before))
+        yield from ((0, found) for found in _wrong_goal(sentences(text), done=False))
+    for step in played.answered:
+        turn, ruling = step.answer, step.ruling
+        text = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if ruling.done else turn.observation
+        judged = _judge(world, ruling, before, text, action=step.action, transient=turn.transient)
+        yield from ((step.at + 1, found) for found in judged)
+        before = ruling.visible

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
-from pydantic.dataclasses import dataclass
-
 from refinesynth.actions.patterns import Pattern, PatternError, to_utf8
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import ConfigurationError
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.trajectory import Draft, MalformedTurn
 
 _MASTER = r"(?:dm|(?:dungeon|game)[ -]?master)"
@@ -67,8 +65,7 @@ _MEMORY = 8 * 1024 * 1024
 for a script's patterns."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class NoLeaks(BaseRule, built_in=True):
+class NoLeaks(BuiltInRule):
     """No thought reveals role or prompt; else code `leak`.
 
     The built-in patterns are narrow on purpose: a scene may have a media player, a command prompt or a DM to send.

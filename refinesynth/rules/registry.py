@@ -4,9 +4,9 @@ import ast
 import difflib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NoReturn
 
 from pydantic import ValidationError
 
@@ -35,7 +35,8 @@ INSTALLED = Table("rule", "refinesynth.rules")
 def available() -> dict[str, str]:
     """Return the name of every rule and chain with a one-line description; those of other packages are not loaded."""
     chains_first = sorted(BUILT_IN.items(), key=lambda item: isinstance(item[1], type))
-    known = {name: _summary(factory) for name, factory in chains_first}
+    docs = {name: inspect.getdoc(factory) or "" for name, factory in chains_first}
+    known = {name: " ".join(doc.partition("\n\n")[0].split()) for name, doc in docs.items()}
     for name, entry in INSTALLED.entries().items():
         known.setdefault(name, f"from {entry.value}")
     return known
@@ -49,24 +50,17 @@ def find(name: str) -> Factory:
             therefore ambiguous.
     """
     installed = INSTALLED.entries()
-    if name in BUILT_IN:
-        if (shadow := installed.get(name)) is not None:
-            raise InputError(
-                f"the rule {name!r} is built in, and {shadow.value!r} of {_package(shadow)} is registered under the same "
-                f"name; register it under another one, or uninstall that package"
-            )
-        return BUILT_IN[name]
-    if name not in installed:
-        raise InputError(_unknown(name, [*BUILT_IN, *installed]))
-    return INSTALLED.load(name, callable, "a class or a function")
-
-
-def _package(entry: EntryPoint) -> str:
-    return "an installed package" if entry.dist is None else f"the package {entry.dist.name!r}"
-
-
-def _summary(factory: Factory) -> str:
-    return " ".join((inspect.getdoc(factory) or "").partition("\n\n")[0].split())
+    if name not in BUILT_IN:
+        if name not in installed:
+            raise InputError(_unknown(name, [*BUILT_IN, *installed]))
+        return INSTALLED.load(name, callable, "a class or a function")
+    if (shadow := installed.get(name)) is not None:
+        package = "an installed package" if shadow.dist is None else f"the package {shadow.dist.name!r}"
+        raise InputError(
+            f"the rule {name!r} is built in, and {shadow.value!r} of {package} is registered under the same name; "
+            "register it under another one, or uninstall that package"
+        )
+    return BUILT_IN[name]
 
 
 def _unknown(name: str, names: list[str]) -> str:
@@ -89,15 +83,11 @@ def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for rule in _binding(rules):
         known = found.setdefault(type(rule).__name__, {})
-        for name, number in _settings(rule):
-            strictest = max if name in _AT_LEAST else min
-            known[name] = strictest(number, known.get(name, number))
+        for name, number in vars(rule).items():  # of a dataclass: its settings
+            if isinstance(number, int) and not isinstance(number, bool):
+                strictest = max if name in _AT_LEAST else min
+                known[name] = strictest(number, known.get(name, number))
     return found
-
-
-def usual_numbers() -> Mapping[str, Mapping[str, int]]:
-    """Return rule name to setting to its default number, for all built-in rules."""
-    return numbers(*(made for made in (factory() for factory in BUILT_IN.values()) if type(made) in BUILT_IN.values()))
 
 
 def _binding(rules: tuple[Rule, ...]) -> Iterator[BaseRule]:
@@ -106,14 +96,6 @@ def _binding(rules: tuple[Rule, ...]) -> Iterator[BaseRule]:
             yield from _binding(rule.rules)
         elif isinstance(rule, BaseRule) and BUILT_IN.get(type(rule).__name__) is type(rule):
             yield rule
-
-
-def _settings(rule: BaseRule) -> Iterator[tuple[str, int]]:
-    # Every built-in rule is a dataclass.
-    for setting in fields(rule):  # pyright: ignore[reportArgumentType]
-        value = getattr(rule, setting.name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            yield setting.name, value
 
 
 MAX_TEXT_CHARACTERS = 20_000
@@ -148,33 +130,26 @@ _HOW = "Write, for example: strict() & TurnLimit(most=40)"
 def _rule(node: ast.expr, depth: int) -> Rule:
     if depth == 0:
         raise InputError(f"the rules are nested deeper than {MAX_RULE_DEPTH} levels")
+    part = partial(_rule, depth=depth - 1)
     match node:
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return all_of(_rule(left, depth - 1), _rule(right, depth - 1))
+            return all_of(part(left), part(right))
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return Either(_rule(left, depth - 1), _rule(right, depth - 1))
+            return Either(part(left), part(right))
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
-            return Not(_rule(operand, depth - 1))
+            return Not(part(operand))
         case ast.Name(id=name):
-            return _composed(name, node, ()) if name in _COMPOSERS else _made(name, (), {})
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name not in _COMPOSERS:
-            given = {_keyword(keyword): _literal(keyword.value) for keyword in keywords}
-            return _made(name, tuple(map(_literal, args)), given)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _composed(name, node, tuple(_rule(arg, depth - 1) for arg in args))
+            return _made(name, [], {})
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            made_of = part if name in _COMPOSERS else _literal
+            given = {keyword.arg or _no_stars(node): _literal(keyword.value) for keyword in keywords}
+            return _made(name, [made_of(arg) for arg in args], given)
         case _:
-            raise InputError(f"{quoted(_source(node))} is not a rule, a call, or a combination by & | ~. {_HOW}")
+            raise InputError(f"{_source(node)} is not a rule, a call, or a combination by & | ~. {_HOW}")
 
 
-def _composed(name: str, node: ast.expr, rules: tuple[Rule, ...]) -> Rule:
-    try:
-        return _COMPOSERS[name](*rules)
-    except TypeError as error:
-        raise InputError(f"{quoted(_source(node))} does not fit: {error}") from error
-
-
-def _made(name: str, args: tuple[object, ...], given: Mapping[str, object]) -> Rule:
-    factory = find(name)
+def _made(name: str, args: Sequence[object], given: Mapping[str, object]) -> Rule:
+    factory = _COMPOSERS.get(name) or find(name)
     try:
         rule = factory(*args, **given)
     except ValidationError as error:
@@ -192,17 +167,15 @@ def _literal(node: ast.expr) -> object:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise InputError(f"{quoted(_source(node))} is not a literal; arguments of rules are literals only") from error
+        raise InputError(f"{_source(node)} is not a literal; arguments of rules are literals only") from error
 
 
-def _keyword(keyword: ast.keyword) -> str:
-    if keyword.arg is None:
-        raise InputError("a call of a rule takes no **; write its arguments by name")
-    return keyword.arg
+def _no_stars(node: ast.expr) -> NoReturn:
+    raise InputError(f"{_source(node)} takes no **; write its arguments by name")
 
 
 def _source(node: ast.expr) -> str:
     try:
-        return ast.unparse(node)
+        return quoted(ast.unparse(node))
     except RecursionError:
         return "a deeply nested expression"

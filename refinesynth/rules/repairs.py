@@ -3,46 +3,26 @@
 A mistake is *answered*, *abandoned* or *unanswered*; answered and abandoned mistakes count as refined.
 
 In an imagined world, any different action that the DungeonMaster accepts within a few player turns answers a mistake,
-because a program cannot judge more. In an executed world (the script has a working rulebook), the outcome decides. A
-mistake is answered by an accepted action if one of these holds:
-
-- the requirement that refused the mistake holds since this action and did not hold before. The window is the number of
-  actions that this repair needs plus two, because fetching a key includes the way to it;
-- it is the refused action itself, which now succeeds, at any time;
-- the refused text was no action of the world, and this is the intended one, within a few player turns: its form matches
-  the text with another value, it begins with the same word, or its value occurs in the text.
-
-Further calls in the message of a mistake answer nothing, because they were made before its result was known.
-
-A mistake in an executed world is abandoned if the goal is reached without an answer and without another failed attempt
-at the same action. Otherwise it is unanswered.
+because a program cannot judge more. In an executed world (the script has a working rulebook), the outcome decides;
+docs/rules.md states the cases. Further calls in the message of a mistake answer nothing, because they were made before
+its result was known.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-import pydantic.dataclasses
 from pydantic import Field
 
 from refinesynth.actions.matching import match_pattern, meaning
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.world_replay import Answered, ReplayedDraft, world_played
-from refinesynth.trajectory import (
-    Draft,
-    DungeonMasterTurn,
-    MistakeKind,
-    Refinements,
-    Script,
-    Trajectory,
-    flagged_turns,
-)
-from refinesynth.world import World, mentions
+from refinesynth.rules.rule import BuiltInRule, Violation
+from refinesynth.rules.world_replay import world_played
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Refinements, Trajectory, flagged_turns
+from refinesynth.world import mentions
 
 WITHIN = 3
 """Number of player turns after a mistake within which a one-action repair must come; the default of `RealRefinement`.
@@ -96,61 +76,28 @@ def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
     steps = [step for step in exchanges(draft.turns) if not step.transient]
     if not any(step.flagged for step in steps):
         return ()
-    played = world_played(draft) if draft.script.grounded else None
-    executed = None if played is None else _Executed(draft.script, played, steps, within)
-    return tuple(_repair(draft, steps, number, within, executed) for number, step in enumerate(steps) if step.flagged)
+    outcomes = _Outcomes(draft, steps, within)
+    return tuple(outcomes.repair(number) for number, step in enumerate(steps) if step.flagged)
 
 
-def _repair(draft: Draft, steps: Sequence[Exchange], number: int, within: int, executed: "_Executed | None") -> Repair:
-    mistake, complete, behind = steps[number], is_complete(draft), _behind(steps, number)
-    window = steps[behind : behind + within]
-    wrong = meaning(draft.script, mistake.player.action)
-    different = (step.at for step in window if step.accepted and meaning(draft.script, step.player.action) != wrong)
-    accepted = next(different, None)
-    found = Repair(
-        mistake=mistake,
-        answer=accepted,
-        accepted=accepted,
-        retake=window[0].at if window else len(draft.turns),
-        waits=not complete and (len(window) < within or window[-1].after is None),
-        again=number > 0 and steps[number - 1].flagged and not mistake.player.parallel,
-    )
-    # A flag that the rulebook contradicts, or a draft that cannot be replayed, is left to `Replays`; it counts as
-    # imagined here.
-    if executed is None or not executed.refused(mistake):
-        return found
-    answer = executed.answer(number)
-    return found._replace(
-        answer=None if answer is None else steps[answer].at,
-        accepted=executed.next_accepted(number),
-        waits=not complete,
-        late=answer is not None and executed.late(number, answer),
-        abandoned=answer is None and complete and executed.abandoned(number),
-    )
+class _Outcomes:
+    """Exchanges of a draft, numbered, with the world's rulings if it can be executed."""
 
-
-def _behind(steps: Sequence[Exchange], number: int) -> int:
-    """Return the first step after the message of a step; the number of steps if there is none."""
-    return next((at for at in range(number + 1, len(steps)) if not steps[at].player.parallel), len(steps))
-
-
-class _Executed:
-    """Exchanges of a draft, numbered, with the world's rulings."""
-
-    def __init__(self, script: Script, played: ReplayedDraft, steps: Sequence[Exchange], within: int) -> None:
-        self._played, self._steps, self._within = played, steps, within
-        self._known = {step.at: step for step in played.answered}
+    def __init__(self, draft: Draft, steps: Sequence[Exchange], within: int) -> None:
+        self._steps, self._within, self._complete = steps, within, is_complete(draft)
+        self._turns = len(draft.turns)
+        self._played = world_played(draft) if draft.script.grounded else None
+        self._known = {} if self._played is None else {step.at: step for step in self._played.answered}
         self._accepted = list(accumulate((step.accepted for step in steps), initial=0))
         """Number of accepted steps before each step."""
+        self._done = [meaning(draft.script, step.player.action) for step in steps]
         self._met: dict[int, tuple[int, int | None]] = {}
         """Index of a refused turn to the step that established its requirement, and the number of actions for that."""
-        self._done = [meaning(script, step.player.action) for step in steps]
         self._succeeded: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         self._refused: dict[tuple[str, ...], int] = {}
         """Last refused step of each action."""
         for number, step in enumerate(steps):
-            known = self._known.get(step.at)
-            if known is None:
+            if (known := self._known.get(step.at)) is None:
                 continue
             self._met.update((met.at, (number, met.needed)) for met in known.meets)
             if step.accepted:
@@ -158,96 +105,77 @@ class _Executed:
             elif step.flagged:
                 self._refused[self._done[number]] = number
 
-    def refused(self, mistake: Exchange) -> bool:
-        """Return whether the world refuses the flagged action."""
+    def repair(self, number: int) -> Repair:
+        """Return the outcome of a flagged step."""
+        steps, mistake, complete = self._steps, self._steps[number], self._complete
+        # The first step after its message.
+        behind = next((at for at in range(number + 1, len(steps)) if not steps[at].player.parallel), len(steps))
+        window = steps[behind : behind + self._within]
+        retake = window[0].at if window else self._turns
+        again = number > 0 and steps[number - 1].flagged and not mistake.player.parallel
         known = self._known.get(mistake.at)
-        return known is not None and known.ruling.kind is not None
-
-    def answer(self, number: int) -> int | None:
-        """Return the step that answers a refused one, if any."""
-        refused, behind = self._known[self._steps[number].at], _behind(self._steps, number)
+        # A flag that the rulebook contradicts, or a draft that cannot be replayed, is left to `Replays`; it counts as
+        # imagined here.
+        if self._played is None or known is None or known.ruling.kind is None:
+            accepted = self._different(number, behind, behind + len(window))
+            waits = not complete and (len(window) < self._within or window[-1].after is None)
+            return Repair(mistake, accepted, accepted, retake, waits, again)
+        met, needed = self._met.get(mistake.at, (None, None))
         found: list[int] = []
-        met, needed = self._met.get(refused.at, (None, None))
         if met is not None and needed is not None and behind <= met < behind - 1 + needed + self._within:
             found.append(met)
         succeeded = self._succeeded.get(self._done[number], [])
         found += succeeded[bisect_left(succeeded, behind) :][:1]
-        if refused.ruling.action is None:
-            window = range(behind, min(behind + self._within, len(self._steps)))
-            found += (at for at in window if self._is_meant(refused.action, at))
-        return min(found, default=None)
-
-    def late(self, number: int, answer: int) -> bool:
-        """Return whether an action was accepted before an answer and was not needed for it."""
-        met, needed = self._met.get(self._steps[number].at, (None, None))
+        if known.ruling.action is None:
+            found += (at for at in range(behind, behind + len(window)) if self._is_meant(known.action, steps[at]))
+        answer = min(found, default=None)
         takes = needed if met == answer and needed is not None else 1
-        return self._accepted[answer + 1] - self._accepted[_behind(self._steps, number)] > takes
-
-    def abandoned(self, number: int) -> bool:
-        """Return whether the goal is reached without another failed attempt at the refused action."""
-        answered = self._played.answered
-        return answered[-1].done and self._refused[self._done[number]] == number
-
-    def next_accepted(self, number: int) -> int | None:
-        """Return the index of the first different, accepted player turn after a step, if any."""
-        first = self._accepted[_behind(self._steps, number)]
-        later = range(bisect_right(self._accepted, first) - 1, len(self._steps))
-        return next(
-            (self._steps[at].at for at in later if self._steps[at].accepted and self._done[at] != self._done[number]),
-            None,
+        return Repair(
+            mistake,
+            None if answer is None else steps[answer].at,
+            self._different(number, behind, len(steps)),
+            retake,
+            waits=not complete,
+            again=again,
+            late=answer is not None and self._accepted[answer + 1] - self._accepted[behind] > takes,
+            abandoned=answer is None
+            and complete
+            and self._played.answered[-1].ruling.done
+            and self._refused[self._done[number]] == number,
         )
 
-    def _is_meant(self, text: str, number: int) -> bool:
+    def _different(self, number: int, begin: int, end: int) -> int | None:
+        """Return the index of the first accepted player turn in these steps that differs from a step, if any."""
+        first = bisect_right(self._accepted, self._accepted[begin]) - 1
+        different = (
+            at for at in range(first, end) if self._steps[at].accepted and self._done[at] != self._done[number]
+        )
+        return next((self._steps[at].at for at in different), None)
+
+    def _is_meant(self, text: str, step: Exchange) -> bool:
         """Return whether an accepted action is the intended one of an unknown text."""
-        step = self._known.get(self._steps[number].at)
-        return self._steps[number].accepted and step is not None and _is_meant(self._played.world, text, step)
+        known = self._known.get(step.at)
+        if self._played is None or known is None or not step.accepted:
+            return False
+        ruling = known.ruling
+        taken = next((taken.spec for taken in self._played.world.actions if taken.spec.name == ruling.action), None)
+        return taken is not None and (
+            folded(known.action).partition(" ")[0] == folded(text).partition(" ")[0]
+            or match_pattern(taken, text) is not None
+            or any(mentions(text, value) for value in ruling.values.values())
+        )
 
 
-def _is_meant(world: World, text: str, step: Answered) -> bool:
-    ruling = step.ruling
-    taken = next((taken.spec for taken in world.actions if taken.spec.name == ruling.action), None)
-    if taken is None:
-        return False
-    begins, began = folded(step.action).partition(" ")[0], folded(text).partition(" ")[0]
-    return (
-        begins == began
-        or match_pattern(taken, text) is not None
-        or any(mentions(text, value) for value in ruling.values.values())
-    )
+class Mark(NamedTuple):
+    """Label of a player turn, see `repairs`."""
 
-
-@dataclass(frozen=True)
-class Mistake:
-    """Label of a player turn that the DungeonMaster flagged."""
-
-    kind: MistakeKind
-
-
-@dataclass(frozen=True)
-class Refinement:
-    """Label of a player turn that answers mistakes, see `repairs`."""
-
-    of: tuple[int, ...]
-    """Indices of the mistakes."""
-
-
-@dataclass(frozen=True)
-class Abandoned:
-    """Label of the first different, accepted player turn after abandoned mistakes, see `repairs`."""
-
-    of: tuple[int, ...]
-    """Indices of the mistakes."""
-
-
-@dataclass(frozen=True)
-class Unanswered:
-    """Label of the first different, accepted player turn after unanswered mistakes."""
-
-    of: tuple[int, ...]
-    """Indices of the mistakes."""
-
-
-Mark = Mistake | Refinement | Abandoned | Unanswered
+    label: Literal["mistake", "refinement", "abandoned", "unanswered"]
+    """A flagged action; one that answers mistakes; or the first different, accepted one after abandoned or unanswered
+    mistakes."""
+    of: tuple[int, ...] = ()
+    """Indices of the mistakes before it that it belongs to."""
+    kind: MistakeKind | None = None
+    """Kind of a mistake."""
 
 
 def marks(draft: Draft) -> dict[int, Mark]:
@@ -255,22 +183,22 @@ def marks(draft: Draft) -> dict[int, Mark]:
     found: dict[int, Mark] = {}
     for at in flagged_turns(draft.turns):
         answer = draft.turns[at + 1]
-        if isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None:
-            found[at] = Mistake(answer.mistake_kind)
-    fates: dict[type[Refinement | Abandoned | Unanswered], defaultdict[int, list[int]]]
-    fates = {kind: defaultdict(list) for kind in (Unanswered, Abandoned, Refinement)}
-    for repair in repairs(draft):
-        kind = Refinement if repair.answer is not None else Abandoned if repair.abandoned else Unanswered
-        at = repair.accepted if repair.answer is None else repair.answer
-        if at is not None:
-            fates[kind][at].append(repair.mistake.at)
+        if isinstance(answer, DungeonMasterTurn):
+            found[at] = Mark("mistake", kind=answer.mistake_kind)
+    outcomes = repairs(draft)
     # The last of several labels counts.
-    found.update((at, kind(tuple(of))) for kind, turns in fates.items() for at, of in turns.items())
+    for label in ("unanswered", "abandoned", "refinement"):
+        mistakes = defaultdict[int, list[int]](list)
+        for one in outcomes:
+            outcome = "refinement" if one.answer is not None else "abandoned" if one.abandoned else "unanswered"
+            at = one.accepted if one.answer is None else one.answer
+            if outcome == label and at is not None:
+                mistakes[at].append(one.mistake.at)
+        found.update((at, Mark(label, tuple(of))) for at, of in mistakes.items())
     return found
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class EnoughMistakes(BaseRule, built_in=True):
+class EnoughMistakes(BuiltInRule):
     """At least `minimum` DungeonMaster turns have a flag (Algorithm 1); else code `too_few_errors`.
 
     The only failure of Algorithm 1 that starts over from nothing. Reported at the last turn, after all other checks.
@@ -292,8 +220,7 @@ class EnoughMistakes(BaseRule, built_in=True):
             yield self.violation(max(len(draft.turns) - 1, 0), "too_few_errors", message, keeps_prefix=False)
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class RealRefinement(BaseRule, built_in=True):
+class RealRefinement(BuiltInRule):
     """Each mistake is refined; else code `not_refined`, at the player turn right after its message.
 
     In an imagined world, a different action must be accepted within a few player turns. In an executed world, the
@@ -324,8 +251,7 @@ class RealRefinement(BaseRule, built_in=True):
         )
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class NoRepeatedMistake(BaseRule, built_in=True):
+class NoRepeatedMistake(BuiltInRule):
     """No refused action is repeated unchanged; else code `mistake_repeated`.
 
     The exception is an action that is now accepted, after another accepted one in between: an action that failed in the
@@ -336,13 +262,11 @@ class NoRepeatedMistake(BaseRule, built_in=True):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         wrong: dict[tuple[str, ...], int] = {}
-        unchanged = set[
-            tuple[str, ...]
-        ]()  # Those of `wrong` since which no other action was accepted, nor had a price.
+        # Those of `wrong` since which no other action was accepted, nor had a price.
+        unchanged = set[tuple[str, ...]]()
         played = world_played(draft) if draft.script.grounded else None
-        priced = (
-            {step.at for step in played.answered if step.changes and step.ruling.kind is not None} if played else ()
-        )
+        answered = played.answered if played else ()
+        priced = {step.at for step in answered if step.changes and step.ruling.kind is not None}
         for step in exchanges(draft.turns):
             action = meaning(draft.script, step.player.action)
             if action in wrong and (step.flagged or action in unchanged):

@@ -4,17 +4,28 @@ A rule reads a draft and yields violations; none means that it passes. Rules are
 randomness. They never raise, for any content of a draft. A composition of rules is a rule.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar, runtime_checkable
+from time import perf_counter
+from traceback import walk_stack, walk_tb
+from types import FrameType
+from typing import Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
+import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, Field
 
-from refinesynth.rules.rule_errors import blame, timed
+from refinesynth.errors import RuleFailed
 from refinesynth.text.json_reader import scrub
 from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Draft, Trajectory
+
+_LOG = logging.getLogger("refinesynth.rules")
+_LOG.addHandler(logging.NullHandler())
+
+SECONDS = 1.0
+"""Time for one draft after which a rule is reported, in seconds."""
 
 FIELDS = ConfigDict(extra="forbid")
 """Configuration of rules as pydantic dataclasses: fields are validated, unknown ones refused."""
@@ -90,13 +101,8 @@ class BaseRule:
     """Base class of rules with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
 
     Subclasses are frozen dataclasses with the rule's settings as fields, shown by `repr`, and define `__call__`.
-    Pydantic's `dataclass(frozen=True, config=FIELDS)` refuses wrong settings at construction. Built-in rules are
-    registered by name: `class MyRule(BaseRule, built_in=True)`.
+    Pydantic's `dataclass(frozen=True, config=FIELDS)` refuses wrong settings at construction.
     """
-
-    def __init_subclass__(cls, *, built_in: bool = False) -> None:
-        if built_in:
-            BUILT_IN[cls.__name__] = cls
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         """Yield the violations of `draft`."""
@@ -123,15 +129,13 @@ class BaseRule:
         return Not(self)
 
 
-def _refuse_others(*given: object) -> None:
-    """Raise TypeError if one of these is no rule."""
-    for one in given:
-        if not callable(one) or isinstance(one, type):
-            make = {str: f"rules.parse({one!r}) makes one of text", type: "call the class to make one"}
-            advice = next(
-                (says for kind, says in make.items() if isinstance(one, kind)), "a rule is callable with a draft"
-            )
-            raise TypeError(f"{one!r} is no rule; {advice}")
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+class BuiltInRule(BaseRule):
+    """Base class of the built-in rules: makes a subclass a frozen pydantic dataclass and registers it by name."""
+
+    def __init_subclass__(cls) -> None:
+        pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)(cls)
+        built_in(cls)
 
 
 def rejects(violation: Violation) -> bool:
@@ -139,8 +143,44 @@ def rejects(violation: Violation) -> bool:
     return violation.severity is Severity.REJECT
 
 
+class _Composition(BaseRule):
+    """Base class of the compositions, whose fields hold rules."""
+
+    def __post_init__(self) -> None:
+        for held in vars(self).values():
+            _refuse_others(*cast("tuple[object, ...]", held if isinstance(held, tuple) else (held,)))
+
+
+def _refuse_others(*given: object) -> None:
+    """Raise TypeError if one of these is no rule."""
+    for one in given:
+        if isinstance(one, type):
+            raise TypeError(f"{one!r} is no rule; call the class to make one")
+        if not callable(one):
+            advice = (
+                f"rules.parse({one!r}) makes one of text" if isinstance(one, str) else "a rule is callable with a draft"
+            )
+            raise TypeError(f"{one!r} is no rule; {advice}")
+
+
+def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
+    """Yield the violations of `rule`. Log a warning if it takes more than `SECONDS` and is no composition, whose parts
+    are timed themselves.
+    """
+    began = perf_counter()
+    try:
+        yield from rule(draft)
+    finally:
+        seconds = perf_counter() - began
+        if seconds > SECONDS and not isinstance(rule, _Composition):
+            name = _name(rule)
+            facts = {"event": "slow_rule", "rule": name, "seconds": round(seconds, 1)}
+            message = "the rule %s took %.1f s over a draft, and nothing else went on"
+            _LOG.warning(message, name, seconds, extra={"facts": facts})
+
+
 @dataclass(frozen=True)
-class All(BaseRule):
+class All(_Composition):
     """All rules in order, with all their violations. Written `a & b`.
 
     Nested ones are flattened, so `(a & b) & c` equals `a & (b & c)`.
@@ -149,15 +189,13 @@ class All(BaseRule):
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        flat: list[Rule] = []
-        _refuse_others(*self.rules)
-        for rule in self.rules:
-            flat.extend(rule.rules if isinstance(rule, All) else (rule,))
+        super().__post_init__()
+        flat = [part for rule in self.rules for part in (rule.rules if isinstance(rule, All) else (rule,))]
         object.__setattr__(self, "rules", tuple(flat))
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for rule in self.rules:
-            yield from timed(rule, draft)
+            yield from _violations(rule, draft)
 
     def __repr__(self) -> str:
         if len(self.rules) < 2:  # noqa: PLR2004 - an operator needs two sides
@@ -171,7 +209,7 @@ def all_of(*rules: Rule) -> All:
 
 
 @dataclass(frozen=True)
-class Either(BaseRule):
+class Either(_Composition):
     """Alternative of two rules, written `a | b`. Passes if one of them passes, with the warnings of that one.
 
     Otherwise yields the violations of both. The second rule is applied only if the first refuses.
@@ -180,27 +218,19 @@ class Either(BaseRule):
     left: Rule
     right: Rule
 
-    def __post_init__(self) -> None:
-        _refuse_others(self.left, self.right)
-
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        found = list(self.left(draft))
-        if not any(map(rejects, found)):
-            yield from found
-            return
-        others = list(self.right(draft))
-        if not any(map(rejects, others)):
-            yield from others
-            return
+        found = list(_violations(self.left, draft))
+        if any(map(rejects, found)):
+            others = list(_violations(self.right, draft))
+            found = [*found, *others] if any(map(rejects, others)) else others
         yield from found
-        yield from others
 
     def __repr__(self) -> str:
         return f"{_bracketed(self.left, All)} | {_bracketed(self.right, All, Either)}"
 
 
 @dataclass(frozen=True)
-class Not(BaseRule):
+class Not(_Composition):
     """Negation of a rule, written `~a`. Passes if the rule refuses the draft.
 
     Its violation keeps no prefix, because no single turn is wrong. An unfinished draft passes, because its remaining
@@ -209,11 +239,8 @@ class Not(BaseRule):
 
     rule: Rule
 
-    def __post_init__(self) -> None:
-        _refuse_others(self.rule)
-
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        if draft.finished and not any(map(rejects, self.rule(draft))):
+        if draft.finished and not any(map(rejects, _violations(self.rule, draft))):
             message = f"This trajectory satisfies {self.rule!r}, which it must not. Write a different one."
             yield self.violation(0, "satisfied", message, keeps_prefix=False)
 
@@ -222,7 +249,7 @@ class Not(BaseRule):
 
 
 @dataclass(frozen=True)
-class FirstFailure(BaseRule):
+class FirstFailure(_Composition):
     """Several rules of which only the first failure in turn order is reported, as in the paper's Algorithm 1.
 
     The first failure is the one at the earliest turn, and of several there, that of the earliest rule. All warnings are
@@ -231,13 +258,10 @@ class FirstFailure(BaseRule):
 
     rules: tuple[Rule, ...]
 
-    def __post_init__(self) -> None:
-        _refuse_others(*self.rules)
-
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         first: Violation | None = None
         for rule in self.rules:
-            for violation in rule(draft):
+            for violation in _violations(rule, draft):
                 if not rejects(violation):
                     yield violation
                 elif first is None or violation.turn < first.turn:
@@ -255,16 +279,13 @@ def first_failure(*rules: Rule) -> FirstFailure:
 
 
 @dataclass(frozen=True)
-class Warn(BaseRule):
+class Warn(_Composition):
     """The same rule with all violations as warnings."""
 
     rule: Rule
 
-    def __post_init__(self) -> None:
-        _refuse_others(self.rule)
-
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        for violation in self.rule(draft):
+        for violation in _violations(self.rule, draft):
             yield violation.model_copy(update={"severity": Severity.WARN})
 
     def __repr__(self) -> str:
@@ -289,10 +310,10 @@ def verify(draft: Draft | Trajectory, rule: Rule) -> Verdict:
     _refuse_others(rule)
     draft = draft.draft() if isinstance(draft, Trajectory) else draft
     try:
-        violations = tuple(rule(draft) if isinstance(rule, All) else timed(rule, draft))
+        violations = tuple(_violations(rule, draft))
         refusing = [violation for violation in violations if rejects(violation)]
     except Exception as error:
-        if (failed := blame(error)) is None:
+        if (failed := _failed(error)) is None:
             raise
         raise failed from error
     if not refusing:
@@ -306,3 +327,41 @@ def verify(draft: Draft | Trajectory, rule: Rule) -> Verdict:
 
 def _bracketed(rule: Rule, *looser: type[BaseRule]) -> str:
     return f"({rule!r})" if isinstance(rule, looser) else repr(rule)
+
+
+def _name(rule: object) -> str:
+    return getattr(rule, "__name__", type(rule).__name__)
+
+
+def running(frame: FrameType) -> str | None:
+    """Return the rule that a thread with this frame executes, and the place in it; None if there is none."""
+    rule, place = _innermost(reversed(list(walk_stack(frame))))
+    return None if rule is None else f"the rule {_name(rule)}{place}"
+
+
+def _failed(error: Exception) -> RuleFailed | None:
+    """Return the error that names a user's rule; None if `error`, raised by a rule, is a bug of this package."""
+    rule, place = _innermost(walk_tb(error.__traceback__))
+    if not place and _is_ours(str(getattr(rule, "__module__", type(rule).__module__))):
+        return None
+    return RuleFailed(
+        f"the rule {_name(rule)}{place} raised {type(error).__name__}: {error}. A rule yields violations and raises nothing, whatever "
+        f"the draft holds: correct it, and the same command goes on"
+    )
+
+
+def _innermost(frames: Iterable[tuple[FrameType, int]]) -> tuple[Rule | None, str]:
+    """Return the last rule in these frames, from the outermost on, and the place in it if it is not of this package."""
+    rule, place, called = None, "", False
+    for frame, line in frames:
+        if frame.f_code is _violations.__code__:
+            rule, place, called = cast("Rule", frame.f_locals["rule"]), "", True
+        elif called:
+            called = False
+            if not _is_ours(str(frame.f_globals.get("__name__", ""))):
+                place = f" ({frame.f_code.co_filename}:{line})"
+    return rule, place
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == __name__.partition(".")[0]

@@ -6,16 +6,16 @@ of states and cached. After a failed stage, the later ones report nothing.
 
 import re
 from collections.abc import Iterator
+from itertools import islice, takewhile
 from typing import Annotated
 
 from pydantic import Field, JsonValue
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import folded, listed, quoted
 from refinesynth.errors import ConfigurationError
-from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.script_shape import ScriptRule
-from refinesynth.trajectory import ActionSpec, Draft, Script
+from refinesynth.trajectory import ActionSpec, Draft, Effect, Script
 from refinesynth.world import check_solvability
 from refinesynth.world.effects import calculated
 
@@ -25,48 +25,31 @@ _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 """A text literal in a CEL expression."""
 
 
-def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield action, placeholder and values of each placeholder that the world depends on and whose values all do not
-    exist.
-
-    Existing values are the environment's keys, texts and numbers, and the rulebook's own literals. Numbers, dates and
-    times always exist.
-    """
-    known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
-    for action in script.actions:
-        for placeholder, values in action.parameters.items():
-            known_one = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
-            if values and _matters(action, placeholder) and not known_one:
-                yield action.name, placeholder, values
-
-
 def _matters(action: ActionSpec, placeholder: str) -> bool:
     """Return whether a path or a condition of the action uses the placeholder."""
     slot, name = f"{{{placeholder}}}", re.compile(rf"\b{re.escape(placeholder)}\b")
-    effects = [*action.effects, *(effect for requirement in action.requires for effect in requirement.effects)]
-    paths = [path or "" for effect in effects for path in (effect.path, effect.from_path, effect.each)]
-    conditions = [requirement.condition for requirement in action.requires]
-    conditions.extend(effect.when for effect in effects if effect.when)
+    effects = _effects(action)
+    paths = (path or "" for effect in effects for path in (effect.path, effect.from_path, effect.each))
+    conditions = (*(requirement.condition for requirement in action.requires), *(one.when or "" for one in effects))
     return any(slot in path for path in paths) or any(name.search(_LITERAL.sub(" ", text)) for text in conditions)
+
+
+def _effects(action: ActionSpec) -> tuple[Effect, ...]:
+    return (*action.effects, *(effect for requirement in action.requires for effect in requirement.effects))
 
 
 def _written(script: Script) -> Iterator[str]:
     """Yield the literals in conditions, steps of paths, values of effects, and texts of the knowledge record."""
-    expressions = list(script.rulebook.goal) if script.rulebook else []
-    effects = list(script.rulebook.each_step) if script.rulebook else []
-    if script.rulebook and script.rulebook.knows:
-        yield from script.rulebook.knows.texts
-    for action in script.actions:
-        effects.extend(action.effects)
-        for requirement in action.requires:
-            expressions.append(requirement.condition)
-            effects.extend(requirement.effects)
+    expressions = [requirement.condition for action in script.actions for requirement in action.requires]
+    effects = [effect for action in script.actions for effect in _effects(action)]
+    if script.rulebook:
+        expressions += script.rulebook.goal
+        effects += script.rulebook.each_step
+        yield from script.rulebook.knows.texts if script.rulebook.knows else ()
     for effect in effects:
-        expressions.append(effect.when or "")
-        yield from effect.path.split("/")
-        yield from (effect.from_path or "").split("/")
+        yield from f"{effect.path}/{effect.from_path or ''}".split("/")
         yield from _texts(effect.value)
-        expressions.extend(calculated(effect.value))
+        expressions += (effect.when or "", *calculated(effect.value))
     for expression in expressions:
         yield from (one or other for one, other in _LITERAL.findall(expression))
 
@@ -95,7 +78,8 @@ class Stage(ScriptRule):
     """Base class of a stage; `faults` is called if all earlier stages passed."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        if _passed_before(type(self), draft.script):
+        earlier = takewhile(lambda stage: type(stage) is not type(self), STAGES)
+        if all(next(stage.faults(draft.script), None) is None for stage in earlier):
             for code, message in self.faults(draft.script):
                 yield self.fault(code, message)
 
@@ -104,8 +88,7 @@ class Stage(ScriptRule):
         raise TypeError(f"{type(self).__name__} defines no faults to look for in a script with goal {script.goal!r}")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class RulebookCompiles(Stage, built_in=True):
+class RulebookCompiles(BuiltInRule, Stage):
     """The script has a rulebook, and every condition, path and template in it can be read; else code `no_rulebook` or
     `does_not_compile`.
     """
@@ -117,8 +100,7 @@ class RulebookCompiles(Stage, built_in=True):
             yield "does_not_compile", f"The rulebook cannot be read: {problem}"
 
 
-@dataclass(frozen=True, config=FIELDS)
-class GoalFitsConditions(Stage, built_in=True):
+class GoalFitsConditions(BuiltInRule, Stage):
     """The rulebook's goal has one condition for each completion condition; else code `goal_does_not_fit`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -131,25 +113,31 @@ class GoalFitsConditions(Stage, built_in=True):
             yield "goal_does_not_fit", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ValuesExist(Stage, built_in=True):
+class ValuesExist(BuiltInRule, Stage):
     """At least one value of each placeholder of an action exists in the world; else code `values_unknown`.
 
-    Names that exist nowhere are allowed as distractors beside existing ones. Applies to placeholders in a path or a
-    condition; values that only occur in texts need not exist.
+    Names that exist nowhere are allowed as distractors beside existing ones. Existing values are the environment's
+    keys, texts and numbers, and the rulebook's own literals; numbers, dates and times always exist. Applies to
+    placeholders in a path or a condition; values that only occur in texts need not exist.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        for action, placeholder, values in list(unknown_values(script))[:_MOST]:
-            message = (
-                f"In {quoted(action)}, no value of {{{placeholder}}} exists in the environment: {listed(values, most=200)}. Use the "
-                "names that the environment uses, spelled the same."
-            )
-            yield "values_unknown", message
+        return islice(self._unknown(script), _MOST)
+
+    def _unknown(self, script: Script) -> Iterator[tuple[str, str]]:
+        known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
+        for action in script.actions:
+            for placeholder, values in action.parameters.items():
+                exists = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
+                if values and not exists and _matters(action, placeholder):
+                    message = (
+                        f"In {quoted(action.name)}, no value of {{{placeholder}}} exists in the environment: "
+                        f"{listed(values, most=200)}. Use the names that the environment uses, spelled the same."
+                    )
+                    yield "values_unknown", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class RulebookRuns(Stage, built_in=True):
+class RulebookRuns(BuiltInRule, Stage):
     """In all states of the solvability check, paths exist or are created, conditions have answers and invariants hold;
     else code `does_not_run`.
     """
@@ -159,8 +147,7 @@ class RulebookRuns(Stage, built_in=True):
             yield "does_not_run", f"The rulebook does not run: {fault}"
 
 
-@dataclass(frozen=True, config=FIELDS)
-class NotYetDone(Stage, built_in=True):
+class NotYetDone(BuiltInRule, Stage):
     """The goal is not reached at the beginning, in the written environment or a drawn one; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -172,23 +159,18 @@ class NotYetDone(Stage, built_in=True):
             yield "already_done", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class SolutionWorks(Stage, built_in=True):
+class SolutionWorks(BuiltInRule, Stage):
     """The rulebook's solution, when executed, reaches the goal; else code `solution_fails`. A missing solution is
     accepted here.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        if (
-            script.rulebook
-            and script.rulebook.solution
-            and (problem := check_solvability(script).solution_problem) is not None
-        ):
+        written = script.rulebook is not None and script.rulebook.solution
+        if written and (problem := check_solvability(script).solution_problem) is not None:
             yield "solution_fails", f"The solution does not work: {problem}"
 
 
-@dataclass(frozen=True, config=FIELDS)
-class Solvable(Stage, built_in=True):
+class Solvable(BuiltInRule, Stage):
     """A way to the goal is known, by the rulebook's solution or a bounded search, also from each drawn environment;
     else code `unsolvable`.
     """
@@ -211,8 +193,7 @@ class Solvable(Stage, built_in=True):
             yield "unsolvable", message
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ActionsUsable(Stage, built_in=True):
+class ActionsUsable(BuiltInRule, Stage):
     """No action is provably never possible; else code `never_usable`. No thing of the environment is provably out of
     place for every action with it; else `never_in_place`. If all states are known, each effect is applied in one; else
     `never_made`.
@@ -220,12 +201,9 @@ class ActionsUsable(Stage, built_in=True):
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         found = check_solvability(script)
-        if never := found.unusable:
-            message = (
-                f"Never possible, wherever one goes and whatever one does: {listed(never, most=300)}. Mend what they require, or "
-                "leave them out."
-            )
-            yield "never_usable", message
+        if found.unusable:
+            message = f"Never possible, wherever one goes and whatever one does: {listed(found.unusable, most=300)}."
+            yield "never_usable", f"{message} Mend what they require, or leave them out."
         known = frozenset(_texts(script.environment))
         if never := [value for value in found.never_in_place if value in known]:
             message = (
@@ -233,16 +211,12 @@ class ActionsUsable(Stage, built_in=True):
                 "Let them come into sight or reach, or leave the values out."
             )
             yield "never_in_place", message
-        if found.exhausted and (never := found.never_made):
-            message = (
-                f"Never made, in any of the states that can be reached: {', '.join(never[:_MOST])}. Mend the `when`, or leave "
-                "the effect out."
-            )
-            yield "never_made", message
+        if found.exhausted and found.never_made:
+            message = f"Never made, in any of the states that can be reached: {', '.join(found.never_made[:_MOST])}."
+            yield "never_made", f"{message} Mend the `when`, or leave the effect out."
 
 
-@dataclass(frozen=True, config=FIELDS)
-class DifficultyBand(Stage, built_in=True):
+class DifficultyBand(BuiltInRule, Stage):
     """The shortest known solution has a length in this range; else code `too_easy` or `too_hard`.
 
     Raises:
@@ -271,7 +245,7 @@ class DifficultyBand(Stage, built_in=True):
             yield "too_hard", f"{found} Ask for less, or begin nearer to the goal."
 
 
-_STAGES: tuple[Stage, ...] = (
+STAGES: tuple[Stage, ...] = (
     RulebookCompiles(),
     GoalFitsConditions(),
     ValuesExist(),
@@ -282,12 +256,3 @@ _STAGES: tuple[Stage, ...] = (
     ActionsUsable(),
 )
 """Stages in order; `DifficultyBand` comes after them."""
-
-
-def _passed_before(stage: type[Stage], script: Script) -> bool:
-    for earlier in _STAGES:
-        if isinstance(earlier, stage):
-            break
-        if next(earlier.faults(script), None) is not None:
-            return False
-    return True

@@ -6,23 +6,16 @@ regenerated as a whole.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import chain, count, product
 from math import prod
 from typing import Annotated, cast
 
 from pydantic import Field, JsonValue
-from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.matching import (
-    MAX_ACTION_CHARACTERS,
-    action_form,
-    match_action,
-    match_pattern,
-    other_patterns,
-)
+from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern, other_patterns
 from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation, all_of, verify
+from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
 from refinesynth.text.json_reader import depth, write_json
 from refinesynth.text.printable import control_character
 from refinesynth.trajectory import ActionSpec, Draft, Script
@@ -37,34 +30,20 @@ EXHAUSTIVE = 64
 """Maximum number of value combinations that are all tried; beyond it, a covering set is used."""
 
 
-def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
-    """Yield at most `most` assignments of values to placeholders.
+def fillings(action: ActionSpec, *, most: int) -> Iterator[list[dict[str, str]]]:
+    """Yield at most `most` assignments of values to placeholders, each once per item of `SAMPLES` in open parameters;
+    once if there are none.
 
-    All combinations if there are at most `EXHAUSTIVE`; an open parameter counts as one value. Otherwise as many rows as
-    the longest list, so every allowed value occurs, and then the lists shifted against each other, so values are
-    combined differently. Open parameters get `SAMPLES` in turn.
+    All combinations if there are at most `EXHAUSTIVE`. Otherwise as many rows as the longest list, so every allowed
+    value occurs, and then the lists shifted against each other, so values are combined differently.
     """
-    names = action.placeholders
-    lists = [_samples(action, name) for name in names]
-    rows = _rows([values for values in lists if values], most)
-    if all(lists):
-        yield from (dict(zip(names, row, strict=True)) for row in rows)
-        return
-    for number, row in enumerate(rows):
-        given = iter(row)
-        sample = SAMPLES[number % len(SAMPLES)]
-        yield {name: next(given) if values else sample for name, values in zip(names, lists, strict=True)}
-
-
-def with_samples(action: ActionSpec, values: dict[str, str]) -> Sequence[dict[str, str]]:
-    """Return `values` once per item of `SAMPLES` in open parameters; once if there are none."""
-    free = [name for name in values if not _samples(action, name)]
-    return [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else (values,)
-
-
-def _samples(action: ActionSpec, name: str) -> tuple[str, ...]:
-    """Return the values of a parameter, or some of its type; none for open text."""
-    return action.choices(name) or action.type_of(name).samples()
+    # A type has sample values; open text has none.
+    lists = {name: action.choices(name) or action.type_of(name).samples() for name in action.placeholders}
+    free = [name for name, values in lists.items() if not values]
+    listed = {name: values for name, values in lists.items() if values}
+    for row in _rows([*listed.values()], most):
+        values = dict(zip(listed, row, strict=True))
+        yield [{**values, **dict.fromkeys(free, sample)} for sample in (SAMPLES if free else SAMPLES[:1])]
 
 
 def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
@@ -78,7 +57,8 @@ def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
 
 
 MAX_ACTIONS_READ = 100
-"""Maximum number of actions that are examined, which bounds the work; `ActionCount` refuses larger scripts anyway."""
+"""Maximum number of written actions that are examined, which bounds the work; `ActionCount` refuses larger scripts
+anyway."""
 
 
 class ScriptRule(BaseRule):
@@ -89,32 +69,30 @@ class ScriptRule(BaseRule):
         return self.violation(0, code, message, keeps_prefix=False)
 
     def actions(self, draft: Draft) -> tuple[ActionSpec, ...]:
-        """Return the script's actions, at most `MAX_ACTIONS_READ`."""
-        return draft.script.actions[:MAX_ACTIONS_READ]
+        """Return the script's actions: all functions of a user, and at most `MAX_ACTIONS_READ` written ones."""
+        written = count()
+        return tuple(one for one in draft.script.actions if one.function or next(written) < MAX_ACTIONS_READ)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ActionCount(ScriptRule, built_in=True):
-    """The number of actions is within limits, unless they are a user's; else code `too_few_actions` or
-    `too_many_actions`.
+class ActionCount(BuiltInRule, ScriptRule):
+    """The number of written actions is within limits; else code `too_few_actions` or `too_many_actions`. A user's
+    functions do not count, and beside them there may be few.
     """
 
     least: Annotated[int, Field(ge=0)] = 3
     most: Annotated[int, Field(ge=1)] = 40
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        count = len(draft.script.actions)
-        wanted = f"write {self.least} to {self.most}"
-        if any(action.function is not None for action in draft.script.actions):
-            return
-        if count < self.least:
-            yield self.fault("too_few_actions", f"The script has {count} available actions; {wanted}.")
-        elif count > self.most:
-            yield self.fault("too_many_actions", f"The script has {count} available actions; {wanted}.")
+        actions = draft.script.actions
+        written = sum(action.function is None for action in actions)
+        problem = f"The script has {written} available actions; write {self.least} to {self.most}."
+        if written > self.most:
+            yield self.fault("too_many_actions", problem)
+        elif written < self.least and written == len(actions):
+            yield self.fault("too_few_actions", problem)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class UniqueNames(ScriptRule, built_in=True):
+class UniqueNames(BuiltInRule, ScriptRule):
     """Action names are unique, without regard to case and white space; else code `same_name`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -126,8 +104,7 @@ class UniqueNames(ScriptRule, built_in=True):
             seen.add(name)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PlaceholdersHaveParameters(ScriptRule, built_in=True):
+class PlaceholdersHaveParameters(BuiltInRule, ScriptRule):
     """Placeholders and parameters correspond one to one.
 
     Codes: `placeholder_without_parameter`, `parameter_without_placeholder`, `placeholder_repeated`, `too_many_values`,
@@ -158,17 +135,13 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
                     )
                     yield self.fault("too_many_values", message)
             for parameter, kind in action.types.items():
-                found = kind.problems(action.parameters.get(parameter, ()))
-                if parameter not in placeholders:
-                    found = ["no placeholder has this name"]
-                for problem in found[:1]:
-                    yield self.fault(
-                        "type_does_not_fit", f"In {name}, the type of {quoted(parameter)} does not fit: {problem}."
-                    )
+                unnamed = [] if parameter in placeholders else ["no placeholder has this name"]
+                for problem in (*unnamed, *kind.problems(action.parameters.get(parameter, ())))[:1]:
+                    message = f"In {name}, the type of {quoted(parameter)} does not fit: {problem}."
+                    yield self.fault("type_does_not_fit", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class EnvironmentLimits(ScriptRule, built_in=True):
+class EnvironmentLimits(BuiltInRule, ScriptRule):
     """The environment is not empty, too deep or too large. Introduction, goal, completion conditions and actions hold
     no control characters.
 
@@ -193,16 +166,12 @@ class EnvironmentLimits(ScriptRule, built_in=True):
                 yield self.fault("control_character", message)
         environment = script.environment
         if not environment:
-            yield self.fault(
-                "environment_empty", "The environment is empty. Describe places, things and the player's state."
-            )
-            return
-        if depth(cast("JsonValue", environment), limit=self.depth + 1) > self.depth:
+            message = "The environment is empty. Describe places, things and the player's state."
+            yield self.fault("environment_empty", message)
+        elif depth(cast("JsonValue", environment), limit=self.depth + 1) > self.depth:
             message = f"The environment is nested deeper than {self.depth} levels. Make it flatter."
             yield self.fault("environment_too_deep", message)
-            return
-        size = len(write_json(environment))
-        if size > self.characters:
+        elif (size := len(write_json(environment))) > self.characters:
             message = f"The environment has {size:,} bytes as JSON; at most {self.characters:,} are allowed."
             yield self.fault("environment_too_large", message)
 
@@ -212,8 +181,7 @@ def _action_texts(actions: tuple[ActionSpec, ...]) -> Iterator[str]:
         yield from (action.name, action.description, *chain.from_iterable(action.parameters.values()))
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsCompile(ScriptRule, built_in=True):
+class PatternsCompile(BuiltInRule, ScriptRule):
     """RE2 accepts each pattern within the length limit; else code `pattern_refused`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -227,8 +195,7 @@ class PatternsCompile(ScriptRule, built_in=True):
                 yield self.fault("pattern_refused", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class GroupsFitPlaceholders(ScriptRule, built_in=True):
+class GroupsFitPlaceholders(BuiltInRule, ScriptRule):
     """Each pattern captures each placeholder once, by name or in order; else code `groups_do_not_fit`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -238,8 +205,7 @@ class GroupsFitPlaceholders(ScriptRule, built_in=True):
                 yield self.fault("groups_do_not_fit", f"In {quoted(action.name)}, {form.problem}.")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
+class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
     """Each pattern matches its own template, filled with each allowed value, and captures these values; else code
     `misses_template`.
 
@@ -253,10 +219,10 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
         for action in self.actions(draft):
             if not action_form(action).fits:
                 continue
-            for values in fillings(action, most=self.fillings):
-                if not any(map(partial(_reads_back, action), with_samples(action, values))):
+            for tried in fillings(action, most=self.fillings):
+                if not any(map(partial(_reads_back, action), tried)):
                     message = (
-                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(values))}, "
+                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(tried[0]))}, "
                         "or captures other values than those filled in. Mend the pattern of "
                         f"{quoted(action.name)}: the whole text must match, each group one value."
                     )
@@ -264,8 +230,7 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
                     break
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsAreUnambiguous(ScriptRule, built_in=True):
+class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
     """No pattern matches another action's filled template; else code `ambiguous`.
 
     One violation per pair of actions.
@@ -277,10 +242,8 @@ class PatternsAreUnambiguous(ScriptRule, built_in=True):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         forms = [(action, action_form(action)) for action in self.actions(draft)]
         usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.fits]
-        matched = _also_matched(usable, most=self.fillings)
-        for other, one in product(range(len(usable)), range(len(usable))):
-            text = matched.get((other, one))
-            if other != one and text is not None:
+        for (other, one), text in sorted(_also_matched(usable, most=self.fillings).items()):
+            if other != one:
                 message = (
                     f"The pattern of {quoted(usable[other][0].name)} also matches {quoted(text.decode(errors='replace'))}, "
                     f"which is {quoted(usable[one][0].name)}. Make the patterns tell the two apart."
@@ -288,8 +251,7 @@ class PatternsAreUnambiguous(ScriptRule, built_in=True):
                 yield self.fault("ambiguous", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class PatternsNeedText(ScriptRule, built_in=True):
+class PatternsNeedText(BuiltInRule, ScriptRule):
     """No pattern matches the empty text; else code `matches_nothing`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -299,6 +261,19 @@ class PatternsNeedText(ScriptRule, built_in=True):
                 message = f"The pattern of {quoted(action.name)} matches an empty action. Make it ask for text."
                 yield self.fault("matches_nothing", message)
 
+
+SHAPE: tuple[ScriptRule, ...] = (
+    ActionCount(),
+    UniqueNames(),
+    PlaceholdersHaveParameters(),
+    EnvironmentLimits(),
+    PatternsCompile(),
+    GroupsFitPlaceholders(),
+    PatternsNeedText(),
+    PatternsMatchTheirTemplates(),
+    PatternsAreUnambiguous(),
+)
+"""Rules about the shape of a script, in the order of the chain `script`."""
 
 _OF_ONE_PATTERN = all_of(PatternsCompile(), GroupsFitPlaceholders(), PatternsMatchTheirTemplates(), PatternsNeedText())
 
@@ -337,18 +312,11 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
     together = PatternSet([pattern for _, pattern in usable])
     found: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
-        read = [(text, together.at_once(text)) for text in _texts(action, most)]
+        tried = (action.fill(values) for each in fillings(action, most=most) for values in each)
+        texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in tried]
+        read = [(text, together.at_once(text)) for text in texts]
         own = [(text, numbers) for text, numbers in read if number in numbers or pattern.matches(text)]
         for text, numbers in (own or read)[:most]:
             for other in numbers if number in numbers else together.one_by_one(text):
                 found.setdefault((other, number), text)
     return found
-
-
-def _texts(action: ActionSpec, most: int) -> list[bytes]:
-    """Return at most `most` fillings of the template, or as many for each sample value."""
-    return [
-        to_utf8(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
-        for values in fillings(action, most=most)
-        for tried in with_samples(action, values)
-    ]

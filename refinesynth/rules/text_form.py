@@ -4,21 +4,19 @@ back.
 `ReadableText` and `RequiredKeys` are the beginning of Algorithm 1 (paper, section 3.2); the others are ours.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import parse_player, render_player
 from refinesynth.rules.exchanges import exchanges, is_complete
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.text.printable import control_character
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, Liberty, MalformedTurn, PlayerTurn
+from refinesynth.trajectory import Draft, DraftTurn, Liberty, MalformedTurn, PlayerTurn
 
 KEYS = (
     'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
@@ -27,8 +25,7 @@ KEYS = (
 """Required keys of each role in Algorithm 1, for the message about a missing one."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ReadableText(BaseRule, built_in=True):
+class ReadableText(BuiltInRule):
     """The model's text parses as JSON turns; else code `not_json`, after the readable turns."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -40,8 +37,7 @@ class ReadableText(BaseRule, built_in=True):
             yield self.violation(len(draft.turns), "not_json", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class RequiredKeys(BaseRule, built_in=True):
+class RequiredKeys(BuiltInRule):
     """Every turn has the required keys of its role, with values of the right type; else code `wrong_keys`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -50,8 +46,7 @@ class RequiredKeys(BaseRule, built_in=True):
                 yield self.violation(at, "wrong_keys", f"Turn {at + 1} is malformed: {turn.problem}. {KEYS}")
 
 
-@dataclass(frozen=True, config=FIELDS)
-class Alternation(BaseRule, built_in=True):
+class Alternation(BuiltInRule):
     """Player and DungeonMaster alternate, and either may begin; else code `role_repeats`. Malformed turns are skipped."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -61,8 +56,7 @@ class Alternation(BaseRule, built_in=True):
                 yield self.violation(at, "role_repeats", message)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class NothingBlank(BaseRule, built_in=True):
+class NothingBlank(BuiltInRule):
     """A player's thought and action and a DungeonMaster's observation are not blank; else code `blank`. A
     DungeonMaster's thought may be blank, because it is not shown. A further call of a message needs no thought, because
     it has the thought of the first.
@@ -87,24 +81,19 @@ PRINTED = (
 )
 """The keys as printed in the paper."""
 
-_TEXT: Mapping[Liberty, str] = MappingProxyType(
-    {
-        Liberty.FENCED: "stands in a code fence",
-        Liberty.MENDED_JSON: "is no JSON as it stands: something is around it, missing or broken",
-    }
-)
-_TURN: Mapping[Liberty, str] = MappingProxyType(
-    {
-        Liberty.EXTRA_KEYS: "has keys that a turn of its role does not have",
-        Liberty.SPELLING: "spells keys or the role otherwise",
-        Liberty.UNNUMBERED: 'has no key "turn"',
-        Liberty.TEXT_BOOLEANS: "has flags that are neither true nor false",
-    }
-)
+_TEXT = {
+    Liberty.FENCED: "stands in a code fence",
+    Liberty.MENDED_JSON: "is no JSON as it stands: something is around it, missing or broken",
+}
+_TURN = {
+    Liberty.EXTRA_KEYS: "has keys that a turn of its role does not have",
+    Liberty.SPELLING: "spells keys or the role otherwise",
+    Liberty.UNNUMBERED: 'has no key "turn"',
+    Liberty.TEXT_BOOLEANS: "has flags that are neither true nor false",
+}
 
 
-@dataclass(frozen=True, config=FIELDS)
-class ToTheLetter(BaseRule, built_in=True):
+class ToTheLetter(BuiltInRule):
     """The text had no deviations except for `allow`; else code `not_json` or `wrong_keys`.
 
     Deviations are extra keys, keys in another spelling than the paper's, turns without a number, flags other than
@@ -138,8 +127,7 @@ MAX_OBSERVATION = 4_000
 """Longest observation of an executed world, in characters: half of a turn's limit in `SizeLimits`."""
 
 
-@dataclass(frozen=True, config=FIELDS)
-class TurnLimit(BaseRule, built_in=True):
+class TurnLimit(BuiltInRule):
     """The draft has at most `most` turns; else code `too_many_turns`, which starts over because a prefix of that length
     leaves no room for an ending.
     """
@@ -154,8 +142,7 @@ class TurnLimit(BaseRule, built_in=True):
             yield self.violation(self.most, "too_many_turns", message, keeps_prefix=False)
 
 
-@dataclass(frozen=True, config=FIELDS)
-class SizeLimits(BaseRule, built_in=True):
+class SizeLimits(BuiltInRule):
     """Turns and trajectories do not exceed these lengths.
 
     Codes: `turn_too_long`, which keeps the turns before it, and `too_long`, which starts over.
@@ -169,7 +156,7 @@ class SizeLimits(BaseRule, built_in=True):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         total = 0
         for at, turn in enumerate(draft.turns):
-            size = _characters(turn)
+            size = len(_text(turn))
             if size > self.turn:
                 message = f"Turn {at + 1} has {size:,} characters, at most {self.turn:,} are allowed. Write it shorter."
                 yield self.violation(at, "turn_too_long", message)
@@ -180,14 +167,7 @@ class SizeLimits(BaseRule, built_in=True):
                 return
 
 
-def _characters(turn: PlayerTurn | DungeonMasterTurn | MalformedTurn) -> int:
-    if isinstance(turn, MalformedTurn):
-        return len(turn.raw)
-    return len(turn.thought) + len(turn.action if isinstance(turn, PlayerTurn) else turn.observation)
-
-
-@dataclass(frozen=True, config=FIELDS)
-class ReadsBack(BaseRule, built_in=True):
+class ReadsBack(BuiltInRule):
     """A player turn as rendered by `chat` is read back as the same thought and action, except for surrounding blanks;
     else code `ambiguous_text`.
 
@@ -206,8 +186,7 @@ class ReadsBack(BaseRule, built_in=True):
         for step in exchanges(draft.turns):
             if step.flagged or (step.after is None and not is_complete(draft)):
                 continue
-            problem = _problem(step.player)
-            if problem:
+            if problem := _problem(step.player):
                 message = (
                     f'Turn {step.at + 1}, written as "Thought: ..." and "Action: ...", {problem}. Begin no line of a text with '
                     "such a label, and write the Action without quotes around it and without a blank line."
@@ -217,7 +196,7 @@ class ReadsBack(BaseRule, built_in=True):
 
 def _text(turn: DraftTurn) -> str:
     if isinstance(turn, MalformedTurn):
-        return ""  # refused for that
+        return turn.raw
     return turn.thought + (turn.action if isinstance(turn, PlayerTurn) else turn.observation)
 
 

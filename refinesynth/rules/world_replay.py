@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import NamedTuple
 
-import pydantic.dataclasses
 from pydantic import JsonValue
 
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.exchanges import is_complete
-from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import Ruling, World
@@ -34,15 +32,10 @@ class Answered:
     action: str
     answer: DungeonMasterTurn
     ruling: Ruling
-    """Outcome of the action in its state; without the new state and the list of changes."""
+    """Outcome of the action, without the new state and the list of changes; after a transient failure, progress and
+    visible names are those before it."""
     changes: bool
     """True if the action would change the state."""
-    done: bool
-    """True if the goal is reached after this exchange; a transient failure changes nothing."""
-    progress: float
-    """Progress after this exchange, likewise."""
-    visible: tuple[str, ...]
-    """Names that are visible after this exchange."""
     meets: tuple["Met", ...]
     """Refusals whose unmet requirement holds since this exchange."""
 
@@ -82,24 +75,25 @@ def world_played(draft: Draft) -> ReplayedDraft | None:
     if isinstance(world, str):
         return None
     exchanged, end = _exchanged(draft.turns)
-    course = _course(world)
-    return ReplayedDraft(world, course.visible, course.done, course.progress, course.follow(world, exchanged), end)
+    last = _last_replay(world)
+    # Replaced as a whole, so several threads may use it.
+    last[0] = replay = _continued(world, last[0], exchanged)
+    return ReplayedDraft(world, *_beginning(world), replay.answered, end)
 
 
-def _exchanged(
-    turns: Sequence[object],
-) -> tuple[list[tuple[int, PlayerTurn, DungeonMasterTurn]], int]:
+_Exchanged = Sequence[tuple[int, PlayerTurn, DungeonMasterTurn]]
+
+
+def _exchanged(turns: Sequence[object]) -> tuple[_Exchanged, int]:
     """Return actions with their answers up to the first turn out of order, and its index; an answer may come first."""
     at = 1 if turns and isinstance(turns[0], DungeonMasterTurn) else 0
     found: list[tuple[int, PlayerTurn, DungeonMasterTurn]] = []
-    while at + 1 < len(turns):
-        player, answer = turns[at], turns[at + 1]
+    for player, answer in zip(turns[at::2], turns[at + 1 :: 2], strict=False):
         if not (isinstance(player, PlayerTurn) and isinstance(answer, DungeonMasterTurn)):
-            return found, at if not isinstance(player, PlayerTurn) else at + 1
+            break
         found.append((at, player, answer))
         at += 2
-    last = at < len(turns) and isinstance(turns[at], PlayerTurn)
-    return found, at + 1 if last else at
+    return found, at + (at < len(turns) and isinstance(turns[at], PlayerTurn))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +108,6 @@ class _Lack:
     """State after the refusal."""
     since: tuple[str, ...] = ()
     """Accepted actions with an effect since then; at most `_FOLLOWED` + 1."""
-
-    def after(self, action: str) -> "_Lack":
-        """Return the same after one more accepted action."""
-        return replace(self, since=(*self.since, action)[: _FOLLOWED + 1])
 
     def holds(self, state: JsonValue) -> bool:
         """Return whether the requirement holds now."""
@@ -147,56 +137,53 @@ class _Lack:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """The replayed part of a draft."""
-
-    answered: tuple[Answered, ...]
-    state: JsonValue
-    lacks: tuple[_Lack, ...] = ()
-
-
-class _Course:
-    """Cached last replay of a world. It depends on the world, the actions and the marks of transient failures only, and
+class _Replay:
+    """Exchanges with their rulings. It depends on the world, the actions and the marks of transient failures only, and
     does not refer to the world, so both can be freed.
     """
 
-    def __init__(self, world: World) -> None:
-        self._start: JsonValue = world.script.environment
-        self.visible = world.visible(self._start)
-        self.done = world.done(self._start)
-        self.progress = world.progress(self._start)
-        self._known = _Known((), self._start)
-        """Replaced as a whole, so several threads may use it."""
+    state: JsonValue
+    answered: tuple[Answered, ...] = ()
+    lacks: tuple[_Lack, ...] = ()
 
-    def follow(self, world: World, asked: Sequence[tuple[int, PlayerTurn, DungeonMasterTurn]]) -> tuple[Answered, ...]:
-        known = self._known
-        if len(known.answered) > len(asked) or any(
-            (step.at, step.action, step.answer.transient) != (at, player.action, answer.transient)
-            for step, (at, player, answer) in zip(known.answered, asked, strict=False)
-        ):
-            known = _Known((), self._start)
-        # The answers' words may differ from the cached ones.
-        answered = [replace(step, answer=answer) for step, (_, _, answer) in zip(known.answered, asked, strict=False)]
-        state, lacks = known.state, known.lacks
-        for at, player, answer in asked[len(answered) :]:
-            before, ruling = state, world.step(state, player.action)
-            changes, bare = ruling.state is not state, replace(ruling, state=None, changed=())
-            same, met = ruling, tuple[Met, ...]()
-            if answer.transient:
-                same = answered[-1] if answered else self
-            if changes and not answer.transient:
-                state = ruling.state
-            if changes and not answer.transient and ruling.kind is None:
-                lacks = tuple(lack.after(player.action) for lack in lacks)
-                held = [lack.holds(state) for lack in lacks]
-                met = tuple(Met(lack.at, lack.needed(world)) for lack in compress(lacks, held))
-                lacks = tuple(lack for lack, holds in zip(lacks, held, strict=True) if not holds)
-            if ruling.kind is not None and not answer.transient:
-                lacks = (*lacks, *_lack(world, at, before, ruling))[-_AWAITED:]
-            step = Answered(at, player.action, answer, bare, changes, same.done, same.progress, same.visible, met)
-            answered.append(step)
-        self._known = _Known(tuple(answered), state, lacks)
-        return self._known.answered
+
+@weakly_cached
+def _last_replay(world: World) -> list[_Replay]:
+    """Return the only holder of the last replay of a world."""
+    return [_Replay(world.script.environment)]
+
+
+@weakly_cached
+def _beginning(world: World) -> tuple[tuple[str, ...], bool, float]:
+    """Return visible names, success and progress before the first action."""
+    start = world.script.environment
+    return world.visible(start), world.done(start), world.progress(start)
+
+
+def _continued(world: World, known: _Replay, asked: _Exchanged) -> _Replay:
+    """Return the replay of these exchanges, continued from a known one if they begin with its exchanges."""
+    if len(known.answered) > len(asked) or any(
+        (step.at, step.action, step.answer.transient) != (at, player.action, answer.transient)
+        for step, (at, player, answer) in zip(known.answered, asked, strict=False)
+    ):
+        known = _Replay(world.script.environment)
+    # The answers' words may differ from the cached ones.
+    answered = [replace(step, answer=answer) for step, (_, _, answer) in zip(known.answered, asked, strict=False)]
+    state, lacks = known.state, known.lacks
+    for at, player, answer in asked[len(answered) :]:
+        ruling, met = world.step(state, player.action), tuple[Met, ...]()
+        changes = ruling.state is not state
+        if answer.transient:
+            ruling = world.withheld(state, ruling)
+        elif ruling.kind is not None:
+            lacks = (*lacks, *_lack(world, at, state, ruling))[-_AWAITED:]
+        elif changes:
+            lacks = tuple(replace(lack, since=(*lack.since, player.action)[: _FOLLOWED + 1]) for lack in lacks)
+            met = tuple(Met(lack.at, lack.needed(world)) for lack in lacks if lack.holds(ruling.state))
+            lacks = tuple(lack for lack in lacks if lack.at not in {one.at for one in met})
+        state = ruling.state
+        answered.append(Answered(at, player.action, answer, replace(ruling, state=None, changed=()), changes, met))
+    return _Replay(state, tuple(answered), lacks)
 
 
 def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> Iterator[_Lack]:
@@ -209,20 +196,7 @@ def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> Iterator[_
         yield _Lack(at, unmet.requirement.condition, ruling.values, ruling.state)
 
 
-@weakly_cached
-def _course(world: World) -> _Course:
-    return _Course(world)
-
-
-_FLAGS = {
-    MistakeKind.PARAMETER: "parameter_error",
-    MistakeKind.PLACE: "place_error",
-    MistakeKind.LOGIC: "logic_error",
-}
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)
-class Replays(BaseRule, built_in=True):
+class Replays(BuiltInRule):
     """The rulebook's replay of the actions confirms the draft's flags, progress and success, turn by turn.
 
     Only the actions and the marks of transient failures are taken from the draft; a transient failure must belong to an
@@ -234,20 +208,19 @@ class Replays(BaseRule, built_in=True):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if not draft.turns and not draft.finished:
             return
-        world = world_or_problem(draft.script)
-        if isinstance(world, str):
-            message = f"The script's world cannot be executed: {world}"
+        played = world_played(draft)
+        if played is None:
+            message = f"The script's world cannot be executed: {world_or_problem(draft.script)}"
             yield self.violation(0, "not_grounded", message, keeps_prefix=False)
             return
-        played = world_played(draft)
-        if played is None or played.done:
+        if played.done:
             message = "The goal is reached before the first action. Write a script whose goal takes something to reach."
             yield self.violation(0, "done_at_start", message, keeps_prefix=False)
             return
         yield from self._opening(draft, played)
         for answered in played.answered:
             yield from self._answer(answered)
-            if answered.done:
+            if answered.ruling.done:
                 break  # turns after the goal are reported as `goes_on`
         yield from self._whole(draft, played)
 
@@ -268,31 +241,28 @@ class Replays(BaseRule, built_in=True):
 
     def _answer(self, step: Answered) -> Iterator[Violation]:
         """Yield at most one violation per recorded value of an answer."""
-        turn, at, number = step.answer, step.at + 1, step.at + 2
-        allowed = step.ruling.kind
-        if (turn.parameter_error, turn.place_error, turn.logic_error) != tuple(kind is allowed for kind in _FLAGS):
-            flagged = [name for name in _FLAGS.values() if getattr(turn, name)]
-            right = "none: the action is carried out" if allowed is None else f"{_FLAGS[allowed]}: {step.ruling.text}"
-            message = (
-                f"Turn {number} flags {' and '.join(flagged) or 'no error'} for {quoted(step.action)}; by the rulebook it is "
-                f"{right}"
-            )
-            yield self.violation(at, "wrong_flags", message)
-        if turn.transient and (allowed is not None or not step.changes):
-            why = "is a mistake" if allowed is not None else "changes nothing"
+        turn, ruling, at, number = step.answer, step.ruling, step.at + 1, step.at + 2
+        allowed = [] if ruling.kind is None else [f"{ruling.kind}_error"]
+        flagged = [name for kind in MistakeKind if getattr(turn, name := f"{kind}_error")]
+        if flagged != allowed:
+            right = f"{allowed[0]}: {ruling.text}" if allowed else "none: the action is carried out"
+            said = f"Turn {number} flags {' and '.join(flagged) or 'no error'} for {quoted(step.action)}"
+            yield self.violation(at, "wrong_flags", f"{said}; by the rulebook it is {right}")
+        if turn.transient and (allowed or not step.changes):
+            why = "is a mistake" if allowed else "changes nothing"
             message = (
                 f"Turn {number} is a transient failure, but {quoted(step.action)} {why}; only what works fails so."
             )
             yield self.violation(at, "wrong_transient", message)
-        if turn.progress != step.progress:
-            yield self.violation(at, "wrong_progress", _progress(number, turn.progress, step.progress))
-        if step.done != turn.observation.rstrip().endswith(SUCCESS) or turn.observation.count(SUCCESS) > step.done:
-            reached = f"reached, so it ends with {quoted(SUCCESS)}" if step.done else "not reached"
+        if turn.progress != ruling.progress:
+            yield self.violation(at, "wrong_progress", _progress(number, turn.progress, ruling.progress))
+        if ruling.done != turn.observation.rstrip().endswith(SUCCESS) or turn.observation.count(SUCCESS) > ruling.done:
+            reached = f"reached, so it ends with {quoted(SUCCESS)}" if ruling.done else "not reached"
             message = f"After turn {number} the goal is {reached}; the observation says something else."
             yield self.violation(at, "wrong_success", message)
 
     def _whole(self, draft: Draft, played: ReplayedDraft) -> Iterator[Violation]:
-        reached = next((step.at for step in played.answered if step.done), None)
+        reached = next((step.at for step in played.answered if step.ruling.done), None)
         if reached is not None and reached + 2 < len(draft.turns):
             message = f"After turn {reached + 2} the goal is reached, and the play goes on. End it there."
             yield self.violation(reached + 2, "goes_on", message)

@@ -1,5 +1,7 @@
 """Valid drafts, each broken in one named way, with the rule that must catch it."""
 
+from collections.abc import Callable, Sequence
+
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -37,7 +39,34 @@ def corruptions(*names: str) -> st.SearchStrategy[Corruption]:
     return broken(valid_drafts(), _BREAKS, names)
 
 
-def _insert(draft: Draft, at: int, added: list[DraftTurn]) -> Draft:
+Position = Callable[[Draft, st.DrawFn], int]
+Break = Callable[[Draft, st.DrawFn], Draft]
+
+
+def _changed(where: Position, **values: Sequence[object]) -> Break:
+    """A change of one field of a turn: a field, and the values of which one is drawn."""
+
+    def change(draft: Draft, draw: st.DrawFn) -> Draft:
+        at, name = where(draft, draw), pick(draw, tuple(values))
+        return change_turn(draft, at, **{name: pick(draw, values[name])})
+
+    return change
+
+
+def _opened(least: int, most: int, observation: str, **flags: str) -> Break:
+    """Several valid actions before the first one, with the observation, in which `{}` is the number of each."""
+
+    def insert(draft: Draft, draw: st.DrawFn) -> Draft:
+        start = next(at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
+        answers = [observation.format(number) for number in range(whole(draw, least, most))]
+        return _insert(
+            draft, start, [turn for said in answers for turn in _exchange(_valid_action(draft), said, **flags)]
+        )
+
+    return insert
+
+
+def _insert(draft: Draft, at: int, added: Sequence[DraftTurn]) -> Draft:
     return with_turns(draft, [*draft.turns[:at], *added, *draft.turns[at:]])
 
 
@@ -45,8 +74,20 @@ def _exchange(action: str, observation: str, *, flag: str | None = None) -> list
     return [PlayerTurn(thought="I try this.", action=action), answer(observation, flag=flag)]
 
 
-def _start(draft: Draft) -> int:
-    return next(at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
+def _any(draft: Draft, draw: st.DrawFn) -> int:
+    return whole(draw, 0, len(draft.turns) - 1)
+
+
+def _last(draft: Draft, _: st.DrawFn) -> int:
+    return len(draft.turns) - 1
+
+
+def _early_answer(draft: Draft, draw: st.DrawFn) -> int:
+    return pick(draw, [at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)])
+
+
+def _action(draft: Draft, draw: st.DrawFn) -> int:
+    return pick(draw, [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)])
 
 
 def _accepted(draft: Draft, draw: st.DrawFn) -> int:
@@ -64,20 +105,11 @@ def _valid_action(draft: Draft) -> str:
     return listed.fill({name: values[0] for name, values in listed.parameters.items()})
 
 
-def _unreadable(draft: Draft, draw: st.DrawFn) -> Draft:
-    kept = whole(draw, 0, len(draft.turns))
-    return draft.model_copy(update={"turns": draft.turns[:kept], "text_error": "the answer holds no JSON"})
-
-
 def _key_missing(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = whole(draw, 0, len(draft.turns) - 1)
+    at = _any(draft, draw)
     written = draft.turns[at].model_dump(mode="json")
     del written[pick(draw, sorted(written))]
     return with_turns(draft, [*draft.turns[:at], read_turn(written), *draft.turns[at + 1 :]])
-
-
-def _unknown_action(draft: Draft, draw: st.DrawFn) -> Draft:
-    return change_turn(draft, _accepted(draft, draw), action=pick(draw, ("juggle everything", "", "x" * 20_000)))
 
 
 def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -91,15 +123,6 @@ def _other_case(draft: Draft, draw: st.DrawFn) -> Draft:
     listed = draft.script.actions[0]
     action = listed.fill({name: pick(draw, values).swapcase() for name, values in listed.parameters.items()})
     return change_turn(draft, _accepted(draft, draw), action=action)
-
-
-def _flagged_ending(draft: Draft, draw: st.DrawFn) -> Draft:
-    flag = pick(draw, ("parameter_error", "place_error", "logic_error"))
-    return change_turn(draft, len(draft.turns) - 1, **{flag: True})
-
-
-def _no_success(draft: Draft, draw: st.DrawFn) -> Draft:
-    return change_turn(draft, len(draft.turns) - 1, observation=pick(draw, ("All done.", "TASK SUCCEED", "")))
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -123,13 +146,13 @@ def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _blank(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = whole(draw, 0, len(draft.turns) - 1)
+    at = _any(draft, draw)
     fields = ("thought", "action") if isinstance(draft.turns[at], PlayerTurn) else ("observation",)
     return change_turn(draft, at, **{pick(draw, fields): pick(draw, ("", " ", "\n\t"))})
 
 
 def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
-    wrong = [turn for n in range(3) for turn in _exchange(f"juggle {n}", "No.", flag="parameter_error")]
+    wrong = [turn for n in range(3) for turn in _exchange(f"juggle {n}", "No.", flag="parameter")]
     return _insert(draft, _mistake(draft, draw) + 2, wrong)
 
 
@@ -147,11 +170,6 @@ def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
     return _insert(draft, at + 2, [said, *_exchange("", "Now it works.")[1:]])
 
 
-def _success_too_early(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = pick(draw, [at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)])
-    return change_turn(draft, at, observation=pick(draw, ("Task Succeed", "Well done. Task Succeed!")))
-
-
 def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _accepted(draft, draw)
     turn = draft.turns[at]
@@ -163,70 +181,47 @@ def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
     return change_turn(draft, at, action=written.format(action))
 
 
-def _false_alarm(draft: Draft, draw: st.DrawFn) -> Draft:
-    del draw
-    return _insert(draft, _start(draft), _exchange(_valid_action(draft), "No such thing.", flag="parameter_error"))
-
-
-def _leak(draft: Draft, draw: st.DrawFn) -> Draft:
-    said = pick(
-        draw,
-        (
-            "As the DM, I let this fail.",
-            "I was told to make a mistake here, so I take the wrong one.",
-            "Let me first make a plausible mistake.",
-            "The parameter_error will be true now.",
-        ),
-    )
-    at = pick(draw, [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)])
-    return change_turn(draft, at, thought=f"Let us see. {said}")
-
-
-def _stuck(draft: Draft, draw: st.DrawFn) -> Draft:
-    times = whole(draw, 3, 5)
-    same = [turn for _ in range(times) for turn in _exchange(_valid_action(draft), "You are in the hall.")]
-    return _insert(draft, _start(draft), same)
-
-
-def _too_many_turns(draft: Draft, draw: st.DrawFn) -> Draft:
-    times = whole(draw, 50, 60)
-    more = [turn for n in range(times) for turn in _exchange(_valid_action(draft), f"Lap {n}.")]
-    return _insert(draft, _start(draft), more)
-
-
-def _turn_too_long(draft: Draft, draw: st.DrawFn) -> Draft:
-    return change_turn(draft, whole(draw, 0, len(draft.turns) - 1), thought="Hm. " * 2_500)
-
-
-def _too_long(draft: Draft, draw: st.DrawFn) -> Draft:
-    del draw
-    more = [turn for n in range(10) for turn in _exchange(_valid_action(draft), f"{n}: {'way ' * 1_800}")]
-    return _insert(draft, _start(draft), more)
-
+_LEAKS = (
+    "As the DM, I let this fail.",
+    "I was told to make a mistake here, so I take the wrong one.",
+    "Let me first make a plausible mistake.",
+    "The parameter_error will be true now.",
+)
 
 _BREAKS: Breaks[Draft] = {
-    "unreadable text": ("ReadableText", _unreadable),
+    "unreadable text": (
+        "ReadableText",
+        lambda draft, draw: draft.model_copy(
+            update={"turns": draft.turns[: _any(draft, draw)], "text_error": "the answer holds no JSON"}
+        ),
+    ),
     "key missing": ("RequiredKeys", _key_missing),
-    "unknown action accepted": ("ValidActions", _unknown_action),
+    "unknown action accepted": ("ValidActions", _changed(_accepted, action=("juggle everything", "", "x" * 20_000))),
     "forbidden value accepted": ("ValidActions", _forbidden_value),
     "value in another case accepted": ("ValidActions", _other_case),
-    "flagged ending": ("UnflaggedEnding", _flagged_ending),
-    "no success": ("TaskSucceed", _no_success),
+    "flagged ending": (
+        "UnflaggedEnding",
+        _changed(_last, parameter_error=(True,), place_error=(True,), logic_error=(True,)),
+    ),
+    "no success": ("TaskSucceed", _changed(_last, observation=("All done.", "TASK SUCCEED", ""))),
     "cut off": ("TaskSucceed", _cut_off),
     "too few mistakes": ("EnoughMistakes", _too_few_mistakes),
     "role twice": ("Alternation", _role_twice),
     "nothing said": ("NothingBlank", _blank),
     "ambiguous as text": ("ReadsBack", _ambiguous),
-    "success too early": ("SucceedsOnce", _success_too_early),
+    "success too early": (
+        "SucceedsOnce",
+        _changed(_early_answer, observation=("Task Succeed", "Well done. Task Succeed!")),
+    ),
     "mistake not repaired": ("RealRefinement", _unrepaired),
     "mistake repeated": ("NoRepeatedMistake", _repeated),
     "mistake let through": ("NoRepeatedMistake", _let_through),
-    "false alarm": ("NoFalseAlarm", _false_alarm),
-    "leak in a thought": ("NoLeaks", _leak),
-    "DM stuck": ("FreshObservations", _stuck),
-    "too many turns": ("TurnLimit", _too_many_turns),
-    "turn too long": ("SizeLimits", _turn_too_long),
-    "trajectory too long": ("SizeLimits", _too_long),
+    "false alarm": ("NoFalseAlarm", _opened(1, 1, "No such thing.", flag="parameter")),
+    "leak in a thought": ("NoLeaks", _changed(_action, thought=[f"Let us see. {leak}" for leak in _LEAKS])),
+    "DM stuck": ("FreshObservations", _opened(3, 5, "You are in the hall.")),
+    "too many turns": ("TurnLimit", _opened(50, 60, "Lap {}.")),
+    "turn too long": ("SizeLimits", _changed(_any, thought=("Hm. " * 2_500,))),
+    "trajectory too long": ("SizeLimits", _opened(10, 10, f"{{}}: {'way ' * 1_800}")),
 }
 
 CORRUPTIONS = rules_of(_BREAKS)

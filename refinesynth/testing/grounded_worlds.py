@@ -1,7 +1,6 @@
 """Small grounded scripts: places, some shut, and things to carry, perhaps hidden."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -22,15 +21,10 @@ from refinesynth.trajectory import (
     Script,
     Sight,
 )
-from refinesynth.world import Ruling, World, ground_actions, world_of
+from refinesynth.world import Ruling, ground_actions, plan, world_of
 
 _PLACES = ("table 1", "table 12", "shelf", "Drawer 3", "lab bench", "hall", "/home/ann", "bay ~1")
 _THINGS = ("blue mug", "mug", "Red Book", "soap", "brass key", "café list", "box-7", "notes.txt", "試料")
-
-_HERE = Requirement(
-    condition="state.you.at == place", kind=MistakeKind.PLACE, hint="You are at {state:/you/at}, not at {place}."
-)
-_OPEN = Requirement(condition="state.places[place].open", hint="{place} is shut.")
 
 
 @st.composite
@@ -45,64 +39,28 @@ def valid_grounded_scripts(draw: st.DrawFn) -> Script:
     moved = pick_some(draw, things, least=1, most=2)
     to = {thing: pick(draw, [place for place in places if place != where[thing]]) for thing in moved}
     shut = pick(draw, places)
-    held: list[JsonValue] = []
-    environment: dict[str, JsonValue] = {
-        "you": {"at": places[0], "holding": held},
+    environment: dict[str, Any] = {
+        "you": {"at": places[0], "holding": []},
         "places": {
-            place: {
-                "open": place != shut,
-                "things": cast("JsonValue", [thing for thing in things if where[thing] == place]),
-            }
+            place: {"open": place != shut, "things": [thing for thing in things if where[thing] == place]}
             for place in places
         },
     }
-    hidden = whether(draw)
+    rulebook = Rulebook(
+        goal=tuple(f'"{thing}" in state.places["{place}"].things' for thing, place in to.items()),
+        sights=_SIGHTS if whether(draw) else (),
+        invariants=(Invariant(condition="size(state.you.holding) <= 1", sentence="One thing at a time."),),
+    )
     script = Script(
         introduction=pick(draw, ("", "You keep house.", "Vous êtes au bureau.")),
         environment=environment,
         goal="Bring everything to its place.",
         completion_conditions=tuple(f"{thing} is at {place}" for thing, place in to.items()),
-        actions=_actions(tuple(places), tuple(things)),
-        rulebook=Rulebook(
-            goal=tuple(f"{_cel(thing)} in state.places[{_cel(place)}].things" for thing, place in to.items()),
-            sights=_SIGHTS if hidden else (),
-            invariants=(Invariant(condition="size(state.you.holding) <= 1", sentence="One thing at a time."),),
-        ),
+        actions=_actions(places, things),
+        rulebook=rulebook,
     )
-    solution = tuple(errands(script, environment))
-    return script.model_copy(
-        update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}
-    )
-
-
-def errands(script: Script, state: JsonValue) -> list[str]:
-    """Actions that reach the goal of such a script from a state of its world."""
-    now = cast("Mapping[str, Any]", state)
-    at: str = now["you"]["at"]
-    spots = {place: [list[str](spot["things"]), spot["open"]] for place, spot in now["places"].items()}
-    acts: list[str] = []
-
-    def be_at(place: str) -> None:
-        nonlocal at
-        if at != place:
-            acts.append(f"go to {place}")
-        if not spots[place][1]:
-            acts.append(f"open {place}")
-        spots[place][1], at = True, place
-
-    to = dict(condition.split(" is at ") for condition in script.completion_conditions)
-    for thing in now["you"]["holding"]:
-        be_at(to.get(thing, at))
-        acts.append(f"put {thing} in {at}")
-        spots[at][0].append(thing)
-    for thing, target in to.items():
-        source = next(place for place, (things, _) in spots.items() if thing in things)
-        if source != target:
-            be_at(source)
-            acts.append(f"take {thing} from {source}")
-            be_at(target)
-            acts.append(f"put {thing} in {target}")
-    return acts
+    solution = plan(world_of(script), script.environment) or ()
+    return script.model_copy(update={"rulebook": rulebook.model_copy(update={"solution": solution})})
 
 
 _SIGHTS = (
@@ -111,57 +69,54 @@ _SIGHTS = (
     Sight(path="/places/{state:/you/at}/things", when="state.places[state.you.at].open"),
 )
 
+_HERE = Requirement(
+    condition="state.you.at == place", kind=MistakeKind.PLACE, hint="You are at {state:/you/at}, not at {place}."
+)
+_OPEN = Requirement(condition="state.places[place].open", hint="{place} is shut.")
 
-def _actions(places: tuple[str, ...], things: tuple[str, ...]) -> tuple[ActionSpec, ...]:
-    holds = Requirement(condition="thing in state.you.holding", hint="You do not hold {thing}.")
+
+def _actions(places: Sequence[str], things: Sequence[str]) -> tuple[ActionSpec, ...]:
+    def action(name: str, reveals: str, effect: Effect, *requires: Requirement) -> ActionSpec:
+        known = {"place": tuple(places), "thing": tuple(things)}
+        pattern = name.replace("{thing}", "(.+?)").replace("{place}", "(.+)")
+        parameters = {one: known[one] for one in ActionSpec(name=name, pattern=pattern).placeholders}
+        return ActionSpec(
+            name=name, pattern=pattern, parameters=parameters, requires=requires, effects=(effect,), reveals=reveals
+        )
+
     return (
-        ActionSpec(
-            name="go to {place}",
-            pattern="go to (.+)",
-            parameters={"place": places},
-            requires=(Requirement(condition="state.you.at != place", hint="You are at {place} already."),),
-            effects=(Effect(op=EffectOp.SET, path="/you/at", value="{place}"),),
-            reveals="You go to {place}.",
+        action(
+            "go to {place}",
+            "You go to {place}.",
+            Effect(op=EffectOp.SET, path="/you/at", value="{place}"),
+            Requirement(condition="state.you.at != place", hint="You are at {place} already."),
         ),
-        ActionSpec(
-            name="open {place}",
-            pattern="open (.+)",
-            parameters={"place": places},
-            requires=(_HERE, Requirement(condition="!state.places[place].open", hint="{place} is open already.")),
-            effects=(Effect(op=EffectOp.SET, path="/places/{place}/open", value=True),),
-            reveals="You open {place}.",
+        action(
+            "open {place}",
+            "You open {place}.",
+            Effect(op=EffectOp.SET, path="/places/{place}/open", value=True),
+            _HERE,
+            Requirement(condition="!state.places[place].open", hint="{place} is open already."),
         ),
-        ActionSpec(
-            name="take {thing} from {place}",
-            pattern="take (.+?) from (.+)",
-            parameters={"thing": things, "place": places},
-            requires=(
-                _HERE,
-                _OPEN,
-                Requirement(condition="thing in state.places[place].things", hint="There is no {thing}."),
-                Requirement(condition="size(state.you.holding) == 0", hint="You hold {state:/you/holding}."),
-            ),
-            effects=(
-                Effect(op=EffectOp.MOVE, from_path="/places/{place}/things", path="/you/holding", value="{thing}"),
-            ),
-            reveals="You take {thing}.",
+        action(
+            "take {thing} from {place}",
+            "You take {thing}.",
+            Effect(op=EffectOp.MOVE, from_path="/places/{place}/things", path="/you/holding", value="{thing}"),
+            _HERE,
+            _OPEN,
+            Requirement(condition="thing in state.places[place].things", hint="There is no {thing}."),
+            Requirement(condition="size(state.you.holding) == 0", hint="You hold {state:/you/holding}."),
         ),
-        ActionSpec(
-            name="put {thing} in {place}",
-            pattern="put (.+?) in (.+)",
-            parameters={"thing": things, "place": places},
-            requires=(holds, _HERE, _OPEN),
-            effects=(
-                Effect(op=EffectOp.MOVE, from_path="/you/holding", path="/places/{place}/things", value="{thing}"),
-            ),
-            reveals="You put {thing} in {place}.",
+        action(
+            "put {thing} in {place}",
+            "You put {thing} in {place}.",
+            Effect(op=EffectOp.MOVE, from_path="/you/holding", path="/places/{place}/things", value="{thing}"),
+            Requirement(condition="thing in state.you.holding", hint="You do not hold {thing}."),
+            _HERE,
+            _OPEN,
         ),
         ActionSpec(name="look", pattern="look", reveals="You look round. You hold {state:/you/holding}."),
     )
-
-
-def _cel(name: str) -> str:
-    return f'"{name}"'
 
 
 _THOUGHTS = ("I try this next.", "That should bring me nearer.", "Das könnte gehen.")
@@ -192,7 +147,7 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
         for _ in range(whole(draw, 0, 2)):
             play.right(play.harmless())
         play.answer(play.mistake())
-    for action in errands(script, play.state):
+    for action in plan(play.world, play.state) or ():
         play.right(action)
     return Draft(script=script, turns=tuple(play.turns))
 
@@ -200,7 +155,7 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
 class _Play:
     def __init__(self, draw: st.DrawFn, script: Script) -> None:
         self.draw, self.world = draw, world_of(script)
-        self.actions = _ground(self.world)
+        self.actions = tuple(ground_actions(self.world))
         self.state: JsonValue = script.environment
         self.turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.wrong: set[str] = set()
@@ -265,15 +220,9 @@ class _Play:
         ruling = self._rule(action)
         ending = " Task Succeed" if ruling.done else ""
         self.turns.append(self._said(action, thought))
-        flag = None if ruling.kind is None else f"{ruling.kind.value}_error"
-        self.turns.append(answer(f"{ruling.text}{ending}", progress=ruling.progress, flag=flag))
+        self.turns.append(answer(f"{ruling.text}{ending}", flag=ruling.kind, progress=ruling.progress))
         self.state = ruling.state
 
     def _said(self, action: str, thought: str | None) -> PlayerTurn:
         spelled = f" {action}\n" if whether(self.draw) else action
         return PlayerTurn(thought=thought or pick(self.draw, _THOUGHTS), action=spelled)
-
-
-@lru_cache(maxsize=256)
-def _ground(world: World) -> Sequence[str]:
-    return tuple(ground_actions(world))

@@ -4,7 +4,7 @@ attackers may write them.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import TypeVar, cast
 
@@ -17,6 +17,7 @@ from refinesynth.trajectory import (
     DraftTurn,
     DungeonMasterTurn,
     MalformedTurn,
+    MistakeKind,
     ParameterType,
     PlayerTurn,
     Script,
@@ -25,37 +26,26 @@ from refinesynth.trajectory import (
 
 T = TypeVar("T")
 
-_WHETHER = st.booleans()
-
-
-@lru_cache(maxsize=4096)
-def _between(least: int, most: int) -> st.SearchStrategy[int]:
-    return st.integers(least, most)
-
-
-@lru_cache(maxsize=4096)
-def _some_below(number: int, least: int, most: int, *, unique: bool) -> st.SearchStrategy[list[int]]:
-    return st.lists(_between(0, number - 1), min_size=least, max_size=most, unique=unique)
-
 
 def whether(draw: st.DrawFn) -> bool:
     """True or false; shrinks to false."""
-    return draw(_WHETHER)
+    return draw(st.booleans())
 
 
 def whole(draw: st.DrawFn, least: int, most: int) -> int:
     """A whole number, both ends included; shrinks towards 0."""
-    return draw(_between(least, most))
+    return draw(st.integers(least, most))
 
 
 def pick(draw: st.DrawFn, values: Sequence[T]) -> T:
     """One of the values; shrinks to the first."""
-    return values[draw(_between(0, len(values) - 1))]
+    return values[draw(st.integers(0, len(values) - 1))]
 
 
 def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int, unique: bool = True) -> list[T]:
     """`least` to `most` of the values in any order."""
-    return [values[at] for at in draw(_some_below(len(values), least, most, unique=unique))]
+    places = st.lists(st.integers(0, len(values) - 1), min_size=least, max_size=most, unique=unique)
+    return [values[at] for at in draw(places)]
 
 
 Broken = TypeVar("Broken", Draft, Script)
@@ -105,24 +95,10 @@ def change_action(script: Script, at: int, **fields: object) -> Script:
     return script.model_copy(update={"actions": tuple(actions)})
 
 
-def answer(
-    observation: str,
-    *,
-    flag: str | None = None,
-    thought: str = "",
-    progress: float | None = None,
-    transient: bool = False,
-) -> DungeonMasterTurn:
-    """An answer that flags the action before it with `flag`."""
-    return DungeonMasterTurn(
-        thought=thought,
-        observation=observation,
-        parameter_error=flag == "parameter_error",
-        place_error=flag == "place_error",
-        logic_error=flag == "logic_error",
-        progress=progress,
-        transient=transient,
-    )
+def answer(observation: str, *, flag: str | None = None, **fields: object) -> DungeonMasterTurn:
+    """An answer that flags the action before it as a mistake of the kind `flag`, with other fields of the turn."""
+    flags = {f"{kind}_error": kind == flag for kind in MistakeKind}
+    return DungeonMasterTurn.model_validate({"thought": "", "observation": observation, **flags, **fields})
 
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
@@ -201,8 +177,8 @@ def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
 def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
     """A new mistake with the DM's refusal; the action is added to `wrong`."""
     untimely = [text for text in known if text not in wrong]
-    kind = pick(draw, ("parameter_error", *(("place_error", "logic_error") if untimely else ())))
-    choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter_error" else untimely
+    kind = pick(draw, ("parameter", *(("place", "logic") if untimely else ())))
+    choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter" else untimely
     action = pick(draw, choices)
     wrong.add(action)
     return _act(draw, action), _answer(draw, pick(draw, _REFUSALS), flag=kind)
@@ -272,51 +248,35 @@ AWKWARD_PATTERNS = (
 """Patterns that RE2 refuses, that match everything or nothing, or make other engines hang."""
 
 
-_AWKWARD = st.sampled_from(AWKWARD_TEXTS)
-_TEXTS = {
-    True: _AWKWARD | st.text(st.characters(), max_size=40),
-    False: _AWKWARD | st.text(st.characters(codec="utf-8"), max_size=40),
-}
-_SOUND = _TEXTS[False].filter(bool)
-
-
+@cache
 def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
     """Any text; with `surrogates` also lone ones, which JSON files cannot hold."""
-    return _TEXTS[surrogates]
+    characters = st.characters() if surrogates else st.characters(codec="utf-8")
+    return st.sampled_from(AWKWARD_TEXTS) | st.text(characters, max_size=40)
 
 
 @cache
 def scripts(*, surrogates: bool = True) -> st.SearchStrategy[Script]:
     """Any script: valid, faulty, or hostile."""
-    some = texts(surrogates=surrogates)
+    some, sound = texts(surrogates=surrogates), texts(surrogates=False).filter(bool)
+    scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
+    json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
+    action = st.builds(
+        ActionSpec,
+        name=sound | st.sampled_from(("take {item}", "go {a} {a}", "{item}")),
+        description=some,
+        pattern=sound | st.sampled_from(AWKWARD_PATTERNS),
+        parameters=st.dictionaries(some | st.just("item"), st.lists(some, max_size=3).map(tuple), max_size=3),
+    )
     hostile = st.builds(
         Script,
         introduction=some,
-        environment=_environments(surrogates=surrogates),
-        goal=_SOUND,
+        environment=st.dictionaries(some, cast("st.SearchStrategy[JsonValue]", json), max_size=3),
+        goal=sound,
         completion_conditions=st.lists(some, max_size=3).map(tuple),
-        actions=st.lists(_actions(surrogates=surrogates), max_size=5).map(tuple),
+        actions=st.lists(action, max_size=5).map(tuple),
     )
     return hostile | valid_scripts()
-
-
-def _environments(*, surrogates: bool) -> st.SearchStrategy[dict[str, JsonValue]]:
-    some = texts(surrogates=surrogates)
-    scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
-    json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
-    return st.dictionaries(some, cast("st.SearchStrategy[JsonValue]", json), max_size=3)
-
-
-def _actions(*, surrogates: bool) -> st.SearchStrategy[ActionSpec]:
-    some = texts(surrogates=surrogates)
-    values = st.lists(some, max_size=3).map(tuple)
-    return st.builds(
-        ActionSpec,
-        name=_SOUND | st.sampled_from(("take {item}", "go {a} {a}", "{item}")),
-        description=some,
-        pattern=_SOUND | st.sampled_from(AWKWARD_PATTERNS),
-        parameters=st.dictionaries(some | st.just("item"), values, max_size=3),
-    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Compiled actions, knowledge record and invariants of a rulebook."""
+"""Compiled actions and knowledge record of a rulebook."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_form
-from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Invariant, Knowledge, MistakeKind
+from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, Notice, apply_effects, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
@@ -15,6 +15,7 @@ from refinesynth.world.json_pointer import change, pointer_text
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.ruling import mentions
 from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
+from refinesynth.world.work_limit import current_limit
 
 DONE = "Done."
 """Default observation of an accepted action."""
@@ -104,6 +105,8 @@ class CompiledKnowledge:
             Inapplicable: There is no list at the path.
         """
         keys = self.path.keys(state, {})
+        limit = current_limit()
+        limit.charge(limit.size)
 
         def more(known: JsonValue) -> JsonValue:
             if not isinstance(known, list):
@@ -121,33 +124,6 @@ class CompiledKnowledge:
             return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
 
         return change(state, keys, more)
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledInvariant:
-    """An invariant with a compiled condition."""
-
-    number: int
-    """Number from 1."""
-    condition: Expression
-    sentence: str
-
-    def check(self, state: JsonValue, action: str) -> None:
-        """Check that an action, given by its template, may lead to this state.
-
-        Raises:
-            Inapplicable: The invariant does not hold.
-        """
-        if broken := self.broken(state):
-            raise Inapplicable(f"{action!r} would break invariant {self.number}: {broken}")
-
-    def broken(self, state: JsonValue) -> str | None:
-        """Return the violation of the invariant in this state; None if it holds."""
-        answer = self.condition.answer(state, {})
-        if answer is True:
-            return None
-        why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
-        return f"{self.sentence or repr(self.condition.cel)}: {why}"
 
 
 @contextmanager
@@ -236,14 +212,3 @@ def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
             if not text.strip():
                 raise RulebookError("a text that is to be read is blank")
         return CompiledKnowledge(parse_pointer(knows.path, frozenset()), knows.texts)
-
-
-def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:
-    """Compile an invariant; `at` is its index, for messages.
-
-    Raises:
-        RulebookError: The condition does not compile.
-    """
-    with where(f"invariant {at + 1}"):
-        require_text(invariant.sentence)
-        return CompiledInvariant(at + 1, compile_expression(invariant.condition, frozenset()), invariant.sentence)

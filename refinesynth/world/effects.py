@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import cast
@@ -26,6 +27,7 @@ from refinesynth.world.expression import (
 from refinesynth.world.json_pointer import change, drop, pointer_text, put, resolve, same
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.text_template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
+from refinesynth.world.work_limit import current_limit
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""
@@ -114,53 +116,42 @@ class CompiledEffect:
         named = texts if all(isinstance(text, str) for text in texts) else map(str, range(len(texts)))
         return tuple({**values, EACH: name} for name in named)
 
-    def apply(self, state: JsonValue, values: Values, answers: list[bool | str] | None = None) -> JsonValue:
+    def apply(
+        self, state: JsonValue, values: Values, answers: list[bool | str] | None = None, *, relaxed: bool = False
+    ) -> JsonValue:
         """Return the state after this effect; the same object if nothing changed. The old state is never modified.
 
         A `when` without an answer counts as false. All of its answers, one per text of `each`, are added to `answers`.
+        The relaxed form is for search only: `when` counts as true, moved values need not exist, and what cannot be
+        applied changes nothing.
 
         Raises:
             Inapplicable: The effect cannot be applied in this state, or makes it too large.
         """
         for reading in self.readings(state, values):
-            answer = True if self.when is None else self.when.answer(state, reading)
+            answer = True if self.when is None or relaxed else self.when.answer(state, reading)
             if answers is not None:
                 answers.append(answer)
             if answer is not True:
                 continue
-            new = self._changed(state, reading)
+            limit = current_limit()
+            limit.charge(limit.size // 8)
+            new = self._relaxed(state, reading) if relaxed else self._changed(state, reading)
             # After each change, because repeated copies could grow exponentially within one action.
-            if new is not state and not fits(new):
+            if new is state or (relaxed and not self.copies) or fits(new):
+                state = new
+            elif not relaxed:
                 raise Inapplicable(f"it makes the state too deep or larger than {MAX_STATE_BYTES:,} bytes")
-            state = new
-        return state
-
-    def relaxed(self, state: JsonValue, values: Values) -> JsonValue:
-        """Return the state after this effect in relaxed form, for search only: `when` is not evaluated, and moved
-        values need not exist.
-
-        If the effect cannot be applied even so, the state is returned unchanged.
-        """
-        try:
-            readings = self.readings(state, values)
-        except Inapplicable:
-            return state
-        for reading in readings:
-            new = self._relaxed(state, reading)
-            state = state if self.copies and not fits(new) else new
         return state
 
     def _relaxed(self, state: JsonValue, values: Values) -> JsonValue:
-        try:
+        with suppress(Inapplicable):
             return self._changed(state, values)
-        except Inapplicable:
-            if self.op is not EffectOp.MOVE:
-                return state
-        try:
-            keys = self.path.keys(state, values)
-            return put(state, keys, None) if self.value is None else _put_in(state, keys, self.value(state, values))
-        except Inapplicable:
-            return state
+        if self.op is EffectOp.MOVE:
+            with suppress(Inapplicable):
+                keys = self.path.keys(state, values)
+                return put(state, keys, None) if self.value is None else _put_in(state, keys, self.value(state, values))
+        return state
 
     def _changed(self, state: JsonValue, values: Values) -> JsonValue:
         if self.any_at is not None:
@@ -227,7 +218,9 @@ def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: V
         made = not (effect.otherwise and held)
         if effect.when is not None and at < len(effects) and effects[at].otherwise:
             made = held = effect.when.answer(state, values) is True
-        state = effect.relaxed(state, values) if made else state
+        if made:
+            with suppress(Inapplicable):
+                state = effect.apply(state, values, relaxed=True)
     return state
 
 

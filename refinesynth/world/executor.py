@@ -3,8 +3,7 @@
 Execution is deterministic, total and bounded, has no side effects, and never modifies the given state.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import cast
 from weakref import WeakValueDictionary
 
@@ -17,12 +16,9 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.compiled_action import (
     DONE,
     CompiledAction,
-    CompiledInvariant,
-    CompiledKnowledge,
     Unmet,
     compile_action,
     compile_effects,
-    compile_invariant,
     compile_knowledge,
     where,
 )
@@ -31,66 +27,51 @@ from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_ex
 from refinesynth.world.random_starts import check_draws
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
-from refinesynth.world.visibility import Visibility, compile_visibility
+from refinesynth.world.text_template import require_text
+from refinesynth.world.visibility import compile_visibility
 
 NOTHING_HAPPENS = "Nothing happens."
 """Default message of a refused action."""
 
-_NAMELESS: Mapping[str, str] = {}
+_NO_VALUES: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, eq=False)
 class World:
-    """A compiled grounded script. States are arguments and results; a world has no state.
+    """A compiled grounded script. States are arguments and results; a world has no state."""
 
-    Raises:
-        RulebookError: A part of the rulebook cannot be executed; the message names it and how to fix it.
-    """
+    def __init__(self, script: Script) -> None:
+        """Compile the script's rulebook.
 
-    script: Script
-    actions: tuple[CompiledAction, ...] = field(init=False, repr=False)
-    goal: tuple[Expression, ...] = field(init=False, repr=False)
-    visibility: Visibility = field(init=False, repr=False)
-    invariants: tuple[CompiledInvariant, ...] = field(init=False, repr=False)
-    knowledge: CompiledKnowledge | None = field(init=False, repr=False)
-    names: frozenset[str] = field(init=False, repr=False)
-    """Allowed values of all parameters: every name that an action can contain."""
-
-    def __post_init__(self) -> None:
-        rulebook = self.script.rulebook
+        Raises:
+            RulebookError: A part of the rulebook cannot be executed; the message names it and how to fix it.
+        """
+        self.script = script
+        rulebook = script.rulebook
         if rulebook is None:
             raise RulebookError("the script has no rulebook, so its world cannot be executed; write one")
-        if (count := len(self.script.actions)) > MAX_ACTIONS:
+        self.rulebook = rulebook
+        if (count := len(script.actions)) > MAX_ACTIONS:
             raise RulebookError(
                 f"the script has {count:,} actions; at most {MAX_ACTIONS} can be executed, so leave some out"
             )
-        check_draws(self.script)
-        names = [
-            value
-            for spec in self.script.actions
-            for placeholder in spec.placeholders
-            for value in spec.parameters.get(placeholder, ())
-        ]
-        visibility = compile_visibility(rulebook.sights, names)
+        check_draws(script)
+        names = [value for spec in script.actions for at in spec.placeholders for value in spec.parameters.get(at, ())]
+        self.names = frozenset(names)
+        """Allowed values of all parameters: every name that an action can contain."""
+        self.visibility = compile_visibility(rulebook.sights, names)
+        visible = self.visibility.names_in
         with where("each step"):
-            each_step = compile_effects(rulebook.each_step, frozenset(), visibility.names_in, "each step")
-        actions = tuple(
-            compile_action(spec, at, visibility.names_in, each_step) for at, spec in enumerate(self.script.actions)
-        )
-        templates = [action.spec.name for action in actions]
+            each_step = compile_effects(rulebook.each_step, frozenset(), visible, "each step")
+        self.actions = tuple(compile_action(spec, at, visible, each_step) for at, spec in enumerate(script.actions))
+        templates = [spec.name for spec in script.actions]
         if repeated := next((name for name in templates if templates.count(name) > 1), None):
             raise RulebookError(f"there are two actions {repeated!r}; give each its own name")
-        goal: list[Expression] = []
-        for at, condition in enumerate(rulebook.goal):
-            with where(f"goal condition {at + 1}"):
-                goal.append(compile_expression(condition, frozenset()))
-        invariants = tuple(compile_invariant(invariant, at) for at, invariant in enumerate(rulebook.invariants))
-        object.__setattr__(self, "actions", actions)
-        object.__setattr__(self, "goal", tuple(goal))
-        object.__setattr__(self, "visibility", visibility)
-        object.__setattr__(self, "invariants", invariants)
-        object.__setattr__(self, "knowledge", None if rulebook.knows is None else compile_knowledge(rulebook.knows))
-        object.__setattr__(self, "names", frozenset(names))
+        self.goal = tuple(_compiled("goal condition", rulebook.goal))
+        self.invariants = tuple(_compiled("invariant", (invariant.condition for invariant in rulebook.invariants)))
+        for at, invariant in enumerate(rulebook.invariants, 1):
+            with where(f"invariant {at}"):
+                require_text(invariant.sentence)
+        self.knowledge = None if rulebook.knows is None else compile_knowledge(rulebook.knows)
 
     def step(self, state: JsonValue, action_text: str) -> Ruling:
         """Execute an action and return its ruling. Accepts any text and any state; never raises.
@@ -111,7 +92,9 @@ class World:
         new, kind, problem = state, None, None
         try:
             if unmet is None:
-                new, text = self._carried_out(state, action, values)
+                applied = action.applied(state, values)
+                new = self._finished(state, applied, action, values)
+                text = action.observation(state, applied, values).text(applied, values)
             else:
                 kind, problem = unmet.requirement.kind, unmet.problem
                 text = unmet.requirement.hint.text(state, values)
@@ -123,29 +106,25 @@ class World:
         if not text.strip():
             # An empty file has no content to show, but an observation must not be blank.
             text = DONE if kind is None else NOTHING_HAPPENS
-        return self._ruling(state, new, text, read, kind=kind, problem=problem)
+        return self._ruling(state, new, text, action.spec.name, values, kind=kind, problem=problem)
 
-    def after(self, state: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
+    def after(
+        self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], notice: Notice | None = None
+    ) -> JsonValue:
         """Return the state after an action, without a check of requirements; the same object if nothing changed.
 
         Raises:
             Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
                 invariant would be broken.
         """
-        return self._carried_out(state, action, values, told=False)[0]
+        return self._finished(state, action.applied(state, values, notice), action, values)
 
-    def _carried_out(
-        self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], *, told: bool = True
-    ) -> tuple[JsonValue, str]:
-        """Return the state after an action, with the updated knowledge record, and the observation, filled from the
-        state before that update. The observation is empty if it is neither requested (`told`) nor recorded.
-        """
-        new, text = action.applied(state, values), ""
-        if told or self.knowledge is not None:
-            text = action.observation(state, new, values).text(new, values)
-        new = self._read(state, new, text, values)
+    def _finished(
+        self, state: JsonValue, applied: JsonValue, action: CompiledAction, values: Mapping[str, str]
+    ) -> JsonValue:
+        new = self.learned(state, applied, action, values)
         self._check_invariants(state, new, action)
-        return new, text
+        return new
 
     def learned(self, state: JsonValue, new: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
         """Return the state `new`, to which the action led from `state`, with the knowledge record updated.
@@ -155,13 +134,8 @@ class World:
         """
         if self.knowledge is None:
             return new
-        return self._read(state, new, action.observation(state, new, values).text(new, values), values)
-
-    def _read(self, state: JsonValue, new: JsonValue, text: str, values: Mapping[str, str]) -> JsonValue:
-        if self.knowledge is None:
-            return new
-        _, appeared = self._seen(state, new)
-        after = self.knowledge.after(new, with_appeared(text, appeared), values)
+        text = action.observation(state, new, values).text(new, values)
+        after = self.knowledge.after(new, with_appeared(text, self._seen(state, new)[1]), values)
         if after is not new and not fits(after):
             raise Inapplicable(f"what the player reads makes the state larger than {MAX_STATE_BYTES:,} bytes")
         return after
@@ -190,8 +164,15 @@ class World:
         return new
 
     def _check_invariants(self, state: JsonValue, new: JsonValue, action: CompiledAction) -> None:
-        for invariant in self.invariants if new is not state else ():
-            invariant.check(new, action.spec.name)
+        for number, broken in self.broken_invariants(new) if new is not state else ():
+            raise Inapplicable(f"{action.spec.name!r} would break invariant {number}: {broken}")
+
+    def broken_invariants(self, state: JsonValue) -> Iterator[tuple[int, str]]:
+        """Yield the number, from 1, and the violation of each invariant that does not hold in this state."""
+        for number, (condition, given) in enumerate(zip(self.invariants, self.rulebook.invariants, strict=True), 1):
+            if (answer := condition.answer(state, {})) is not True:
+                why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
+                yield number, f"{given.sentence or repr(given.condition)}: {why}"
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """Return the action of a text and its parameters' values; None for a text that is no action."""
@@ -217,39 +198,31 @@ class World:
 
     def withheld(self, state: JsonValue, ruling: Ruling) -> Ruling:
         """Return the ruling on an action that fails by chance in this state: the state, progress and visible names stay
-        unchanged.
+        unchanged, and the text of an accepted action is `NOTHING_HAPPENS`.
 
-        The action, its values, its text, the kind of mistake and the problem remain as ruled.
+        The action, its values, the kind of mistake, its text and the problem remain as ruled.
         """
-        progress = self.progress(state)
-        return replace(
-            ruling,
-            state=state,
-            done=progress == 1.0,
-            progress=progress,
-            visible=self.visible(state),
-            appeared=(),
-            changed=(),
-        )
+        text = NOTHING_HAPPENS if ruling.kind is None else ruling.text
+        return self._ruling(state, state, text, ruling.action, ruling.values, kind=ruling.kind, problem=ruling.problem)
 
     def _ruling(
         self,
         state: JsonValue,
         new: JsonValue,
         text: str,
-        read: tuple[CompiledAction, Mapping[str, str]] | None = None,
+        action: str | None = None,
+        values: Mapping[str, str] = _NO_VALUES,
         *,
         kind: MistakeKind | None,
         problem: str | None = None,
     ) -> Ruling:
-        name, values = (read[0].spec.name, read[1]) if read else (None, _NAMELESS)
         seen, appeared = self._seen(state, new)
         progress = self.progress(new)
         return Ruling(
             state=new,
             kind=kind,
             text=with_appeared(text, appeared),
-            action=name,
+            action=action,
             values=values,
             done=progress == 1.0,
             progress=progress,
@@ -264,6 +237,12 @@ class World:
         before = self.visibility.names_in(state)
         seen = before if new is state else self.visibility.names_in(new)
         return seen.names, tuple(name for name in seen.names if name not in before.known)
+
+
+def _compiled(what: str, conditions: Iterable[str]) -> Iterator[Expression]:
+    for at, condition in enumerate(conditions, 1):
+        with where(f"{what} {at}"):
+            yield compile_expression(condition, frozenset())
 
 
 def replay(world: World, actions: Iterable[str], transient: Container[int] = ()) -> list[Ruling]:

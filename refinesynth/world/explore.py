@@ -4,18 +4,17 @@ Conditions keep their answer in the next state unless an action wrote a value th
 cheaper than a full evaluation.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
 
 from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.compiled_action import CompiledAction, Unmet
-from refinesynth.world.effects import Notice
-from refinesynth.world.executor import World
-from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground_actions import BASE, Fact, GroundAction, Item, Place, ShownFact, overlap
+from refinesynth.world.expression import state_digest
+from refinesynth.world.ground_actions import Fact, GroundAction, Item, Place, ShownFact, overlap
 from refinesynth.world.hidden_places import only_lists, shown_anywhere
 from refinesynth.world.planner import Planner
 from refinesynth.world.rulebook_errors import Inapplicable
@@ -27,16 +26,12 @@ MAX_FAULTS = 16
 _MAX_FLOODED = 16
 """Maximum number of states in the test whether the goal is out of reach, if refusals have effects."""
 
-_WATCHED = 8
-"""Number of checks of an action's conditions and texts; more if a condition never held."""
-
 
 class RulebookFaults:
     """Faults in order of discovery, one per place of the rulebook."""
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
-        self._watched: dict[str, int] = {}
         self.held: set[str] = set()
         """Names of effects and texts whose condition held."""
         self._looked_up: dict[tuple[str, Pointer], bool] = {}
@@ -58,72 +53,35 @@ class RulebookFaults:
         # A problem names its place before the colon and the reason after it.
         self.add(problem.partition(": ")[0], f"{problem} (tried: {text!r})")
 
-    def unanswered(self, action: CompiledAction, state: JsonValue, values: Mapping[str, str], text: str) -> None:
-        """Record a requirement without an answer, if it decides the ruling."""
-        unmet = action.unmet(state, values)
-        if unmet is not None and unmet.problem is not None:
-            self.met(unmet.problem, text)
-
-    def check_sights(self, world: World, state: JsonValue) -> None:
-        """Record the fault of the sights in this state, if any."""
-        problem = world.visibility.names_in(state).problem
-        if problem is not None:
-            self.add("the sights", problem)
-
-    def watches(self, action: CompiledAction) -> bool:
-        """Return whether an action needs further checks."""
-        times = self._watched.get(action.spec.name, 0)
-        return times < _WATCHED or not self.held.issuperset(action.conditional())
-
-    def watch(
-        self, action: CompiledAction, state: JsonValue, new: JsonValue, values: Mapping[str, str], text: str
-    ) -> None:
-        """Check an executed action: the conditions of its effects, and the lookups of its observation."""
-        self._watched[action.spec.name] = self._watched.get(action.spec.name, 0) + 1
-        notice = self.noticing(text)
-        action.applied(state, values, notice)
-        words = action.observation(state, new, values, notice)
-        self.fill(f"reveals of {action.spec.name!r}", words, new, values)
-
-    def noticing(self, text: str) -> Notice:
-        """Return a callback that records which conditions of an action with this text hold or have no answer."""
-
-        def notice(name: str, answer: bool | str) -> None:
-            if answer is True:
-                self.held.add(name)
-            elif isinstance(answer, str):
-                where = f"the condition of {name}"
-                self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
-
-        return notice
+    def notice(self, text: str, name: str, answer: bool | str) -> None:
+        """Record that a condition of an action with this text holds or has no answer."""
+        if answer is True:
+            self.held.add(name)
+        elif isinstance(answer, str):
+            where = f"the condition of {name}"
+            self.add(where, f"{where} has no answer: {answer} (tried: {text!r})")
 
     def fill(self, where: str, template: Template, state: JsonValue, values: Mapping[str, str]) -> None:
         """Record for each lookup of a text whether it finds a value here or found one before."""
         for part in template.parts:
             if isinstance(part, Pointer) and not self._looked_up.get((where, part)):
-                self._looked_up[where, part] = _finds(part, state, values)
+                self._looked_up[where, part] = False
+                with suppress(Inapplicable):
+                    part.read(state, values)
+                    self._looked_up[where, part] = True
 
 
-def _finds(pointer: Pointer, state: JsonValue, values: Mapping[str, str]) -> bool:
-    try:
-        pointer.read(state, values)
-    except Inapplicable:
-        return False
-    return True
-
-
-_UNASKED, _HOLDS, _FAILS, _UNANSWERED = range(4)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A reached state; equal states share one object."""
 
     state: JsonValue
-    size: int
-    """Size of the state in bytes of JSON."""
-    truth: bytearray
-    """Known answers of each condition in this state."""
+    before: "Node | None" = None
+    """State from which it was reached first."""
+    writes: tuple[Place, ...] = ()
+    """Places that were written on the way from there."""
+    answers: dict[Fact, bool | str] = field(default_factory=dict[Fact, "bool | str"])
+    """Known answers in this state, or reasons why there is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,142 +97,104 @@ class BreadthFirstResult:
 
 
 class Explorer:
-    """Reached states of a world. Every method raises `WorkLimitExceeded` at the planner's work limit."""
+    """Reached states of a world."""
 
-    def __init__(self, planner: Planner, faults: RulebookFaults) -> None:
+    def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self.faults = faults
-        self.usable: set[str] = set()
+        self.faults = RulebookFaults()
+        self._usable: set[str] = set()
         """Name templates of actions that were possible in some state."""
-        self._numbers: dict[Fact, int] = {}
-        self._needs = [self._numbered(action.requires) for action in planner.actions]
-        fact = planner.facts.fact
-        self._parts = [
-            [
-                self._numbered(fact(part, action.values) for part in requirement.condition.conjuncts)
-                for requirement in action.action.requires
-            ]
-            for action in planner.actions
-        ]
-        """For each action and requirement, the numbers of its conditions."""
-        self._at = {action.text: at for at, action in enumerate(planner.actions)}
-        self._costly = [at for at, action in enumerate(planner.actions) if action.costs]
-        self._goal = self._numbered(planner.goal)
-        self._facts = tuple(self._numbers)
-        self._readers: dict[Place, list[int]] = {}
-        for number, fact in enumerate(self._facts):
+        self._costly = [action for action in planner.actions if action.costs]
+        self._facts = dict.fromkeys((*(fact for action in planner.actions for fact in action.requires), *planner.goal))
+        self._readers: dict[Place, list[Fact]] = {}
+        for fact in self._facts:
             for place in fact.reads:
-                self._readers.setdefault(place, []).append(number)
-        self._written: dict[Place, frozenset[int]] = {}
-        self._grown_at: dict[Place, Place] = {}
-        self._nodes: dict[bytes, Node] = {}
+                self._readers.setdefault(place, []).append(fact)
+        self._reading: dict[Place, frozenset[Fact]] = {}
+        self._touching: dict[tuple[Place, ...], frozenset[Fact]] = {}
+        self._nodes: dict[bytes | None, Node] = {}
         # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
-    def begin(self, state: JsonValue) -> Node:
-        """Return the node of an initial state."""
-        return self._node(state)
+    def node(self, state: JsonValue, before: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
+        """Return the node of a state that was reached from another one, if any, by writing to these places."""
+        return self._nodes.setdefault(state_digest(state), Node(state, before, writes))
 
     def done(self, node: Node) -> bool:
         """Return whether the goal is reached."""
-        return all(self._ask(node, number) == _HOLDS for number in self._goal)
+        return all(self._ask(node, fact) is True for fact in self.planner.goal)
 
     def expand(self, node: Node) -> tuple[tuple[GroundAction, Node], ...]:
         """Return all possible actions that change the state, with their resulting nodes."""
         following = self._following.get(node)
         if following is None:
-            following = self._following[node] = tuple(self._successors(node, range(len(self._needs))))
+            following = self._following[node] = tuple(self._successors(node, self.planner.actions))
         return following
 
-    def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
-        """Return those of these actions that are possible and change the state, with their resulting nodes."""
-        self.planner.work_limit.size = node.size
-        found: list[tuple[GroundAction, Node]] = []
-        for number in numbers:
-            if not self._possible(node, number):
+    def _successors(self, node: Node, actions: Iterable[GroundAction]) -> Iterator[tuple[GroundAction, Node]]:
+        """Yield those of these actions that are possible and change the state, with their resulting nodes."""
+        for action in actions:
+            if not self._possible(node, action):
                 continue
-            action = self.planner.actions[number]
+            notice = partial(self.faults.notice, action.text)
             try:
-                new = self.planner.after(action, node.state)
+                new = self.planner.world.after(node.state, action.action, action.values, notice)
             except Inapplicable as error:
                 self.faults.met(str(error), action.text)
                 continue
-            self.usable.add(action.action.spec.name)
-            if self.faults.watches(action.action):
-                action.charge_watched(node.state)
-                self.faults.watch(action.action, node.state, new, action.values, action.text)
+            name = action.action.spec.name
+            self._usable.add(name)
+            words = action.action.observation(node.state, new, action.values, notice)
+            self.faults.fill(f"reveals of {name!r}", words, new, action.values)
             if new is not node.state:
-                found.append((action, self._node(new, node, action.writes)))
-        return found
+                yield action, self.node(new, node, action.writes)
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
         """Return the nodes that result from all refused actions that change the state."""
-        world, work_limit = self.planner.world, self.planner.work_limit
-        work_limit.size = node.size
         found: list[Node] = []
-        for number in self._costly:
-            unmet, action = self.refused(node, number), self.planner.actions[number]
-            if unmet is None or unmet.problem is not None or not unmet.requirement.effects:
+        for action in self._costly:
+            unmet = action.action.unmet(node.state, action.values)
+            if unmet is None:
                 continue
-            action.charge_price(unmet.at, node.state)
-            notice = self.faults.noticing(action.text)
+            notice = partial(self.faults.notice, action.text)
             try:
-                new = world.after_mistake(node.state, action.action, action.values, unmet, notice)
+                new = self.planner.world.after_mistake(node.state, action.action, action.values, unmet, notice)
             except Inapplicable as error:
                 self.faults.met(str(error), action.text)
                 continue
             if new is not node.state:
-                asked = (*(invariant.condition for invariant in world.invariants), *world.goal)
-                work_limit.charge(sum(one.work(new, {}, node.size) + BASE for one in asked))
-                found.append(self._node(new, node, action.costs))
+                found.append(self.node(new, node, action.costs))
         return tuple(found)
-
-    def refused(self, node: Node, number: int) -> Unmet | None:
-        """Return the first unmet requirement of the action with this index."""
-        action, work_limit = self.planner.actions[number], self.planner.work_limit
-        work_limit.charge(BASE)
-        for at, (requirement, parts) in enumerate(zip(action.action.requires, self._parts[number], strict=True)):
-            if all(self._ask(node, part) == _HOLDS for part in parts):
-                continue
-            work_limit.charge(requirement.condition.work(node.state, action.values, node.size) + BASE)
-            answer = requirement.condition.answer(node.state, action.values)
-            fault = f"requirement {at + 1} of {action.action.spec.name!r}: {answer}"
-            return Unmet(at, requirement, fault if isinstance(answer, str) else None)
-        return None
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
         """Return `node` and the states along these actions, up to one that is not possible or changes nothing."""
         nodes = [node]
         for action in actions:
-            found = self._successors(nodes[-1], (self._at[action.text],))
-            if not found:
+            _, after = next(self._successors(nodes[-1], (action,)), (action, None))
+            if after is None:
                 break
-            nodes.append(found[0][1])
+            nodes.append(after)
         return tuple(nodes)
 
     def breadth_first(self, start: Node, most: int) -> BreadthFirstResult:
-        """Expand at most `most` states, nearest first; goal states are not expanded.
+        """Expand at most `most` states, nearest first; goal states behind the first are not expanded.
 
         Refusals with effects are explored last and are not part of the way.
         """
-        ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
-        if self.done(start):
-            return BreadthFirstResult((), (), exhausted=True)
+        ways: dict[Node, tuple[GroundAction, ...]] = {start: ()}
         queue = [start]
-        found: tuple[GroundAction, ...] | None = None
+        found: tuple[GroundAction, ...] | None = () if self.done(start) else None
         at = 0
-        while at < len(queue) and at < most:
-            node = queue[at]
-            way = ways[id(node)]
+        for node in islice(queue, most):  # which grows meanwhile
             at += 1
             for action, after in self.expand(node):
-                if id(after) in ways:
+                if after in ways:
                     continue
-                ways[id(after)] = (*way, action)
-                if self.done(after):
-                    found = found if found is not None else ways[id(after)]
-                else:
+                ways[after] = (*ways[node], action)
+                if not self.done(after):
                     queue.append(after)
+                elif found is None:
+                    found = ways[after]
         if at == len(queue) and self._costly:
             at, _ = self._flood(queue, most)
         return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
@@ -301,7 +221,7 @@ class Explorer:
 
         False is no proof of the contrary.
         """
-        if not self._conceivable(node).issuperset(self._goal):
+        if not self._conceivable(node).issuperset(self.planner.goal):
             return True
         if not self._costly:
             return False
@@ -310,31 +230,29 @@ class Explorer:
         expanded, won = self._flood(queue, _MAX_FLOODED)
         return expanded == len(queue) and not won
 
-    def never_possible(self, node: Node) -> frozenset[str]:
-        """Return name templates of actions that are provably impossible from here on in every form, for the known
-        actions.
+    def unusable(self, start: Node, *, exhausted: bool) -> tuple[str, ...]:
+        """Return name templates of actions that were possible in no state so far, and if not all states are known
+        (`exhausted`), are provably impossible from the start on in every form, for the known actions.
         """
-        conceivable = self._conceivable(node)
-        names = {action.action.spec.name for action in self.planner.actions}
-        return frozenset(
-            names.difference(
-                action.action.spec.name
-                for action, needs in zip(self.planner.actions, self._needs, strict=True)
-                if conceivable.issuperset(needs)
+        conceivable, usable = self._conceivable(start), self._usable
+        if not exhausted:
+            usable = usable.union(
+                action.action.spec.name for action in self.planner.actions if conceivable.issuperset(action.requires)
             )
-        )
+        names = dict.fromkeys(action.action.spec.name for action in self.planner.actions)
+        return tuple(name for name in names if name not in usable)
 
-    def _conceivable(self, node: Node) -> set[int]:
+    def _conceivable(self, node: Node) -> set[Fact]:
         """Return the conditions that may ever hold after this state, if each written place may take any value."""
-        possible = {number for number in range(len(self._facts)) if self._ask(node, number) == _HOLDS}
-        for number in self._costly:
-            possible |= self._touched(self.planner.actions[number].costs)
-        waiting = list(range(len(self._needs)))
-        while useful := [at for at in waiting if possible.issuperset(self._needs[at])]:
-            for at in useful:
-                possible |= self._touched(self.planner.actions[at].writes)
+        possible = {fact for fact in self._facts if self._ask(node, fact) is True}
+        for action in self._costly:
+            possible |= self._touched(action.costs)
+        waiting = [*self.planner.actions]
+        while useful := [action for action in waiting if possible.issuperset(action.requires)]:
+            for action in useful:
+                possible |= self._touched(action.writes)
             left = set(waiting).difference(useful)
-            waiting = [at for at in waiting if at in left]
+            waiting = [action for action in waiting if action in left]
         return possible
 
     def never_made(self) -> tuple[str, ...]:
@@ -358,87 +276,63 @@ class Explorer:
                 free.update(action.values.values())
         return self.planner.world.names.difference(free)
 
-    def _never(self, facts: list[Fact], conceivable: set[int], nodes: Sequence[Node] | None) -> bool:
+    def _never(self, facts: list[Fact], conceivable: set[Fact], nodes: Sequence[Node] | None) -> bool:
         """Return whether these conditions hold together in no reachable state."""
-        numbers = [self._numbers[fact] for fact in facts]
-        if not conceivable.issuperset(numbers) or any(map(self._never_shown, facts)):
+        if not conceivable.issuperset(facts) or any(map(self._never_shown, facts)):
             return True
-        return nodes is not None and not any(
-            all(self._ask(node, number) == _HOLDS for number in numbers) for node in nodes
-        )
+        return nodes is not None and not any(all(self._ask(node, fact) is True for fact in facts) for node in nodes)
 
     def _never_shown(self, fact: Fact) -> bool:
         """Return whether a condition requires a visible name that no sight could show in the initial state, and that is
         brought into view only by actions that require the same condition.
         """
-        name, sights = fact.sought, self.planner.world.visibility.sights
-        if name is None or not sights or name in shown_anywhere(self.planner.world):
+        name, world = fact.sought, self.planner.world
+        if name is None or not world.visibility.sights or name in shown_anywhere(world):
             return False
-        looked_at = [ShownFact(sight, {}, name).reads[0] for sight in sights if sight.path is not None]
-        return not any(
-            overlap(write if write[-1:] == (Item(name),) else self._grown(write), place)
+        looked_at = [ShownFact(sight, {}, name).reads[0] for sight in world.visibility.sights if sight.path is not None]
+        # A refusal's effects apply if a requirement is unmet, so they count even if the action has this condition.
+        writes = {
+            write
             for action in self.planner.actions
-            # A refusal's effects apply if a requirement is unmet, so they count even if the action has this condition.
             for write in (*(action.writes if fact not in action.requires else ()), *action.costs)
-            for place in looked_at
-        )
-
-    def _grown(self, write: Place) -> Place:
-        """Return the place of a write, without the item if adding it could extend a text."""
-        if not write or not isinstance(write[-1], Item):
-            return write
-        grown = self._grown_at.get(write)
-        if grown is None:
-            listed = only_lists(self.planner.world.script.environment, write[:-1])
-            grown = self._grown_at[write] = write if listed else write[:-1]
-        return grown
-
-    def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
-        """Return the unmet facts; they are requirements or goal conditions."""
-        return tuple(fact for fact in facts if self._ask(node, self._numbers[fact]) != _HOLDS)
-
-    def _numbered(self, facts: Iterable[Fact]) -> tuple[int, ...]:
-        return tuple(self._numbers.setdefault(fact, len(self._numbers)) for fact in facts)
-
-    def _possible(self, node: Node, number: int) -> bool:
-        for need in self._needs[number]:
-            known = node.truth[need] or self._ask(node, need)
-            if known != _HOLDS:
-                if known == _UNANSWERED:
-                    action = self.planner.actions[number]
-                    self.faults.unanswered(action.action, node.state, action.values, action.text)
+        }
+        for write in writes:
+            place = write
+            if write[-1:] != (Item(name),) and isinstance(write[-1], Item) and not only_lists(world, write[:-1]):
+                place = write[:-1]  # an item that is added to a text may complete the name
+            if any(overlap(place, other) for other in looked_at):
                 return False
         return True
 
-    def _ask(self, node: Node, number: int) -> int:
-        known = node.truth[number]
-        if known == _UNASKED:
-            self.planner.work_limit.size = node.size
-            answer = self._facts[number].answer(node.state)
-            known = _UNANSWERED if isinstance(answer, str) else _HOLDS if answer else _FAILS
-            node.truth[number] = known
-        return known
+    def _possible(self, node: Node, action: GroundAction) -> bool:
+        for fact in action.requires:
+            answer = self._ask(node, fact)
+            if answer is not True:
+                unmet = action.action.unmet(node.state, action.values) if isinstance(answer, str) else None
+                if unmet is not None and unmet.problem is not None:
+                    self.faults.met(unmet.problem, action.text)
+                return False
+        return True
 
-    def _node(self, state: JsonValue, before: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
-        """Return the node of a state that was reached from another one by writing to these places."""
-        encoded = json_bytes(state, sort=True) or b""
-        self.planner.work_limit.charge(len(encoded) + BASE)
-        digest = blake2b(encoded, digest_size=16).digest()
-        node = self._nodes.get(digest)
-        if node is None:
-            truth = bytearray(len(self._facts)) if before is None else bytearray(before.truth)
-            for number in self._touched(writes):
-                truth[number] = _UNASKED
-            node = self._nodes[digest] = Node(state, len(encoded), truth)
-        return node
+    def _ask(self, node: Node, fact: Fact) -> bool | str:
+        answer = node.answers.get(fact)
+        if answer is None:
+            # The answer is that of the last state whose way wrote to a place that the condition reads.
+            asked = node
+            while asked.before is not None and fact not in asked.answers and fact not in self._touched(asked.writes):
+                asked = asked.before
+            if fact not in asked.answers:
+                asked.answers[fact] = fact.answer(asked.state)
+            answer = node.answers[fact] = asked.answers[fact]
+        return answer
 
-    def _touched(self, writes: tuple[Place, ...]) -> frozenset[int]:
+    def _touched(self, writes: tuple[Place, ...]) -> frozenset[Fact]:
         """Return the conditions that read one of these places."""
-        found: frozenset[int] = frozenset()
-        for write in writes:
-            touched = self._written.get(write)
-            if touched is None:
-                readers = (numbers for read, numbers in self._readers.items() if overlap(write, read))
-                touched = self._written[write] = frozenset(number for numbers in readers for number in numbers)
-            found |= touched
-        return found
+        touched = self._touching.get(writes)
+        if touched is None:
+            for write in writes:
+                if write not in self._reading:
+                    readers = (facts for read, facts in self._readers.items() if overlap(write, read))
+                    self._reading[write] = frozenset(chain.from_iterable(readers))
+            touched = self._touching[writes] = frozenset(chain.from_iterable(self._reading[write] for write in writes))
+        return touched

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.world.condition import BEFORE, Analysis, Evaluate, compile_tree
 from refinesynth.world.condition_operators import NOT_JSON, NoAnswer
 from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot, Values, Visible
+from refinesynth.world.work_limit import current_limit
 
 MAX_STATE_BYTES = 262_144
 """Largest state, in bytes of JSON."""
@@ -47,7 +49,23 @@ def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
 def fits(state: JsonValue) -> bool:
     """Return whether a state is JSON and small enough to be played."""
     encoded = json_bytes(state)
-    return encoded is not None and len(encoded) <= MAX_STATE_BYTES
+    if encoded is None or len(encoded) > MAX_STATE_BYTES:
+        return False
+    limit = current_limit()
+    limit.size = max(limit.size, len(encoded))
+    # NaN and infinity are encoded as null.
+    return b"null" not in encoded or orjson.loads(encoded) == state
+
+
+def state_digest(state: JsonValue) -> bytes | None:
+    """Return a key of the state's content, independent of the order of keys in objects; None if it is no JSON."""
+    encoded = json_bytes(state, sort=True)
+    if encoded is None:
+        return None
+    limit = current_limit()
+    limit.size = max(limit.size, len(encoded))
+    limit.charge(len(encoded))
+    return blake2b(encoded, digest_size=16).digest()
 
 
 @dataclass(frozen=True)
@@ -82,14 +100,19 @@ class Expression:
         Raises:
             NoAnswer: It has no value; the message states the reason.
         """
+        analysis, limit = self.analysis, current_limit()
         # Only macros, or a low limit, need a check of the cost; other expressions cost about one read of the state.
-        if len(self.analysis.work) > 1 or self.most < MAX_COST:
+        if len(analysis.work) == 1 and self.most == MAX_COST:
+            limit.charge(analysis.work[0] * limit.size)
+        else:
             shown, given = self._shown(state, values), self._given(state, values)
             question = json_bytes((shown, given))
             if question is None:
                 raise NoAnswer(NOT_JSON)
-            if self._cost(shown, given, len(question)) > self.most:
+            cost = self._cost(shown, given, len(question))
+            if cost > self.most:
                 raise NoAnswer("this takes too long on a state of this size")
+            limit.charge(cost)
         names: Mapping[str, Any] = values if self.visible is None else {**values, VISIBLE: self.visible}
         try:
             return self.evaluate(state, names)
@@ -99,14 +122,6 @@ class Expression:
     def question(self, state: JsonValue, values: Values) -> bytes | None:
         """Return all values that the answer depends on; None if the state is no JSON."""
         return json_bytes((self._shown(state, values), self._given(state, values)))
-
-    def work(self, state: JsonValue, values: Values, size: int) -> int:
-        """Return the maximum cost of an evaluation in a state of this size in bytes."""
-        if len(self.analysis.work) == 1:
-            return self.analysis.work[0] * size
-        shown, given = self._shown(state, values), self._given(state, values)
-        question = json_bytes((shown, given))
-        return 0 if question is None else min(self._cost(shown, given, len(question)), self.most)
 
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
@@ -139,8 +154,6 @@ class Expression:
 
     def _cost(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> int:
         analysis = self.analysis
-        if len(analysis.work) == 1:
-            return analysis.work[0] * size
         widest = max(_widest(shown), *(_widest(given[name]) for name in (VISIBLE, BEFORE) if name in given), 0)
         rounds = max(widest, 1) * analysis.longest if analysis.longest else widest
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))

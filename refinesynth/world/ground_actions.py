@@ -1,7 +1,8 @@
 """Ground actions: actions with all parameters filled in, and the places of the state that they read and write."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from math import prod
@@ -10,43 +11,13 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled_action import CompiledAction
-from refinesynth.world.condition import BEFORE, Chain
-from refinesynth.world.effects import ANY, EACH, CompiledEffect, apply_effects, relax_effects
+from refinesynth.world.condition import Chain
+from refinesynth.world.effects import ANY, EACH, CompiledEffect, relax_effects
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
 from refinesynth.world.rulebook_errors import Inapplicable
-from refinesynth.world.text_template import Pointer, Slot, Template, Values
+from refinesynth.world.text_template import Pointer, Slot, Template
 from refinesynth.world.visibility import CompiledSight, Visibility
-
-MAX_WORK = 20_000_000_000
-"""Default work limit of a search: some tens of seconds, reached only by rulebooks that are slow on purpose."""
-
-BASE = 1_000
-"""Base cost of an evaluation or a change, in the unit of a condition's cost: bytes of touched state."""
-
-
-class WorkLimitExceeded(Exception):
-    """The work limit is reached. Caught where the limit was created."""
-
-
-@dataclass
-class WorkLimit:
-    """Deterministic counter of work, estimated from above."""
-
-    left: int = MAX_WORK
-    size: int = 0
-    """Size of the current state in bytes."""
-
-    def charge(self, work: int) -> None:
-        """Count work.
-
-        Raises:
-            WorkLimitExceeded: The limit is reached.
-        """
-        self.left -= work
-        if self.left < 0:
-            raise WorkLimitExceeded
-
 
 MAX_GROUND_ACTIONS = 4_000
 """Maximum number of ground actions in a search without candidates."""
@@ -58,9 +29,6 @@ class Item:
 
     name: str
 
-
-MakeEffects = Callable[[Sequence[CompiledEffect], JsonValue, Values], JsonValue]
-"""Function that applies effects in order; raises `Inapplicable` if one cannot be applied."""
 
 Place = tuple[str | Item | None, ...]
 """Keys of a place in the state; None for a key that is known only at execution."""
@@ -111,15 +79,9 @@ class Fact:
     values: Mapping[str, str]
     visibility: Visibility | None = None
     """Visibility of names, if the condition uses it."""
-    work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def answer(self, state: JsonValue) -> bool | str:
-        """Return true, false, or the reason why there is no answer.
-
-        Raises:
-            WorkLimitExceeded: The work limit is reached.
-        """
-        self.work_limit.charge(self.condition.work(state, self.values, self.work_limit.size) + BASE)
+        """Return true, false, or the reason why there is no answer."""
         return self.condition.answer(state, self.values)
 
     def holds(self, state: JsonValue) -> bool:
@@ -150,11 +112,9 @@ class ShownFact:
     sight: CompiledSight
     values: dict[str, str]
     name: str
-    work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def holds(self, state: JsonValue) -> bool:
         """Return whether the path shows the name."""
-        self.work_limit.charge(self.work_limit.size + BASE)
         return self.sight.holds(state, self.values, self.name)
 
     def question(self, state: JsonValue) -> bytes | None:
@@ -172,6 +132,7 @@ class GroundAction:
     """An action text with its compiled action."""
 
     text: str
+    world: World
     action: CompiledAction
     values: Mapping[str, str]
     requires: tuple[Fact, ...]
@@ -180,90 +141,22 @@ class GroundAction:
     """Places that its effects, and the update of the knowledge record, change."""
     lookups: tuple[Place, ...]
     """Places that determine the target or value of a write."""
-    learned: Callable[[JsonValue, JsonValue, CompiledAction, Mapping[str, str]], JsonValue] | None = None
-    """See `World.learned`; None without a knowledge record."""
-    costs: tuple[Place, ...] = ()
+    costs: tuple[Place, ...]
     """Places that a refusal changes."""
-    work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
-    dependent: tuple[frozenset[int], ...] = ()
-    """For the effects, then for those of each requirement: indices of effects whose cost depends on earlier writes. The
-    index after the last effect is the observation's."""
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """Return the state after relaxed effects, whose conditions are assumed to hold."""
-        self.charge_effects(state, relax_effects)
         after = relax_effects(self.action.effects, state, self.values)
-        try:
-            return after if self.learned is None else self.learned(state, after, self.action, self.values)
-        except Inapplicable:
-            return after
-
-    def charge_effects(self, state: JsonValue, make: MakeEffects = apply_effects) -> None:
-        """Charge the cost of its effects, applied by `make`, in this state, and of the knowledge record.
-
-        Raises:
-            WorkLimitExceeded: The work limit is reached.
-        """
-        if self.learned is not None:
-            self.work_limit.charge(self.work_limit.size + BASE)
-        self._charge(self.action.effects, self.dependent[0], state, make, told=self.learned is not None)
-
-    def charge_watched(self, state: JsonValue) -> None:
-        """Charge the cost of its effects and observation in this state if they are evaluated only to watch them."""
-        self._charge(self.action.effects, self.dependent[0], state, apply_effects, told=True)
-
-    def charge_price(self, at: int, state: JsonValue) -> None:
-        """Charge the cost of the effects of the requirement with this index in this state."""
-        self._charge(self.action.requires[at].effects, self.dependent[at + 1], state, apply_effects, told=False)
-
-    def _charge(
-        self,
-        effects: tuple[CompiledEffect, ...],
-        dependent: frozenset[int],
-        state: JsonValue,
-        make: MakeEffects,
-        *,
-        told: bool,
-    ) -> None:
-        size, charge = self.work_limit.size, self.work_limit.charge
-        charge(len(effects) * (size // 8 + BASE))
-        here, spent, values = state, 0, {BEFORE: state, **self.values}
-        for at in range(len(effects) + told):
-            if at in dependent:
-                # The cost depends on the effects before, so they are applied here once more.
-                charge(spent + at * (size // 8 + BASE))
-                try:
-                    here = make(effects[:at], state, self.values)
-                except Inapplicable:
-                    return
-                size = max(size, len(json_bytes(here) or b""))
-            if at < len(effects):
-                work = _work_of(effects[at], here, values, size)
-            else:
-                work = sum(when.work(here, values, size) for when, _ in self.action.reveals if when is not None)
-            charge(work)
-            spent += work
-
-
-def _work_of(effect: CompiledEffect, state: JsonValue, values: Values, size: int) -> int:
-    """Return the cost of one effect in this state, in addition to the base cost."""
-    asked = effect.expressions if effect.when is None else (*effect.expressions, effect.when)
-    readings, work = (values,), 0
-    if effect.each is not None:
-        try:
-            readings = effect.readings(state, values)
-        except Inapplicable:
-            return 0
-        work = len(readings) * (size // 8 + BASE)
-    return work + sum(one.work(state, reading, size) for reading in (readings if asked else ()) for one in asked)
+        with suppress(Inapplicable):
+            return self.world.learned(state, after, self.action, self.values)
+        return after
 
 
 class Facts:
     """Facts by condition and values, each created once."""
 
-    def __init__(self, visibility: Visibility, work_limit: WorkLimit) -> None:
+    def __init__(self, visibility: Visibility) -> None:
         self._visibility = visibility
-        self._work_limit = work_limit
         self._known: dict[tuple[int, tuple[str | None, ...]], Fact] = {}
         self._shown: dict[tuple[int, str | None, str], ShownFact] = {}
 
@@ -273,7 +166,7 @@ class Facts:
         found = self._known.get(key)
         if found is None:
             visibility = None if condition.visible is None else self._visibility
-            found = self._known[key] = Fact(condition, values, visibility, self._work_limit)
+            found = self._known[key] = Fact(condition, values, visibility)
         return found
 
     def shown(self, at: int, sight: CompiledSight, values: dict[str, str], name: str) -> ShownFact:
@@ -281,7 +174,7 @@ class Facts:
         key = (at, values.get(EACH), name)
         found = self._shown.get(key)
         if found is None:
-            found = self._shown[key] = ShownFact(sight, values, name, self._work_limit)
+            found = self._shown[key] = ShownFact(sight, values, name)
         return found
 
     def goal(self, world: World) -> tuple[Fact, ...]:
@@ -289,12 +182,8 @@ class Facts:
         return tuple(self.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
 
 
-def ground(
-    world: World, texts: Iterable[str], facts: Facts | None = None, work_limit: WorkLimit | None = None
-) -> tuple[GroundAction, ...]:
+def ground(world: World, texts: Iterable[str], facts: Facts) -> tuple[GroundAction, ...]:
     """Return the ground actions of these texts; repeated texts and texts that are no action are omitted."""
-    work_limit = work_limit or WorkLimit()
-    facts = facts or Facts(world.visibility, work_limit)
     found: dict[str, GroundAction] = {}
     sees = visibility_reads(world.visibility)
     known = () if world.knowledge is None else _pointed(world.knowledge.path, {})
@@ -318,6 +207,7 @@ def ground(
             calculations += [when for when, _ in action.reveals if when is not None]
         found[text] = GroundAction(
             text=text,
+            world=world,
             action=action,
             values=values,
             requires=tuple(
@@ -331,50 +221,14 @@ def ground(
                 *(sees if known or any(one.visible is not None for one in calculations) else ()),
                 *known[1:],
             ),
-            learned=world.learned if known else None,
             costs=tuple(
                 place
                 for requirement in action.requires
                 for effect in requirement.effects
                 for place in _written(effect, values)
             ),
-            work_limit=work_limit,
-            dependent=(
-                frozenset(_dependent(action.effects, values, sees, [when for when, _ in action.reveals])),
-                *(frozenset(_dependent(requirement.effects, values, sees)) for requirement in action.requires),
-            ),
         )
     return tuple(found.values())
-
-
-def _dependent(
-    effects: tuple[CompiledEffect, ...],
-    values: Mapping[str, str],
-    sees: tuple[Place, ...],
-    told: Sequence[Expression | None] = (),
-) -> Iterator[int]:
-    """Yield the indices of effects, and of the observation, whose cost depends on earlier effects."""
-    costly = [((*effect.expressions, effect.when), effect.each) for effect in effects]
-    written: list[Place] = []
-    grown = False
-    for at, (asked, each) in enumerate([*costly, (told, None)]):
-        # All other effects cost the same in all states of a size.
-        walks = [one for one in asked if one is not None and len(one.analysis.work) > 1]
-        if written and (walks or each is not None):
-            reads = [*_pointed(each, values), *(place for one in walks for place in _read(one, values))]
-            if any(one.visible is not None for one in walks):
-                reads += sees
-            if (grown and each is not None) or any(overlap(write, read) for write in written for read in reads):
-                grown = False
-                yield at
-        if at < len(effects):
-            written += _written(effects[at], values)
-            grown = grown or _grows(effects[at])
-
-
-def _grows(effect: CompiledEffect) -> bool:
-    """Return whether an effect may enlarge the state considerably."""
-    return effect.copies or sum(len(template.constant or "") for template in effect.templates) > BASE
 
 
 def overlap(one: Place, other: Place) -> bool:

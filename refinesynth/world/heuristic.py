@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.world.effects import EACH
-from refinesynth.world.ground_actions import Fact, Facts, GroundAction, ShownFact, overlap
+from refinesynth.world.ground_actions import Fact, Facts, GroundAction, Place, ShownFact, overlap
 
 UNREACHED = 1_000_000
 """Distance of a goal that seems unreachable."""
@@ -48,9 +48,13 @@ class _Way(NamedTuple):
     """Actions that establish a condition, in order."""
 
     actions: tuple[GroundAction, ...]
+    needs: tuple[Need, ...]
+    """Their requirements and further conditions."""
     extra: int = 0
-    needs: tuple[Need, ...] = ()
-    """Further conditions beside the actions' requirements."""
+
+
+def _way(*actions: GroundAction, extra: int = 0) -> _Way:
+    return _Way(actions, tuple(dict.fromkeys(need for action in actions for need in action.requires)), extra)
 
 
 class _Touches(NamedTuple):
@@ -61,24 +65,15 @@ class _Touches(NamedTuple):
     """Actions that change its inputs without establishing it."""
 
 
-@dataclass
 class Heuristic:
     """Estimates for one goal and one set of actions, with cached results."""
 
-    actions: tuple[GroundAction, ...]
-    goal: tuple[Fact, ...]
-    facts: Facts
-    _touching: dict[Need, tuple[GroundAction, ...]] = field(default_factory=dict[Need, "tuple[GroundAction, ...]"])
-    _enabling: dict[GroundAction, tuple[GroundAction, ...]] = field(
-        default_factory=dict[GroundAction, "tuple[GroundAction, ...]"]
-    )
-    _tried: dict[tuple[Need, bytes | None], _Touches] = field(
-        default_factory=dict["tuple[Need, bytes | None]", _Touches]
-    )
-
-    def aiming(self, goal: tuple[Fact, ...]) -> "Heuristic":
-        """Return the heuristic for another goal, with the same caches."""
-        return Heuristic(self.actions, goal, self.facts, self._touching, self._enabling, self._tried)
+    def __init__(self, actions: tuple[GroundAction, ...], goal: tuple[Fact, ...], facts: Facts) -> None:
+        self.goal = goal
+        self._actions = actions
+        self._facts = facts
+        self._writers: dict[tuple[Place, ...], tuple[GroundAction, ...]] = {}
+        self._tried: dict[tuple[Need, bytes | None], _Touches] = {}
 
     def evaluate(self, state: JsonValue) -> HeuristicValue:
         """Return the estimate for a state."""
@@ -90,26 +85,22 @@ class Heuristic:
         For the visibility of a name, by the places where it could be seen. Otherwise by one action, else by two, of
         which the first determines what the second one writes, else by a change of the condition's inputs.
         """
-        sightings = tuple(self._sightings(fact, state))
-        if sightings:
-            yield from (_Way((), needs=needs) for needs in sightings)
-            return
-        fixed, moving = self._try(fact, state)
-        achieve = (*fixed.achieve, *moving.achieve)
-        if achieve:
-            yield from (_Way((action,)) for action in achieve)
-            return
-        pairs = tuple(self._pairs(fact, state))
-        yield from (_Way(pair) for pair in pairs)
-        if not pairs:
-            yield from (_Way((action,), _PARTLY) for action in (*fixed.change, *moving.change))
+        found = [_Way((), needs) for needs in self._sightings(fact, state)]
+        if not found:
+            touches = self._try(fact, state)
+            found = (
+                [_way(action) for action in touches.achieve]
+                or [_way(*pair) for pair in self._pairs(fact, state)]
+                or [_way(action, extra=_PARTLY) for action in touches.change]
+            )
+        yield from found
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
         """Yield pairs of actions that establish a condition; the first one determines what the second one writes."""
         after: dict[GroundAction, JsonValue] = {}
         tried = 0
-        for second in self.touching(fact):
-            for first in self.enabling(second):
+        for second in self._writing(fact.reads):
+            for first in self._writing(second.lookups):
                 if first is second:
                     continue
                 if first not in after:
@@ -134,44 +125,31 @@ class Heuristic:
         for at, sight in enumerate(fact.visibility.sights):
             readings = ({EACH: name},) if sight.named_by_each else sight.readings(state)
             for values in readings[:_MAX_SIGHTINGS]:
-                shown = self.facts.shown(at, sight, values, name)
-                needs = (shown, *(self.facts.fact(part, values) for part in sight.asks()))
+                shown = self._facts.shown(at, sight, values, name)
+                needs = (shown, *(self._facts.fact(part, values) for part in sight.asks()))
                 (there if shown.holds(state) else elsewhere).append(needs)
         yield from (there or elsewhere)[:_MAX_SIGHTINGS]
 
-    def _try(self, fact: Need, state: JsonValue) -> tuple[_Touches, _Touches]:
-        """Return the effects of relevant actions on the condition.
-
-        The first result is for actions with constant writes and is cached; the second for those whose writes depend on
-        the state.
-        """
-        touching = self.touching(fact)
+    def _try(self, fact: Need, state: JsonValue) -> _Touches:
+        """Return the effects of relevant actions on the condition; those of actions with constant writes are cached."""
+        touching = self._writing(fact.reads)
         question = fact.question(state)
-        known = self._tried.get((fact, question))
-        if known is None:
-            known = _outcomes(fact, question, [action for action in touching if not action.lookups], state)
-            self._tried[fact, question] = known
-        return known, _outcomes(fact, question, [action for action in touching if action.lookups], state)
+        fixed = self._tried.get((fact, question))
+        if fixed is None:
+            fixed = _outcomes(fact, question, [action for action in touching if not action.lookups], state)
+            self._tried[fact, question] = fixed
+        moving = _outcomes(fact, question, [action for action in touching if action.lookups], state)
+        return _Touches(fixed.achieve + moving.achieve, fixed.change + moving.change)
 
-    def touching(self, fact: Need) -> tuple[GroundAction, ...]:
-        """Return the actions that write a value that the condition reads."""
-        if fact not in self._touching:
-            self._touching[fact] = tuple(
+    def _writing(self, places: tuple[Place, ...]) -> tuple[GroundAction, ...]:
+        """Return the actions that write to one of these places."""
+        if places not in self._writers:
+            self._writers[places] = tuple(
                 action
-                for action in self.actions
-                if any(overlap(write, read) for write in action.writes for read in fact.reads)
+                for action in self._actions
+                if any(overlap(write, place) for write in action.writes for place in places)
             )
-        return self._touching[fact]
-
-    def enabling(self, action: GroundAction) -> tuple[GroundAction, ...]:
-        """Return the actions that write a value that determines the target or value of this action's writes."""
-        if action not in self._enabling:
-            self._enabling[action] = tuple(
-                other
-                for other in self.actions
-                if any(overlap(write, read) for write in other.writes for read in action.lookups)
-            )
-        return self._enabling[action]
+        return self._writers[places]
 
 
 def _outcomes(fact: Need, question: bytes | None, actions: list[GroundAction], state: JsonValue) -> _Touches:
@@ -188,13 +166,6 @@ def _outcomes(fact: Need, question: bytes | None, actions: list[GroundAction], s
     return _Touches(tuple(achieve), tuple(change))
 
 
-class _Link(NamedTuple):
-    """A way with the unmet requirements of its actions."""
-
-    way: _Way
-    needs: tuple[Need, ...]
-
-
 @dataclass
 class _View:
     """Computation of the heuristic for one state."""
@@ -202,7 +173,8 @@ class _View:
     heuristic: Heuristic
     state: JsonValue
     _held: dict[Need, bool] = field(default_factory=dict[Need, bool])
-    _links: dict[Need, tuple[_Link, ...]] = field(default_factory=dict[Need, "tuple[_Link, ...]"])
+    _ways: dict[Need, tuple[_Way, ...]] = field(default_factory=dict[Need, tuple[_Way, ...]])
+    """Ways to each unmet condition, with their unmet needs."""
     _costs: dict[Need, int] = field(default_factory=dict[Need, int])
 
     def evaluate(self) -> HeuristicValue:
@@ -216,14 +188,13 @@ class _View:
         seen = set(goal)
         queue = list(goal)
         for fact in queue:
-            links = self._links[fact]
-            best = [link for link in links if self._cost(link) == self._costs[fact]]
-            for action in best[0].way.actions:
-                chosen[action] = max(chosen.get(action, 0), 1 + best[0].way.extra)
-            first = (action for link in best for action in link.way.actions[:1])
+            best = [way for way in self._ways[fact] if self._cost(way) == self._costs[fact]]
+            for action in best[0].actions:
+                chosen[action] = max(chosen.get(action, 0), 1 + best[0].extra)
+            first = (action for way in best for action in way.actions[:1])
             helpful.update((action, None) for action in first if not self._unmet(action.requires))
             # All equally cheap ways are searched for helpful actions; only the first counts for the distance.
-            following = [need for link in best for need in link.needs if need not in seen]
+            following = [need for way in best for need in way.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
         return HeuristicValue(sum(chosen.values()), tuple(helpful))
@@ -231,29 +202,28 @@ class _View:
     def _explore(self, goal: tuple[Need, ...]) -> None:
         queue = list(goal)
         for fact in queue:
-            if fact in self._links:
-                continue
-            ways = self.heuristic.ways(fact, self.state)
-            self._links[fact] = tuple(_Link(way, self._unmet(tuple(dict.fromkeys(_all_needs(way))))) for way in ways)
-            queue.extend(need for link in self._links[fact] for need in link.needs if need not in self._links)
+            if fact not in self._ways:
+                ways = self.heuristic.ways(fact, self.state)
+                self._ways[fact] = tuple(way._replace(needs=self._unmet(way.needs)) for way in ways)
+                queue.extend(need for way in self._ways[fact] for need in way.needs if need not in self._ways)
 
     def _settle(self) -> None:
         """Propagate costs from requirements to what needs them, until none changes, in at most `_SWEEPS` rounds."""
-        self._costs = dict.fromkeys(self._links, UNREACHED)
-        order = tuple(reversed(self._links))
+        self._costs = dict.fromkeys(self._ways, UNREACHED)
+        order = tuple(reversed(self._ways))
         for _ in range(_SWEEPS):
             changed = False
             for fact in order:
-                cost = min((self._cost(link) for link in self._links[fact]), default=UNREACHED)
+                cost = min((self._cost(way) for way in self._ways[fact]), default=UNREACHED)
                 if cost < self._costs[fact]:
                     self._costs[fact] = cost
                     changed = True
             if not changed:
                 break
 
-    def _cost(self, link: _Link) -> int:
-        total = len(link.way.actions) + link.way.extra
-        for need in link.needs:
+    def _cost(self, way: _Way) -> int:
+        total = len(way.actions) + way.extra
+        for need in way.needs:
             total += self._costs[need]
         return min(total, UNREACHED)
 
@@ -266,9 +236,3 @@ class _View:
             if not held:
                 unmet.append(fact)
         return tuple(unmet)
-
-
-def _all_needs(way: _Way) -> Iterator[Need]:
-    yield from way.needs
-    for action in way.actions:
-        yield from action.requires

@@ -71,14 +71,14 @@ def shown_anywhere(world: World) -> frozenset[str]:
     return frozenset(shown)
 
 
-def only_lists(state: JsonValue, place: tuple[object, ...]) -> bool:
-    """Return whether all existing values at a place are lists; a step that is no text stands for any key.
+def only_lists(world: World, place: tuple[object, ...]) -> bool:
+    """Return whether all values that initially exist at a place are lists; a step that is no text stands for any key.
 
     False if there are too many values to check.
     """
     anywhere = Template((Slot("any"),))
     path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
-    ends, whole = _ends(path, state)
+    ends, whole = _ends(path, world.script.environment)
     return whole and all(isinstance(value, list) for value, _ in ends)
 
 

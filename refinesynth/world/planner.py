@@ -1,8 +1,8 @@
 """Planner: search for action texts that lead from a state to the goal."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count, islice, product
 
@@ -12,20 +12,17 @@ from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.compiled_action import CompiledAction, Unmet
 from refinesynth.world.executor import World
-from refinesynth.world.expression import json_bytes
+from refinesynth.world.expression import state_digest
 from refinesynth.world.ground_actions import (
-    BASE,
     MAX_GROUND_ACTIONS,
-    Fact,
     Facts,
     GroundAction,
-    WorkLimit,
-    WorkLimitExceeded,
     ground,
     some_ground_actions,
 )
 from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
 from refinesynth.world.rulebook_errors import Inapplicable
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 _PRICES = 16
 """Maximum number of mistakes with a price that are tried in a state; further ones count as fatal."""
@@ -56,74 +53,55 @@ def plan(
         None if no plan was found within the limits.
     """
     texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
-    planner = Planner(world, texts, WorkLimit())
-    try:
-        found = planner.find(state, planner.goal, most)
+    planner = Planner(world, texts)
+    with suppress(WorkLimitExceeded), WorkLimit().applied():
+        found = planner.find(state, most)
         return None if found is None else tuple(action.text for action in pruned(world, state, found))
-    except WorkLimitExceeded:
-        return None
+    return None
 
 
 class Planner:
-    """Searches in one world with one set of actions, with results shared between searches.
+    """Searches in one world with one set of actions, with results shared between searches."""
 
-    Every search raises `WorkLimitExceeded` at the work limit.
-    """
-
-    def __init__(self, world: World, texts: Iterable[str], work_limit: WorkLimit) -> None:
+    def __init__(self, world: World, texts: Iterable[str]) -> None:
         self.world = world
-        self.work_limit = work_limit
-        self.facts = Facts(world.visibility, work_limit)
-        self.actions = ground(world, texts, self.facts, work_limit)
+        self.facts = Facts(world.visibility)
+        self.actions = ground(world, texts, self.facts)
         self.goal = self.facts.goal(world)
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
-    def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
-        """Return the state after an action, without a check of requirements.
-
-        Raises:
-            Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
-                invariant would be broken.
-        """
-        size = self.work_limit.size
-        self.work_limit.charge(BASE)
-        action.charge_effects(state)
-        new = self.world.after(state, action.action, action.values)
-        if new is not state:
-            self.work_limit.charge(
-                sum(invariant.condition.work(new, {}, size) + BASE for invariant in self.world.invariants)
-            )
-        return new
-
-    def find(
-        self, state: JsonValue, goal: tuple[Fact, ...], most: int, *, blindly: bool = True
-    ) -> tuple[GroundAction, ...] | None:
-        """Return actions that lead from `state` to all of `goal`; None if none are found within `most` states.
+    def find(self, state: JsonValue, most: int, *, blindly: bool = True) -> tuple[GroundAction, ...] | None:
+        """Return actions that lead from `state` to the goal; None if none are found within `most` states.
 
         Helpful actions are tried first, then with `blindly` all actions within as many states again.
         """
-        if json_bytes(state) is None:
-            return None
-        found = self._search(state, goal, self._heuristic.aiming(goal).evaluate, most)
-        if found is None and blindly:
-            found = self._search(state, goal, lambda here: HeuristicValue(_unmet(goal, here), self.actions), most)
-        return found
+        found = self._search(state, self._heuristic.evaluate, most)
+        return self._search(state, self._unmet, most) if found is None and blindly else found
 
-    def _search(
-        self, state: JsonValue, goal: tuple[Fact, ...], evaluate: Evaluate, most: int
-    ) -> tuple[GroundAction, ...] | None:
+    def _unmet(self, state: JsonValue) -> HeuristicValue:
+        return HeuristicValue(sum(not fact.holds(state) for fact in self.goal), self.actions)
+
+    def _search(self, state: JsonValue, evaluate: Evaluate, most: int) -> tuple[GroundAction, ...] | None:
         """A* by length and estimated distance; among ties, nearer states first, then in order of discovery."""
         numbers = count()
-        lengths = {self._digest(state): 0}
+        lengths = {state_digest(state): 0}
+        if None in lengths:
+            return None
         distance, actions = evaluate(state)
         queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
         while queue and most > 0:
             _, _, _, node, actions = heappop(queue)
-            if all(fact.holds(node.state) for fact in goal):
+            if all(fact.holds(node.state) for fact in self.goal):
                 return node.path()
             most -= 1
-            for action, new in next_states(self.after, node.state, actions):
-                digest, length = self._digest(new), node.length + 1
+            for action in actions:
+                if not all(fact.holds(node.state) for fact in action.requires):
+                    continue
+                try:
+                    new = self.world.after(node.state, action.action, action.values)
+                except Inapplicable:
+                    continue
+                digest, length = state_digest(new), node.length + 1
                 if digest is None or lengths.get(digest, length + 1) <= length:
                     continue
                 lengths[digest] = length
@@ -132,21 +110,6 @@ class Planner:
                     entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
                     heappush(queue, entry)
         return None
-
-    def _digest(self, state: JsonValue) -> bytes | None:
-        """Return the state as a key, independent of the order of keys in objects; None if it is no JSON. Charges the
-        cost.
-        """
-        encoded = json_bytes(state, sort=True)
-        if encoded is None:
-            return None
-        self.work_limit.size = len(encoded)
-        self.work_limit.charge(len(encoded) + BASE)
-        return blake2b(encoded, digest_size=16).digest()
-
-
-def _unmet(goal: Iterable[Fact], state: JsonValue) -> int:
-    return sum(not fact.holds(state) for fact in goal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,21 +127,6 @@ class _Node:
             actions.append(node.action)
             node = node.before
         return tuple(reversed(actions))
-
-
-def next_states(
-    after: Callable[[GroundAction, JsonValue], JsonValue], state: JsonValue, actions: Iterable[GroundAction]
-) -> Iterator[tuple[GroundAction, JsonValue]]:
-    """Yield the results of the actions that are possible in this state and have an effect."""
-    for action in actions:
-        if not all(fact.holds(state) for fact in action.requires):
-            continue
-        try:
-            new = after(action, state)
-        except Inapplicable:
-            continue
-        if new is not state:
-            yield action, new
 
 
 def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
@@ -290,20 +238,9 @@ def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) ->
     at = 0
     while at < len(actions):
         shorter = actions[:at] + actions[at + 1 :]
-        if _reaches(world, state, shorter):
+        texts = tuple(action.text for action in shorter)
+        if carried_out(world, state, texts) == texts:
             actions = shorter
         else:
             at += 1
     return actions
-
-
-def _reaches(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> bool:
-    def after(action: GroundAction, state: JsonValue) -> JsonValue:
-        return world.after(state, action.action, action.values)
-
-    for action in actions:
-        new = next((new for _, new in next_states(after, state, (action,))), None)
-        if new is None:
-            return False
-        state = new
-    return world.done(state)

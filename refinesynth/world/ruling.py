@@ -1,15 +1,16 @@
 """Ruling on an action, with the changes of the state."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import cast
 
 from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.expression import json_bytes
 from refinesynth.world.json_pointer import pointer_text, same
+from refinesynth.world.text_template import enumerated
 
 MAX_CHANGES = 32
 """Maximum number of changes in a ruling."""
@@ -22,9 +23,6 @@ MAX_LISTED_NAMES = 40
 
 MAX_SEARCHED = 20_000
 """Number of characters at the beginning of an observation that are searched for names."""
-
-_MAX_OCCURRENCES = 200
-"""Maximum number of examined occurrences of a name within other words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +79,23 @@ def state_changes(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:
 
 def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
     """Return the observation with a sentence about appeared names that it does not mention."""
-    lowered = text[:MAX_SEARCHED].casefold()
-    unmentioned = [name for name in appeared if not _stands_in(lowered, name.casefold())]
-    return f"{text} In sight: {_listed(unmentioned)}." if unmentioned else text
+    unmentioned = [name for name in appeared if not mentions(text, name)]
+    if len(unmentioned) > MAX_LISTED_NAMES:
+        others = len(unmentioned) - MAX_LISTED_NAMES
+        unmentioned = [*unmentioned[:MAX_LISTED_NAMES], f"{others} other things"]
+    return f"{text} In sight: {enumerated(unmentioned)}." if unmentioned else text
 
 
 def mentions(text: str, name: str) -> bool:
     """Return whether a name occurs in a text as whole words, without regard to case, within the first `MAX_SEARCHED`
-    characters.
+    characters; an empty name never occurs.
     """
-    return _stands_in(text[:MAX_SEARCHED].casefold(), name.casefold())
-
-
-def _stands_in(text: str, name: str) -> bool:
-    """Return whether a name occurs in a text as whole words, for case-folded arguments; an empty name never occurs."""
-    at = text.find(name) if name else -1
-    for _ in range(_MAX_OCCURRENCES):
-        if at < 0:
-            break
-        end = at + len(name)
-        if not (at and _joined(text[at - 1], name[0])) and not (end < len(text) and _joined(name[-1], text[end])):
-            return True
-        at = text.find(name, at + 1)
-    return False
-
-
-def _joined(one: str, other: str) -> bool:
-    """Return whether two adjacent characters belong to one word."""
-    return one.isalnum() and other.isalnum()
-
-
-def _listed(names: list[str]) -> str:
-    if len(names) > MAX_LISTED_NAMES:
-        names = [*names[:MAX_LISTED_NAMES], f"{len(names) - MAX_LISTED_NAMES} other things"]
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    text, name = text[:MAX_SEARCHED].casefold(), name.casefold()
+    if not name or name not in text:
+        return False
+    begin = r"(?<![^\W_])" if name[0].isalnum() else ""
+    end = r"(?![^\W_])" if name[-1].isalnum() else ""
+    return re.search(f"{begin}{re.escape(name)}{end}", text) is not None
 
 
 def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iterator[Change]:
@@ -126,19 +107,16 @@ def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iter
                 yield Change(pointer_text((*keys, key)), _shown(before.get(key)), _shown(after.get(key)))
             else:
                 yield from _changes((*keys, key), before[key], after[key])
-    elif _alike(before, after):
-        pairs = zip(cast("list[JsonValue]", before), cast("list[JsonValue]", after), strict=True)
-        for at, (old, new) in enumerate(pairs):
+    elif (
+        isinstance(before, list)
+        and isinstance(after, list)
+        and len(before) == len(after)
+        and all(isinstance(item, dict | list) for item in (*before, *after))
+    ):
+        for at, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from _changes((*keys, str(at)), old, new)
     elif not same(before, after):
         yield Change(pointer_text(keys), _shown(before), _shown(after))
-
-
-def _alike(before: JsonValue, after: JsonValue) -> bool:
-    """Return whether both are lists of the same length that hold only objects and lists."""
-    if not isinstance(before, list) or not isinstance(after, list) or len(before) != len(after):
-        return False
-    return all(isinstance(item, dict | list) for item in (*before, *after))
 
 
 def _shown(value: JsonValue) -> JsonValue:

@@ -4,101 +4,26 @@ All limits are numbers of states and amounts of work, not time, so the result is
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, cast
 
 from pydantic import JsonValue
 
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.executor import World, world_or_problem
-from refinesynth.world.explore import Explorer, Node, RulebookFaults
+from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import MAX_STATE_BYTES, fits
-from refinesynth.world.ground_actions import Fact, GroundAction, WorkLimit, WorkLimitExceeded, some_ground_actions
+from refinesynth.world.ground_actions import GroundAction, some_ground_actions
 from refinesynth.world.planner import Planner, pruned
 from refinesynth.world.random_starts import outcomes
 from refinesynth.world.rulebook_errors import Inapplicable
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 DEVIATIONS = 200
 """Maximum number of deviations from the solution that are tested for losing the goal."""
-
-
-def difficulty_of(explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction]) -> Difficulty:
-    """Return the difficulty of a solution with its states; `losable` is not set."""
-    world, start = explorer.planner.world, path[0]
-    used = {value for action in solution for value in action.values.values()} & world.names
-    choices = [len(explorer.expand(node)) for node in path[:-1]]
-    needs: dict[Fact, None] = dict.fromkeys(fact for action in solution for fact in action.requires)
-    needs.update(dict.fromkeys(explorer.planner.goal))
-    # Values that no sight ever shows, such as a selected temperature, are not hidden things.
-    ever = {name for node in path for name in world.visible(node.state)}
-    return Difficulty(
-        steps=len(solution),
-        branching=round(sum(choices) / len(choices), 2) if choices else 0.0,
-        preconditions=len(explorer.unmet(start, needs)),
-        distractors=round(1 - len(used) / len(world.names), 3) if world.names else 0.0,
-        hidden=len((used & ever).difference(world.visible(start.state))),
-    )
-
-
-def losable(
-    explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction], *, complete: bool
-) -> bool | None:
-    """Return whether a single action instead of one of the solution's, or the effects of its refusal, can make the goal
-    unreachable; None if unknown.
-
-    `complete` tells whether the explorer knows all actions. An action is safe if the rest of the solution works after
-    it or if it can be undone, and fatal if the goal is provably unreachable.
-    """
-    deviations = _Deviations(explorer, set(path), complete=complete)
-    unknown = False
-    for at, node in enumerate(path[:-1]):
-        for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node)):
-            fatal = deviations.fatal(after, solution[at:])
-            if fatal:
-                return True
-            unknown = unknown or fatal is None
-    return None if unknown else False
-
-
-class _Deviations:
-    """States next to the solution, with those known to be safe."""
-
-    def __init__(self, explorer: Explorer, safe: set[Node], *, complete: bool) -> None:
-        self._explorer = explorer
-        self._safe = safe
-        self._complete = complete
-        self._verdicts: dict[Node, bool | None] = {}
-
-    def fatal(self, node: Node, rest: Sequence[GroundAction]) -> bool | None:
-        """Return whether the goal is unreachable from this state; None if unknown. `rest` are the next actions of the
-        solution.
-        """
-        if node in self._safe or self._explorer.done(node):
-            return False
-        if node not in self._verdicts:
-            if len(self._verdicts) >= DEVIATIONS:
-                return None
-            self._verdicts[node] = self._judged(node, rest)
-        return self._verdicts[node]
-
-    def _judged(self, node: Node, rest: Sequence[GroundAction]) -> bool | None:
-        explorer = self._explorer
-        if self._leads_on(node, rest) or self._leads_on(node, rest[1:]):
-            return False
-        if any(after in self._safe for _, after in explorer.expand(node)):
-            self._safe.add(node)
-            return False
-        return True if self._complete and explorer.out_of_reach(node) else None
-
-    def _leads_on(self, node: Node, actions: Sequence[GroundAction]) -> bool:
-        """Return whether these actions lead to the goal or a safe state; the states on the way are safe then too."""
-        nodes = self._explorer.follow(node, actions)
-        for at, each in enumerate(nodes):
-            if each in self._safe or self._explorer.done(each):
-                self._safe.update(nodes[: at + 1])
-                return True
-        return False
 
 
 MAX_CHECKED_ACTIONS = 800
@@ -162,124 +87,102 @@ def _check(world: World) -> Solvability:
         fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_STATE_BYTES:,} bytes; make it smaller"
         return Solvability(faults=(fault,))
     checker = _Checker(world)
-    try:
+    with suppress(WorkLimitExceeded), WorkLimit(MAX_CHECKED_WORK).applied():
         checker.check()
-    except WorkLimitExceeded:
-        checker.exhausted = False
-    return checker.found()
+    return replace(checker.found, faults=checker.explorer.faults.messages())
 
 
-@dataclass
 class _Checker:
     """A running check; its partial results are kept at the work limit."""
 
-    world: World
-    solution_problem: str | None = None
-    shortest: tuple[GroundAction, ...] | None = None
-    exhausted: bool = False
-    unusable: tuple[str, ...] = ()
-    never_in_place: tuple[str, ...] = ()
-    never_made: tuple[str, ...] = ()
-    difficulty: Difficulty | None = None
-    unproved_draws: tuple[str, ...] = ()
-    drawn_met: bool = False
-    faults: RulebookFaults = field(default_factory=RulebookFaults)
-
-    def found(self) -> Solvability:
-        """Return the results so far."""
-        return Solvability(
-            solution_problem=self.solution_problem,
-            shortest=None if self.shortest is None else tuple(action.text for action in self.shortest),
-            exhausted=self.exhausted,
-            met_at_start=self.drawn_met or self.world.done(cast("JsonValue", self.world.script.environment)),
-            unproved_draws=self.unproved_draws,
-            unusable=self.unusable,
-            never_in_place=self.never_in_place,
-            never_made=self.never_made,
-            faults=self.faults.messages(),
-            difficulty=self.difficulty,
-        )
+    def __init__(self, world: World) -> None:
+        self.world = world
+        texts, self.complete = some_ground_actions(world, MAX_CHECKED_ACTIONS)
+        self.explorer = Explorer(Planner(world, (*texts, *world.rulebook.solution)))
+        self.found = Solvability()
+        self.way: tuple[GroundAction, ...] | None = None
+        """Shortest known way to the goal."""
 
     def check(self) -> None:
         """Run all checks, cheap and important ones first."""
-        texts, complete = some_ground_actions(self.world, MAX_CHECKED_ACTIONS)
-        rulebook = self.world.script.rulebook
-        solution = () if rulebook is None else rulebook.solution
-        # An action that is impossible here may be possible in a drawn environment.
-        complete = complete and not (rulebook and rulebook.draws)
-        planner = Planner(self.world, (*texts, *solution), WorkLimit(MAX_CHECKED_WORK))
-        explorer = Explorer(planner, self.faults)
-        start = explorer.begin(cast("JsonValue", self.world.script.environment))
+        world, explorer = self.world, self.explorer
+        start = explorer.node(cast("JsonValue", world.script.environment))
+        # An action that is impossible here may be possible in a drawn environment, and nothing is played after the goal.
+        complete = self.complete and not world.rulebook.draws and not explorer.done(start)
+        self._add(met_at_start=explorer.done(start))
         self._check_beginning(start)
-        own = self._own_solution(explorer, start, solution)
-        self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(self.world, start.state, own))
-        self._scan(explorer, start)
-        if self.shortest is None:
-            self._improve(planner.find(start.state, planner.goal, MAX_SEARCHED_STATES, blindly=False))
+        own = self._own_solution(start)
+        self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(world, start.state, own))
+        self._scan(start)
+        if self.way is None:
+            self._improve(explorer.planner.find(start.state, MAX_SEARCHED_STATES, blindly=False))
         wide = explorer.breadth_first(start, MAX_EXPANDED_STATES)
-        self.exhausted = complete and wide.exhausted
+        exhausted = complete and wide.exhausted
         self._improve(wide.way)
-        self._check_draws(explorer)
-        if self.shortest is None:
+        self._check_draws()
+        if self.way is None:
             self._check_goal(wide.nodes)
-        path = explorer.follow(start, self.shortest or ())
+        path = explorer.follow(start, self.way or ())
         for node in (*path, *wide.nodes[:MAX_INSPECTED_STATES]):
-            self.faults.check_sights(self.world, node.state)
-        if self.shortest is not None:
-            self.difficulty = difficulty_of(explorer, path, self.shortest)
-            lost = losable(explorer, path, self.shortest, complete=complete)
-            self.difficulty = self.difficulty.model_copy(update={"losable": lost})
-        self._look_for_uses(explorer, start, complete=complete)
-        self.never_made = explorer.never_made()
-        if complete:
-            never = explorer.never_in_place(start, wide.nodes if self.exhausted else None)
-            # An executed solution is the stronger proof.
-            used = {value for action in self.shortest or () for value in action.values.values()}
-            self.never_in_place = tuple(sorted(never - used))
+            self._check_sights(node)
+        if self.way is not None:
+            difficulty = _difficulty(explorer, path, self.way)
+            self._add(difficulty=difficulty)
+            lost = losable(explorer, path, self.way, complete=complete)
+            self._add(difficulty=difficulty.model_copy(update={"losable": lost}))
+        self._add(unusable=explorer.unusable(start, exhausted=exhausted) if complete else ())
+        never = explorer.never_in_place(start, wide.nodes if exhausted else None) if complete else frozenset[str]()
+        # An executed solution is the stronger proof.
+        used = {value for action in self.way or () for value in action.values.values()}
+        self._add(never_made=explorer.never_made(), never_in_place=tuple(sorted(never - used)), exhausted=exhausted)
 
-    def _improve(self, found: Sequence[GroundAction] | None) -> None:
-        if found is not None and (self.shortest is None or len(found) < len(self.shortest)):
-            self.shortest = tuple(found)
+    def _add(self, **found: Any) -> None:
+        self.found = replace(self.found, **found)
+
+    def _improve(self, way: Sequence[GroundAction] | None) -> None:
+        if way is not None and (self.way is None or len(way) < len(self.way)):
+            self.way = tuple(way)
+            self._add(shortest=tuple(action.text for action in way))
 
     def _check_beginning(self, start: Node) -> None:
-        for at, invariant in enumerate(self.world.invariants, 1):
-            if broken := invariant.broken(start.state):
-                self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
-        self.faults.check_sights(self.world, start.state)
-        if self.world.knowledge is None:
-            return
+        faults, knowledge = self.explorer.faults, self.world.knowledge
+        for at, broken in self.world.broken_invariants(start.state):
+            faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
+        self._check_sights(start)
         try:
-            if self.world.knowledge.after(start.state, self.world.script.introduction, {}) is not start.state:
+            if knowledge and knowledge.after(start.state, self.world.script.introduction, {}) is not start.state:
                 what = "the introduction tells what the player does not know at the beginning"
-                self.faults.add("knows", f"knows: {what}; put it into the list")
+                faults.add("knows", f"knows: {what}; put it into the list")
         except Inapplicable as error:
-            self.faults.add("knows", f"knows: {error}; put an empty list there")
+            faults.add("knows", f"knows: {error}; put an empty list there")
 
-    def _check_draws(self, explorer: Explorer) -> None:
+    def _check_sights(self, node: Node) -> None:
+        if (problem := self.world.visibility.names_in(node.state).problem) is not None:
+            self.explorer.faults.add("the sights", problem)
+
+    def _check_draws(self) -> None:
         """Search for a way to the goal from each drawn environment; try the known solution first."""
         drawn = {words: cast("JsonValue", script.environment) for words, script in outcomes(self.world.script)}
-        self.unproved_draws = tuple(drawn)
+        self._add(unproved_draws=tuple(drawn))
         for words, state in drawn.items():
-            start = explorer.begin(state)
+            start = self.explorer.node(state)
             self._check_beginning(start)
-            self.drawn_met = self.drawn_met or explorer.done(start)
-            way = explorer.follow(start, self.shortest or ())
-            planner = explorer.planner
-            if explorer.done(way[-1]) or planner.find(state, planner.goal, MAX_SEARCHED_STATES) is not None:
-                self.unproved_draws = tuple(other for other in self.unproved_draws if other != words)
+            self._add(met_at_start=self.found.met_at_start or self.explorer.done(start))
+            end = self.explorer.follow(start, self.way or ())[-1]
+            if self.explorer.done(end) or self.explorer.planner.find(state, MAX_SEARCHED_STATES) is not None:
+                self._add(unproved_draws=tuple(other for other in self.found.unproved_draws if other != words))
 
-    def _own_solution(
-        self, explorer: Explorer, start: Node, solution: Sequence[str]
-    ) -> tuple[GroundAction, ...] | None:
+    def _own_solution(self, start: Node) -> tuple[GroundAction, ...] | None:
         """Return the author's solution up to the goal without actions that change nothing; None if it does not reach
         it.
         """
+        solution = self.world.rulebook.solution
         if not solution:
-            self.solution_problem = (
-                "the rulebook has no solution; write the actions that reach the goal from the beginning"
+            self._add(
+                solution_problem="the rulebook has no solution; write the actions that reach the goal from the beginning"
             )
             return None
-        known = {action.text: action for action in explorer.planner.actions}
+        known = {action.text: action for action in self.explorer.planner.actions}
         taken: list[GroundAction] = []
         state = start.state
         for at, text in enumerate(solution, 1):
@@ -288,42 +191,86 @@ class _Checker:
             ruling = self.world.step(state, text)
             if ruling.kind is not None:
                 why = ruling.problem or ruling.text
-                self.solution_problem = f"action {at} of the solution, {text!r}, cannot be carried out there: {why}"
+                self._add(solution_problem=f"action {at} of the solution, {text!r}, cannot be carried out there: {why}")
                 return None
             if ruling.state is not state:
                 taken.append(known[text])
             state = ruling.state
-        unmet = [at for at, condition in enumerate(self.world.goal, 1) if condition.answer(state, {}) is not True]
+        unmet = [str(at) for at, goal in enumerate(self.world.goal, 1) if goal.answer(state, {}) is not True]
         if unmet:
-            numbers = ", ".join(map(str, unmet))
-            self.solution_problem = f"after all {len(solution)} actions of the solution, these conditions of the goal do not hold: {numbers}"
+            problem = f"after all {len(solution)} actions of the solution, these conditions of the goal do not hold: "
+            self._add(solution_problem=problem + ", ".join(unmet))
             return None
         return tuple(taken)
 
-    def _scan(self, explorer: Explorer, node: Node) -> None:
+    def _scan(self, node: Node) -> None:
         """Check the hint of the first unmet requirement of every action in a state."""
-        for number, action in enumerate(explorer.planner.actions):
-            explorer.planner.work_limit.charge(node.size)
-            unmet = explorer.refused(node, number)
+        for action in self.explorer.planner.actions:
+            unmet = action.action.unmet(node.state, action.values)
             if unmet is not None and unmet.problem is None:
                 where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
-                self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
+                self.explorer.faults.fill(where, unmet.requirement.hint, node.state, action.values)
 
     def _check_goal(self, nodes: Sequence[Node]) -> None:
         """Record goal conditions that have an answer in none of the first `MAX_INSPECTED_STATES` states."""
         for at, condition in enumerate(self.world.goal, 1):
             answers = [condition.answer(node.state, {}) for node in nodes[:MAX_INSPECTED_STATES]]
             if answers and all(isinstance(answer, str) for answer in answers):
-                self.faults.add(
-                    f"goal {at}", f"goal condition {at} has no answer in any state that was reached: {answers[0]}"
-                )
+                what = f"goal condition {at} has no answer in any state that was reached: {answers[0]}"
+                self.explorer.faults.add(f"goal {at}", what)
 
-    def _look_for_uses(self, explorer: Explorer, start: Node, *, complete: bool) -> None:
-        """Find provably impossible actions among those that were not possible so far."""
-        listed = dict.fromkeys(action.action.spec.name for action in explorer.planner.actions)
-        missing = [name for name in listed if name not in explorer.usable]
-        if self.exhausted:
-            self.unusable = tuple(missing)
-        elif missing and complete:
-            never = explorer.never_possible(start)
-            self.unusable = tuple(name for name in missing if name in never)
+
+def _difficulty(explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction]) -> Difficulty:
+    """Return the difficulty of a solution with its states; `losable` is not set."""
+    world, start = explorer.planner.world, path[0].state
+    used = {value for action in solution for value in action.values.values()} & world.names
+    choices = [len(explorer.expand(node)) for node in path[:-1]]
+    needs = dict.fromkeys(fact for action in solution for fact in action.requires)
+    needs.update(dict.fromkeys(explorer.planner.goal))
+    # Values that no sight ever shows, such as a selected temperature, are not hidden things.
+    ever = {name for node in path for name in world.visible(node.state)}
+    return Difficulty(
+        steps=len(solution),
+        branching=round(sum(choices) / len(choices), 2) if choices else 0.0,
+        preconditions=sum(not fact.holds(start) for fact in needs),
+        distractors=round(1 - len(used) / len(world.names), 3) if world.names else 0.0,
+        hidden=len((used & ever).difference(world.visible(start))),
+    )
+
+
+def losable(
+    explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction], *, complete: bool
+) -> bool | None:
+    """Return whether a single action instead of one of the solution's, or the effects of its refusal, can make the goal
+    unreachable; None if unknown.
+
+    `complete` tells whether the explorer knows all actions. An action is safe if the rest of the solution works after
+    it or if it can be undone, and fatal if the goal is provably unreachable.
+    """
+    safe, deviations = set(path), dict[Node, Sequence[GroundAction]]()
+
+    def leads_on(node: Node, actions: Sequence[GroundAction]) -> bool:
+        """Return whether these actions lead to the goal or a safe state; the states on the way are safe then too."""
+        nodes = explorer.follow(node, actions)
+        for at, each in enumerate(nodes):
+            if each in safe or explorer.done(each):
+                safe.update(nodes[: at + 1])
+                return True
+        return False
+
+    def fatal(node: Node, rest: Sequence[GroundAction]) -> bool | None:
+        if leads_on(node, rest) or leads_on(node, rest[1:]):
+            return False
+        if any(after in safe for _, after in explorer.expand(node)):
+            safe.add(node)
+            return False
+        return True if complete and explorer.out_of_reach(node) else None
+
+    for at, node in enumerate(path[:-1]):
+        for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node)):
+            deviations.setdefault(after, solution[at:])
+    unsafe = ((node, rest) for node, rest in deviations.items() if node not in safe and not explorer.done(node))
+    verdicts = {fatal(node, rest) for node, rest in islice(unsafe, DEVIATIONS)}
+    if True in verdicts:
+        return True
+    return None if None in verdicts or next(unsafe, None) else False

@@ -117,13 +117,18 @@ class Template:
     @property
     def constant(self) -> str | None:
         """The text, if it has no parameters or lookups; else None."""
-        if not self.parts:
-            return ""
-        return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], str) else None
+        texts = [part for part in self.parts if isinstance(part, str)]
+        return "".join(texts) if len(texts) == len(self.parts) else None
 
     def text(self, state: JsonValue, values: Values) -> str:
         """Return the text in words; missing values are `nothing`."""
-        return "".join(part if isinstance(part, str) else _words_of(part, state, values) for part in self.parts)
+        words: list[str] = []
+        for part in self.parts:
+            try:
+                words.append(part if isinstance(part, str) else value_as_words(part.read(state, values)))
+            except Inapplicable:
+                words.append("nothing")
+        return "".join(words)
 
     def value(self, state: JsonValue, values: Values) -> JsonValue:
         """Return the JSON value if the template is one lookup, else the text; `Inapplicable` if a value is missing."""
@@ -135,28 +140,39 @@ class Template:
 
     def key(self, state: JsonValue, values: Values) -> str:
         """Return the text as a pointer's step."""
-        if len(self.parts) == 1:
-            # Nearly all steps consist of one part.
-            part = self.parts[0]
-            return part if isinstance(part, str) else _as_key(part.read(state, values))
-        return "".join(part if isinstance(part, str) else _as_key(part.read(state, values)) for part in self.parts)
+        if len(self.parts) == 1 and isinstance(part := self.parts[0], str):
+            return part  # nearly all steps
+        return "".join([part if isinstance(part, str) else _as_key(part.read(state, values)) for part in self.parts])
 
 
 def value_as_words(value: JsonValue) -> str:
     """Return a JSON value as words, at most `MAX_VALUE_CHARACTERS` characters."""
     if isinstance(value, dict | list):
-        items = [_word(item) for item in value]
-        listed = f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
-        return listed[:MAX_VALUE_CHARACTERS] or "nothing"
+        return enumerated([_word(item) for item in value])[:MAX_VALUE_CHARACTERS] or "nothing"
     return _word(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """Names that a text may use in braces."""
+def enumerated(words: list[str]) -> str:
+    """Return the words as `a, b and c`."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
-    names: AbstractSet[str]
-    visible: Visible | None = None
+
+def _word(value: JsonValue) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return str(value.get("name", "something"))[:MAX_VALUE_CHARACTERS]
+    return f"{len(value)} things" if isinstance(value, list) else str(value)[:MAX_VALUE_CHARACTERS]
+
+
+def _as_key(value: JsonValue) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise Inapplicable("a step of a pointer must be a text or a whole number; what is looked up for it is neither")
 
 
 def parse_template(text: str, names: AbstractSet[str], visible: Visible | None = None) -> Template:
@@ -165,24 +181,7 @@ def parse_template(text: str, names: AbstractSet[str], visible: Visible | None =
     Raises:
         RulebookError: An unknown name, an unbalanced brace, or a bad pointer.
     """
-    return _template(text, frozenset(names)) if VISIBLE not in text else _read(text, _Scope(names, visible))
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _template(text: str, names: frozenset[str]) -> Template:
-    return _read(text, _Scope(names))
-
-
-def _read(text: str, scope: "_Scope") -> Template:
-    require_text(text)
-    parts, end = _parts(text, 0, scope, nesting=0, stop="")
-    if end != len(text):
-        raise RulebookError(
-            f"{text[:80]!r}: a closing brace without an opening one; write '}}}}' for a brace in the text"
-        )
-    if sum(not isinstance(part, str) for part in parts) > MAX_FILLED:
-        raise RulebookError(f"{text[:80]!r} has more than {MAX_FILLED} parts to fill in")
-    return Template(tuple(parts))
+    return _template(text, frozenset(names)) if VISIBLE not in text else _Parser(text, names, visible).template()
 
 
 def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
@@ -191,14 +190,19 @@ def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
     Raises:
         RulebookError: As for `parse_template`; also for a pointer that does not begin with a slash.
     """
-    return _whole_pointer(text, frozenset(names))
+    return _pointer(text, frozenset(names))
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _whole_pointer(text: str, names: frozenset[str]) -> Pointer:
-    require_text(text)
-    pointer, end = _pointer(text, 0, _Scope(names), nesting=0)
-    if end != len(text):
+def _template(text: str, names: frozenset[str]) -> Template:
+    return _Parser(text, names).template()
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _pointer(text: str, names: frozenset[str]) -> Pointer:
+    parser = _Parser(text, names)
+    pointer = parser.pointer(nesting=0)
+    if parser.at != len(text):
         raise RulebookError(f"{text[:80]!r}: a closing brace without an opening one")
     return pointer
 
@@ -213,93 +217,77 @@ def require_text(text: str) -> None:
         raise RulebookError(f"{text[:80]!r} holds half of a surrogate pair; write the whole character")
 
 
-def _word(value: JsonValue) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return str(value.get("name", "something"))[:MAX_VALUE_CHARACTERS]
-    if isinstance(value, list):
-        return f"{len(value)} things"
-    return str(value)[:MAX_VALUE_CHARACTERS]
+class _Parser:
+    """Reads a text from left to right; `at` is the position of the next character."""
 
+    def __init__(self, text: str, names: AbstractSet[str], visible: Visible | None = None) -> None:
+        require_text(text)
+        self.at = 0
+        self._text, self._names, self._visible = text, names, visible
 
-def _words_of(part: Slot | Pointer | VisibleLookup, state: JsonValue, values: Values) -> str:
-    try:
-        return value_as_words(part.read(state, values))
-    except Inapplicable:
-        return "nothing"
+    def template(self) -> Template:
+        parts = self._parts(nesting=0, stop="")
+        if self.at != len(self._text):
+            raise self._error("a closing brace without an opening one; write '}}' for a brace in the text")
+        if sum(not isinstance(part, str) for part in parts) > MAX_FILLED:
+            raise RulebookError(f"{self._text[:80]!r} has more than {MAX_FILLED} parts to fill in")
+        return Template(parts)
 
+    def pointer(self, *, nesting: int) -> Pointer:
+        steps: list[Template] = []
+        while self._text.startswith("/", self.at):
+            self.at += 1
+            parts = self._parts(nesting=max(nesting, 1), stop="/")
+            try:
+                steps.append(Template(tuple(unescape(part) if isinstance(part, str) else part for part in parts)))
+            except ValueError as error:
+                raise self._error(str(error)) from None
+        if not steps or len(steps) > MAX_POINTER_STEPS:
+            raise self._error(
+                f"a path into the state is a JSON Pointer of 1 to {MAX_POINTER_STEPS} steps and begins with a slash, "
+                "such as /player/place"
+            )
+        return Pointer(tuple(steps))
 
-def _as_key(value: JsonValue) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise Inapplicable("a step of a pointer must be a text or a whole number; what is looked up for it is neither")
+    def _parts(self, *, nesting: int, stop: str) -> tuple[Part, ...]:
+        """Read up to a character of `stop`, an unmatched `}` or the end. Only the outermost text has double braces."""
+        parts: list[Part] = []
+        while self.at < len(self._text) and (sign := self._text[self.at]) not in stop:
+            doubled = sign in "{}" and not nesting and self._text.startswith(sign * 2, self.at)
+            if sign == "{" and not doubled:
+                parts.append(self._braced(nesting))
+                continue
+            if sign == "}" and not doubled:
+                break
+            self.at += 1 + doubled
+            last = parts.pop() if parts and isinstance(parts[-1], str) else ""
+            parts.append(f"{last}{sign}")
+        return tuple(parts)
 
+    def _braced(self, nesting: int) -> Slot | Pointer | VisibleLookup:
+        if nesting >= MAX_NESTING:
+            raise self._error(f"lookups are nested deeper than {MAX_NESTING}")
+        self.at += 1
+        if self._text.startswith(_LOOKUP, self.at):
+            self.at += len(_LOOKUP)
+            pointer = self.pointer(nesting=nesting + 1)
+            if self.at >= len(self._text):
+                raise self._error("an opening brace without its closing one")
+            self.at += 1
+            return pointer
+        name, closed, _ = self._text[self.at :].partition("}")
+        if not closed:
+            raise self._error("an opening brace without its closing one; write '{{' for a brace in the text")
+        self.at += len(name) + 1
+        if name == VISIBLE and not nesting and self._visible is not None:
+            return VisibleLookup(self._visible)
+        if name not in self._names:
+            known = ", ".join(f"{{{known}}}" for known in sorted(self._names)) or "none"
+            raise RulebookError(
+                f"{self._text[:80]!r} uses {{{name[:40]}}}, which is no parameter of the action (there are: {known}) "
+                "and no lookup such as {state:/player/place}"
+            )
+        return Slot(name)
 
-def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tuple[list[Part], int]:
-    """Return the parts from `at` up to a character of `stop`, an unmatched `}` or the end, and that position."""
-    parts: list[Part] = []
-    literal = ""
-    while at < len(text) and text[at] not in stop:
-        if text[at : at + 2] in {"{{", "}}"} and not nesting:
-            literal, at = literal + text[at], at + 2
-        elif text[at] == "}":
-            break
-        elif text[at] == "{":
-            if literal:
-                parts.append(literal)
-            literal = ""
-            part, at = _braced(text, at, scope, nesting=nesting)
-            parts.append(part)
-        else:
-            literal, at = literal + text[at], at + 1
-    if literal:
-        parts.append(literal)
-    return parts, at
-
-
-def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | VisibleLookup, int]:
-    """Return the content of the braces that open at `at`, and the position after them."""
-    if nesting >= MAX_NESTING:
-        raise RulebookError(f"{text[:80]!r}: lookups are nested deeper than {MAX_NESTING}")
-    begin = at + 1
-    if text.startswith(_LOOKUP, begin):
-        pointer, end = _pointer(text, begin + len(_LOOKUP), _Scope(scope.names), nesting=nesting + 1)
-        if end >= len(text):
-            raise RulebookError(f"{text[:80]!r}: an opening brace without its closing one")
-        return pointer, end + 1
-    end = text.find("}", begin)
-    if end < 0:
-        raise RulebookError(
-            f"{text[:80]!r}: an opening brace without its closing one; write '{{{{' for a brace in the text"
-        )
-    name = text[begin:end]
-    if name == VISIBLE and scope.visible is not None:
-        return VisibleLookup(scope.visible), end + 1
-    if name not in scope.names:
-        known = ", ".join(f"{{{known}}}" for known in sorted(scope.names)) or "none"
-        raise RulebookError(
-            f"{text[:80]!r} uses {{{name[:40]}}}, which is no parameter of the action (there are: {known}) "
-            "and no lookup such as {state:/player/place}"
-        )
-    return Slot(name), end + 1
-
-
-def _pointer(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Pointer, int]:
-    steps: list[Template] = []
-    while at < len(text) and text[at] == "/":
-        parts, at = _parts(text, at + 1, scope, nesting=max(nesting, 1), stop="/")
-        try:
-            steps.append(Template(tuple(unescape(part) if isinstance(part, str) else part for part in parts)))
-        except ValueError as error:
-            raise RulebookError(f"{text[:80]!r}: {error}") from None
-    if not steps or len(steps) > MAX_POINTER_STEPS:
-        raise RulebookError(
-            f"{text[:80]!r}: a path into the state is a JSON Pointer of 1 to {MAX_POINTER_STEPS} steps and begins with a slash, "
-            "such as /player/place"
-        )
-    return Pointer(tuple(steps)), at
+    def _error(self, what: str) -> RulebookError:
+        return RulebookError(f"{self._text[:80]!r}: {what}")

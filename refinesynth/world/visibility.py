@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf
 
 from pydantic import JsonValue
 
@@ -11,6 +12,7 @@ from refinesynth.world.effects import EACH
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
+from refinesynth.world.work_limit import WorkLimit, current_limit
 
 _EACH = f"{{{EACH}}}"
 
@@ -63,6 +65,8 @@ class CompiledSight:
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Return whether an evaluation yields this name, regardless of `when`."""
+        limit = current_limit()
+        limit.charge(limit.size)
         if self.named_by_each:
             return {EACH: name} in self.readings(state)
         return name in self._names(state, values)
@@ -97,11 +101,14 @@ class Visibility:
         encoded = json_bytes(state)
         if encoded is None or len(encoded) > MAX_STATE_BYTES:
             return _BLIND
+        current_limit().charge(len(encoded))
         # By content: a caller may modify a state in place between two calls.
         key = blake2b(encoded, digest_size=16).digest()
         seen = self._known.get(key)
         if seen is None:
-            seen = self._names_in(state)
+            # The result is cached for all searches, so none of them pays for it.
+            with WorkLimit(inf).applied():
+                seen = self._names_in(state)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = seen

@@ -25,7 +25,7 @@ from refinesynth.environments.grounded import behind_mistake
 from refinesynth.settings.mistakes import spread
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.long]
 
 ERRORS = ("parameter_error", "place_error", "logic_error")
 SMALL = Sizes(worlds=2, tokens=300, rounds=1, scripts=3, updates=1, steps=1)

@@ -4,19 +4,22 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from samples import POT
 
 from refinesynth.cli.run_display import remarks
-from refinesynth.rules import rule_errors
+from refinesynth.rules import Violation, verify
+from refinesynth.rules import rule as rule_module
+from refinesynth.trajectory import Draft
 
 
-def lazy(_draft: str) -> Iterator[str]:
-    yield "found"
+def lazy(_draft: Draft, /) -> Iterator[Violation]:
+    yield from ()
 
 
 def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule_errors, "SECONDS", -1.0)
+    monkeypatch.setattr(rule_module, "SECONDS", -1.0)
     said = list[str]()
     known = [
         {"event": "goes_without", "text": "m does not take seed\x1b"},
@@ -24,11 +27,11 @@ def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_not
     ]
     with remarks(said.append):
         for _ in range(2):
-            assert list(rule_errors.timed(lazy, "draft")) == ["found"]
+            assert verify(Draft(script=POT), lazy).accepted
             for facts in known:
                 logging.getLogger("refinesynth.backends").warning("%s", facts["text"], extra={"facts": facts})
             logging.getLogger("refinesynth.backends").warning("something else")
-    assert list(rule_errors.timed(lazy, "draft")) == ["found"]
+    assert verify(Draft(script=POT), lazy).accepted
     slow_one, lack, cache = said
     assert slow_one.startswith("! the rule lazy took ")
     assert (lack, cache) == ("! m does not take seed\\u001b", "! none")

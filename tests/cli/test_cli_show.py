@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from refinesynth.cli import app
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
-from refinesynth.rules.repairs import Mark, Mistake, Refinement, Unanswered, marks
+from refinesynth.rules.repairs import Mark, marks
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -256,11 +256,11 @@ def test_marks_follow_mistakes_to_their_answer() -> None:
         dm("good"),
         player("e"),
     ) == {
-        1: Mistake(MistakeKind.PARAMETER),
-        3: Mistake(MistakeKind.LOGIC),
-        5: Refinement((1,)),
-        7: Mistake(MistakeKind.PLACE),
-        9: Refinement((3, 7)),
+        1: Mark("mistake", kind=MistakeKind.PARAMETER),
+        3: Mark("mistake", kind=MistakeKind.LOGIC),
+        5: Mark("refinement", (1,)),
+        7: Mark("mistake", kind=MistakeKind.PLACE),
+        9: Mark("refinement", (3, 7)),
     }
 
 
@@ -279,7 +279,7 @@ def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_pa
     )
     turns = (player("turn lamp on"), dm("No.", "logic"), player("look"), dm("A room."))
     trajectory = a_trajectory().model_copy(update={"script": script, "turns": turns})
-    assert marks(trajectory.draft())[2] == Unanswered((0,))
+    assert marks(trajectory.draft())[2] == Mark("unanswered", (0,))
     folder = write_run(tmp_path / "run", [trajectory], [])
     text = unwrapped(show(folder).stdout)
     assert "1 mistake · 0 answered · 1 unanswered" in text

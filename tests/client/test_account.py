@@ -21,7 +21,7 @@ from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import SESSION_PRESETS
 from refinesynth.chat import render_task
 from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
-from refinesynth.client.completion_parsing import Answer, read_answer
+from refinesynth.client.completion_parsing import ReadCompletion, read_completion
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
@@ -156,13 +156,13 @@ async def test_what_is_kept_says_who_asked_when_and_for_how_much() -> None:
     (one,) = memory.kept.values()
     assert (one.episode, one.index, one.attempt, one.role, one.step) == ("000003-ab", 3, 2, "player", 0)
     assert (one.input_tokens, one.cached_tokens, one.output_tokens, one.cost_usd) == (10, 4, 2, 0.5)
-    assert Answer.from_paid(one).text == "one"
+    assert ReadCompletion.from_paid(one).text == "one"
 
 
 def test_a_damaged_answer_is_said() -> None:
     one = paid(episode="e1", answer=b'{"text": [')
     with pytest.raises(StorageError, match="answer 0 of player in episode e1 is damaged"):
-        Answer.from_paid(one)
+        ReadCompletion.from_paid(one)
 
 
 async def test_money_is_put_aside_before_and_settled_or_released_after() -> None:
@@ -227,8 +227,8 @@ def _chat(texts: list[str]) -> list[ModelMessage]:
 def test_an_answer_is_kept_as_it_was(text: str, thinking: str, calls: list[tuple[str, str]], reason: str) -> None:
     tool_calls = [{"id": "c", "function": {"name": name, "arguments": args}} for name, args in calls]
     message = {"content": text, "reasoning_content": thinking, "tool_calls": tool_calls}
-    answer = read_answer({"choices": [{"message": message, "finish_reason": reason}], "usage": USAGE})
+    answer = read_completion({"choices": [{"message": message, "finish_reason": reason}], "usage": USAGE})
     usage = answer.usage
     tokens = {"input_tokens": usage.input_tokens, "cached_tokens": usage.cache_read_tokens, "cache_write_tokens": 0}
     one = paid(answer=answer.to_json(), output_tokens=usage.output_tokens, **tokens)
-    assert Answer.from_paid(one) == answer
+    assert ReadCompletion.from_paid(one) == answer

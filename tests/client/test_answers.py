@@ -15,7 +15,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
-from refinesynth.client.completion_parsing import Answer, read_answer, repaired
+from refinesynth.client.completion_parsing import ReadCompletion, read_completion, repaired
 from refinesynth.text.json_reader import MAX_CHARACTERS
 
 TEXT = ModelRequestParameters()
@@ -30,9 +30,9 @@ _JSON = st.recursive(
 _PLAIN = st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**53), 2**53) | st.none()
 
 
-def outcome(raw: object) -> Answer | UnusableAnswer:
+def outcome(raw: object) -> ReadCompletion | UnusableAnswer:
     try:
-        answer = read_answer(raw)
+        answer = read_completion(raw)
         answer.check(max_tokens=None)
     except UnusableAnswer as fault:
         return fault
@@ -40,19 +40,19 @@ def outcome(raw: object) -> Answer | UnusableAnswer:
 
 
 def test_text_is_text() -> None:
-    answer = read_answer(completion(" hello\n"))
+    answer = read_completion(completion(" hello\n"))
     answer.check(max_tokens=None)
     assert answer.parts(TEXT) == [TextPart(" hello\n")]
 
 
 def test_thinking_comes_before_the_text() -> None:
-    thinking, text = read_answer(completion("t", reasoning_content="hm")).parts(TEXT)
+    thinking, text = read_completion(completion("t", reasoning_content="hm")).parts(TEXT)
     assert isinstance(thinking, ThinkingPart)
     assert (thinking.content, text) == ("hm", TextPart("t"))
 
 
 def test_a_tool_call_keeps_name_id_and_arguments() -> None:
-    (call,) = read_answer(calls_tool("final", '{"a": 1}')).parts(TOOL)
+    (call,) = read_completion(calls_tool("final", '{"a": 1}')).parts(TOOL)
     assert isinstance(call, ToolCallPart)
     assert (call.tool_name, call.args, call.tool_call_id) == ("final", '{"a": 1}', "t1")
 
@@ -60,23 +60,23 @@ def test_a_tool_call_keeps_name_id_and_arguments() -> None:
 @pytest.mark.parametrize(("arguments", "args"), [({"a": 1}, '{"a": 1}'), (None, "{}"), ("{'a': 1,}", '{"a":1}')])
 def test_arguments_may_come_as_an_object_not_at_all_or_broken(arguments: object, args: str) -> None:
     raw = completion(None, tool_calls=[{"id": None, "function": {"name": "f", "arguments": arguments}}])
-    (call,) = read_answer(raw).parts(TOOL)
+    (call,) = read_completion(raw).parts(TOOL)
     assert isinstance(call, ToolCallPart)
     assert call.args == args
     assert call.tool_call_id
 
 
 def test_arguments_written_as_text_become_the_tool_call_that_was_asked_for() -> None:
-    (call,) = read_answer(completion('Sure!\n```json\n{"a": 1}\n```')).parts(TOOL)
+    (call,) = read_completion(completion('Sure!\n```json\n{"a": 1}\n```')).parts(TOOL)
     assert isinstance(call, ToolCallPart)
     assert (call.tool_name, call.args) == ("final", '{"a":1}')
-    assert read_answer(completion("no idea")).parts(TOOL) == [TextPart("no idea")]
+    assert read_completion(completion("no idea")).parts(TOOL) == [TextPart("no idea")]
 
 
 def test_json_is_mended_only_where_json_is_expected() -> None:
     raw = completion("{'a': 1,}")
-    assert read_answer(raw).parts(NATIVE) == [TextPart('{"a":1}')]
-    assert read_answer(raw).parts(TEXT) == [TextPart("{'a': 1,}")]
+    assert read_completion(raw).parts(NATIVE) == [TextPart('{"a":1}')]
+    assert read_completion(raw).parts(TEXT) == [TextPart("{'a': 1,}")]
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "no json at all", "", '"text"', "[" * 5_000, "1" * 100])
@@ -99,7 +99,7 @@ def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, s
     raw = completion("text")
     place: dict[str, Any] = raw if where in raw else raw["choices"][0]
     (place if where in place else place["message"])[where] = said
-    kept = read_answer(raw).to_json()
+    kept = read_completion(raw).to_json()
     assert len(kept) < 1_100_000
     assert isinstance(json.loads(kept), dict)
 
@@ -171,12 +171,12 @@ def test_only_the_reasons_that_mean_so_are_taken_for_a_whole_answer() -> None:
 
 
 def test_a_function_in_this_process_need_give_no_reason_and_what_a_proxy_says_of_its_server_counts() -> None:
-    assert isinstance(outcome(completion(finish_reason=None)), Answer)
+    assert isinstance(outcome(completion(finish_reason=None)), ReadCompletion)
     raw = completion()
     raw["choices"][0]["provider_specific_fields"] = {"native_finish_reason": "abort"}
     assert isinstance(outcome(raw), UnusableAnswer)
     raw["choices"][0] |= {"provider_specific_fields": {"native_finish_reason": "end_turn"}}
-    assert isinstance(outcome(raw), Answer)
+    assert isinstance(outcome(raw), ReadCompletion)
     raw["choices"][0] |= {"finish_reason": "length"}
     assert isinstance(outcome(raw), UnusableAnswer)
 
@@ -185,16 +185,18 @@ def test_json_that_breaks_off_is_not_closed() -> None:
     cut = '{"observation": "A short walk later you stan'
     for raw in (completion(cut), calls_tool("final", cut)):
         for parameters in (NATIVE, TOOL):
-            (part,) = read_answer(raw).parts(parameters)
+            (part,) = read_completion(raw).parts(parameters)
             assert getattr(part, "content", None) == cut or getattr(part, "args", None) == cut
 
 
 def test_thoughts_in_the_text_join_those_that_the_server_separated() -> None:
     for sent, thinking in ((None, "b"), ("a", "a\n\nb"), ("a b", "a b")):
         for key in ("reasoning_content", "reasoning", "thinking"):
-            read = read_answer(completion("b\n</think>\n\nThought: x\nAction: y", **{key: sent}))
+            read = read_completion(completion("b\n</think>\n\nThought: x\nAction: y", **{key: sent}))
             assert (read.thinking, read.text) == (thinking, "Thought: x\nAction: y")
-    beside = read_answer(completion("<think>b</think>", tool_calls=[{"function": {"name": "f", "arguments": "{}"}}]))
+    beside = read_completion(
+        completion("<think>b</think>", tool_calls=[{"function": {"name": "f", "arguments": "{}"}}])
+    )
     assert (beside.thinking, beside.text, len(beside.calls)) == ("b", "", 1)
 
 
@@ -221,7 +223,7 @@ def test_a_cut_answer_gives_advice_by_its_cause(
 ) -> None:
     usage = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
     with pytest.raises(UnusableAnswer, match=advice):
-        read_answer(completion(text, finish_reason="length", usage=usage)).check(max_tokens=max_tokens)
+        read_completion(completion(text, finish_reason="length", usage=usage)).check(max_tokens=max_tokens)
 
 
 @given(_JSON, st.sampled_from(["choices", "message", "content", "tool_calls", "usage", "finish_reason", "model", "id"]))

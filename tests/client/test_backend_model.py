@@ -151,7 +151,7 @@ async def test_null_takes_an_argument_out_of_the_request() -> None:
 
 @pytest.mark.parametrize("name", ["model", "messages", "timeout"])
 def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"without {name} there is no request"):
+    with pytest.raises(ConfigurationError, match=f"{name} would be overwritten, or missing if null"):
         Backend(model="m", extra={name: None})
 
 

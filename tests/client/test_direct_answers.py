@@ -10,7 +10,7 @@ from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
 from refinesynth.backends import Backend, Completion
 from refinesynth.client import litellm_sdk
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
-from refinesynth.client.completion_parsing import read_answer
+from refinesynth.client.completion_parsing import read_completion
 from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import HttpError, read_reply
 
@@ -168,7 +168,7 @@ def opened(backend: Backend) -> aclosing[DirectCompletion]:
 async def outcome(call: Completion, backend: Backend, **request: object) -> tuple[object, ...]:
     """What is read of an answer, or the kind of fault."""
     try:
-        answer = read_answer(
+        answer = read_completion(
             await call(model=backend.model, messages=[{"role": "user", "content": "hi"}], timeout=20, **request)
         )
         answer.check(max_tokens=None)

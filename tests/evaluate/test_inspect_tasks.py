@@ -191,7 +191,7 @@ def test_a_score_that_is_no_share_is_an_error_of_the_sample(server: Server, tmp_
         ({"tasks": f"{NAME}?shuffle"}, "bad query field"),
         ({"steps": 3}, "--steps is for benchmarks of refinesynth"),
         ({"user": "", "settings": {"user.timeout": 3}}, "name it by --user"),
-        ({"user": "", "budget": "5usd", "model": "hf/x"}, "--budget|cannot be opened"),
+        ({"user": "", "budget": "5usd", "model": "hf/x"}, "cannot be reached|no model of this name"),
         ({"user": "random"}, "is a control"),
         ({"model": "random"}, "is a control"),
         ({"tasks": "worlds:x", "settings": {}}, "--user is for tasks with a simulated user"),

@@ -1,7 +1,10 @@
 """`refinesynth view`: what is refused, and a run's page."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -51,3 +54,24 @@ def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_else_avoided
             view_command.free_port(taken)
         monkeypatch.setattr(view_command, "PORT", taken)
         assert view_command.free_port(None) != taken
+
+
+@pytest.mark.process
+def test_the_address_is_printed_once_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.eval").touch()
+    late = "import socket, sys, time; time.sleep(0.5); s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); s.accept(); s.accept()"
+    begin: Any = subprocess.Popen
+    answered = list[int]()
+
+    def viewer(command: list[str], **_: object) -> subprocess.Popen[bytes]:
+        return begin([sys.executable, "-c", late, command[-1]])
+
+    def note(text: str) -> None:
+        port = int(text.split(maxsplit=1)[0].rpartition(":")[2])
+        with socket.socket() as client:
+            answered.append(client.connect_ex((view_command.HOST, port)))
+
+    monkeypatch.setattr(subprocess, "Popen", viewer)
+    monkeypatch.setattr(view_command, "note", note)
+    assert CliRunner().invoke(app, ["view", str(tmp_path)]).exit_code == 0
+    assert answered == [0]

@@ -13,7 +13,7 @@ from spoiling import SPOILING, spoil
 
 from refinesynth.backends.backend import Backend
 from refinesynth.client.classify_error import ClassifiedError, UnusableAnswer, classify_error
-from refinesynth.client.completion_parsing import Answer, read_answer
+from refinesynth.client.completion_parsing import ReadCompletion, read_completion
 from refinesynth.testing import texts
 
 BACKEND = Backend(model="openai/any", base_url="http://127.0.0.1:1/v1")
@@ -49,7 +49,7 @@ completions: st.SearchStrategy[Any] = st.fixed_dictionaries(
 def survives(raw: Any) -> None:
     """Read a raw answer, use it as the model does, keep it in the journal and take it from there."""
     try:
-        answer = read_answer(raw)
+        answer = read_completion(raw)
         assert 0 <= answer.usage.input_tokens <= 10**9
         assert "\ud800" not in answer.text
         kept = answer.to_json()
@@ -57,7 +57,7 @@ def survives(raw: Any) -> None:
         answer.check(max_tokens=100)
         parts = answer.parts(ModelRequestParameters())
         assert parts
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ReadCompletion)
     except UnusableAnswer as error:
         fault = classify_error(error, BACKEND)
         assert fault.message.startswith("openai/any ")

@@ -121,7 +121,7 @@ def test_monotonous_rows_are_compared_with_a_bounded_number(monkeypatch: pytest.
     looked_at: list[int] = []
     candidates = index._candidates  # pyright: ignore[reportPrivateUsage]
 
-    def counted(keys: list[int]) -> list[int]:
+    def counted(keys: list[int]) -> set[int]:
         found = candidates(keys)
         looked_at.append(len(found))
         return found

@@ -18,17 +18,9 @@ from refinesynth import rules
 from refinesynth.chat import INSTRUCTIONS, parse_player, render_turns
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.roles import DungeonMaster, Judge, Narrator, Player, RulebookWriter, ScriptWriter
-from refinesynth.roles.dungeon_master import exchanges_without_thoughts, history
-from refinesynth.roles.schemas import (
-    GROUNDED_SCRIPT,
-    JUDGEMENT,
-    RULING,
-    TURNS,
-    WORDS,
-)
-from refinesynth.roles.schemas import (
-    SCRIPT as SCRIPT_SCHEMA,
-)
+from refinesynth.roles.dungeon_master import history
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, TURNS, Judgement, Ruling, Words, schema_of
+from refinesynth.roles.schemas import SCRIPT as SCRIPT_SCHEMA
 from refinesynth.rules.text_form import KEYS
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script
 
@@ -56,10 +48,10 @@ ASKED: dict[str, Asking] = {
     "script_writer": Asking(SCRIPT_SCHEMA, rules.script()),
     "rulebook_writer": Asking(GROUNDED_SCRIPT, rules.grounded_script()),
     "narrator": Asking(TURNS, rules.strict()),
-    "dungeon_master": Asking(RULING),
-    "grounded_master": Asking(WORDS),
-    "judge": Asking(JUDGEMENT),
-    "turn_judge": Asking(JUDGEMENT),
+    "dungeon_master": Asking(schema_of(Ruling)),
+    "grounded_master": Asking(schema_of(Words)),
+    "judge": Asking(schema_of(Judgement)),
+    "turn_judge": Asking(schema_of(Judgement)),
 }
 """By the template that asks."""
 
@@ -197,12 +189,12 @@ async def test_state_comes_before_judgement_and_judgement_before_words() -> None
     lines = [re.findall(r'"(\w+)":', line) for line in re.findall(r"`(\{\"role.*?\})`", instructions, re.DOTALL)]
     assert lines == [["role", "thought", "action"], ["role", *order]]
     assert [list(resolved(voice, TURNS)["properties"]) for voice in voices] == lines
-    assert list(RULING["properties"]) == order
+    assert list(schema_of(Ruling)["properties"]) == order
     assert [key for key in re.findall(r'"(\w+)"', KEYS) if key not in {"Player", "DM"}] == [*lines[0], *lines[1]]
     assert [list(turn.model_dump(mode="json")) for turn in TURNS_SHOWN[:2]] == lines
     for entry in history(TURNS_SHOWN):
         assert list(entry) == ["action", "thought", "mistake", "observation"]
-    for entry in exchanges_without_thoughts(TURNS_SHOWN):
+    for entry in history(TURNS_SHOWN, thoughts=False):
         assert list(entry) == ["action", "mistake", "observation"]
     verified = SHIPPED.fill("narrator", "request", script=SHED, verified=list(TURNS_SHOWN), minimum=2, violations=[])
     assert (

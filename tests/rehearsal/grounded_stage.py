@@ -14,7 +14,7 @@ from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
-from refinesynth.roles.dungeon_master import exchanges_without_thoughts, told_of
+from refinesynth.roles.dungeon_master import history, told_of
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import MistakeKind, Script
@@ -64,7 +64,7 @@ def worded(rehearsal: Rehearsal, script: Script, ruled: Ruled, turns: tuple[Spok
     answer = ask_json(
         rehearsal,
         block(told_of(script), "script"),
-        block(exchanges_without_thoughts(turns), "history"),
+        block(history(turns, thoughts=False), "history"),
         block(ruled.action, "action"),
         block(ruled.shown(), "ruling"),
         seed=seed,

@@ -1,65 +1,23 @@
 """Requests that are nobody's, and hostile ones: always an answer, never an exception."""
 
-import enum
-from typing import Any, Literal
+from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
 from rehearsal_stage import PERFECT, STRANGE, ask, text, user, write
 
 from refinesynth.chat import parse_player, render_task
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.rehearsal.minimal_json import instance
 from refinesynth.rehearsal.rehearsal import GREETING
 from refinesynth.trajectory import ActionSpec
 
 
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Address(BaseModel):
-    street: str = Field(min_length=3, max_length=5)
-    number: int = Field(ge=7)
-    share: float = Field(gt=0, le=1)
-    known: bool
-
-
-class Tree(BaseModel):
-    name: str
-    below: "list[Tree]"
-    left: "Tree | None"
-
-
-class Everything(BaseModel):
-    colour: Colour
-    kind: Literal["a", "b"]
-    fixed: Literal["only"]
-    address: Address
-    addresses: list[Address] = Field(min_length=2)
-    either: int | str
-    perhaps: str | None
-    words: dict[str, int]
-    optional: int = 3
-
-
-@pytest.mark.parametrize("model", [Address, Everything, Tree])
-def test_an_unknown_schema_gets_a_value_that_fits(model: type[BaseModel]) -> None:
-    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": model.model_json_schema()}}
-    content = text(PERFECT, user("Hello?"), response_format=wanted)
-    assert isinstance(model.model_validate_json(content), model)
-    assert content == text(PERFECT, user("Hello?"), response_format=wanted)
-
-
-def test_an_unknown_tool_is_called_with_arguments_that_fit_but_not_after_its_result() -> None:
-    tools = [{"type": "function", "function": {"name": "look_up", "parameters": Address.model_json_schema()}}]
+def test_an_unknown_tool_is_called_but_not_after_its_result() -> None:
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
     call = ask(PERFECT, user("Where?"), tools=tools)["choices"][0]["message"]["tool_calls"][0]
-    assert Address.model_validate_json(call["function"]["arguments"])
+    assert orjson.loads(call["function"]["arguments"]) == {"answer": GREETING}
     went_on = [
         *user("Where?"),
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -73,41 +31,8 @@ def test_an_unknown_tool_is_called_with_arguments_that_fit_but_not_after_its_res
 def test_anybody_gets_a_friendly_answer() -> None:
     assert text(PERFECT, user("What is the capital of France?")) == GREETING
     assert text(Rehearsal(), []) == GREETING
-    assert orjson.loads(text(PERFECT, user("Hi"), response_format={"type": "json_object"})) == {"answer": GREETING}
-
-
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        ({}, None),
-        (None, None),
-        ({"enum": ["x", "y"]}, "x"),
-        ({"default": 5, "type": "integer"}, 5),
-        ({"type": ["null", "boolean"]}, True),
-        ({"type": "null"}, None),
-        ({"type": "number", "exclusiveMinimum": 2}, 3),
-        ({"type": "number", "maximum": -4}, -4),
-        ({"type": "array", "items": {"type": "string"}}, []),
-        ({"type": "array", "minItems": 2, "items": {"const": 1}}, [1, 1]),
-        ({"allOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]}, {"type": "object"}]}, {"a": 1}),
-        ({"oneOf": [{"type": "null"}, {"type": "string", "maxLength": 3}]}, "reh"),
-        ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 2}}}, 2),
-        ({"$ref": "#/nowhere/at/all"}, None),
-        ({"$ref": 7}, None),
-        ({"type": "string", "minLength": 12}, "rehearsal..."),
-        ({"type": "string", "minLength": "many", "maxLength": True}, "rehearsal"),
-        ({"type": "object", "required": ["a", 5], "properties": 3}, {"a": None}),
-    ],
-)
-def test_values_for_simple_schemas(schema: object, expected: object) -> None:
-    assert instance(schema) == expected
-
-
-def test_schemas_that_refer_to_themselves_come_to_an_end() -> None:
-    greedy: dict[str, Any] = {"type": "array", "minItems": 10**9, "items": {"$ref": "#"}}
-    both = {"type": "object", "required": ["a", "b"], "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}
-    for schema in (greedy, both, {"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, {"allOf": [{"$ref": "#"}]}):
-        assert len(orjson.dumps(instance(schema))) < 100_000
+    for form in ("json_object", "json_schema"):
+        assert orjson.loads(text(PERFECT, user("Hi"), response_format={"type": form})) == {"answer": GREETING}
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(

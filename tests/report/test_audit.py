@@ -20,9 +20,9 @@ from refinesynth.cli import app
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.report.audit_page import audit_app
 from refinesynth.report.audited_turns import (
-    Answer,
     Answers,
     AuditedTurn,
+    Rating,
     agreement,
     drawn,
     labelled_turns,
@@ -117,13 +117,13 @@ def test_the_last_answer_counts_and_half_a_line_does_not(tmp_path: Path) -> None
     answers = Answers.read(path)
     with answers.appended():
         for right in (True, False):
-            answers.give(Answer(turn="a#1", rater="ann", right=right))
+            answers.give(Rating(turn="a#1", rater="ann", right=right))
     with path.open("ab") as file:
         file.write(b'{"turn":"b#1","ra')
     again = Answers.read(path)
     assert again.by_rater == {"ann": {"a#1": False}}
     with again.appended():
-        again.give(Answer(turn="c#1", rater="ann", right=True))
+        again.give(Rating(turn="c#1", rater="ann", right=True))
         with pytest.raises(StorageError), Answers.read(tmp_path / "no folder" / "answers.jsonl").appended():
             pass
     assert Answers.read(path).by_rater == {"ann": {"a#1": False, "c#1": True}}
@@ -173,7 +173,7 @@ def test_a_model_rates_each_turn_once_and_is_compared_with_people(run: Path, tmp
     verdicts = {turn.id: turn.right for turn in turns(run)}
     with answers.appended():
         for turn in answers.by_rater["rehearsal"]:
-            answers.give(Answer(turn=turn, rater="ann", right=verdicts[turn]))
+            answers.give(Rating(turn=turn, rater="ann", right=verdicts[turn]))
     found = json.loads(audit(run, "--results", "--json", "-o", file).stdout)
     kappas = {tuple(one["raters"]): one["kappa"] for one in found["agreement"]}
     assert kappas["flags", "ann"] == 1
@@ -247,7 +247,7 @@ def test_a_message_with_keys_of_a_turn_is_shown_as_a_message(tmp_path: Path) -> 
 
 def test_a_rater_with_the_name_of_the_verdicts_does_not_replace_them(run: Path, tmp_path: Path) -> None:
     file, (turn, *_) = tmp_path / "answers.jsonl", turns(run)
-    given = [Answer(turn=turn.id, rater=rater, right=not turn.right) for rater in ("flags", "ann")]
+    given = [Rating(turn=turn.id, rater=rater, right=not turn.right) for rater in ("flags", "ann")]
     file.write_text("".join(f"{answer.model_dump_json()}\n" for answer in given))
     found = json.loads(audit(run, "--results", "-o", file, "--json").stdout)["agreement"]
     assert [(one["raters"], one["agreed"]) for one in found] == [

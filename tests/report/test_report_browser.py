@@ -21,6 +21,7 @@ PICTURES = os.environ.get("REFINESYNTH_PICTURES")
 
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: no chromium on the path, no REFINESYNTH_CHROMIUM"),
 ]
 

@@ -13,7 +13,7 @@ from scripted import PROMPTS, Scripted, as_json
 
 from refinesynth.prompts import Prompts
 from refinesynth.roles import DungeonMaster, RulebookWriter
-from refinesynth.roles.schemas import GROUNDED_SCRIPT, WORDS
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, Words, schema_of
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules import Violation
 from refinesynth.trajectory import Knowledge, Persona, Script
@@ -76,7 +76,7 @@ class TestSchemas:
             "knows",
             "solution",
         }
-        assert keys(resolved(WORDS)) == ["thought", "observation"]
+        assert keys(resolved(schema_of(Words))) == ["thought", "observation"]
 
     def test_the_examples_fit_their_schema(self) -> None:
         """The shipped ones too: what is shown is of the form that is asked for."""

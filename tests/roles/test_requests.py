@@ -32,9 +32,8 @@ from refinesynth.backends import Backend
 from refinesynth.backends.backend import OutputMode
 from refinesynth.client.model_factory import open_model
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles.actor import Actor, CallLimit, InvalidAnswer
-from refinesynth.roles.output_forms import AnswerForm, object_form
-from refinesynth.roles.schemas import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
+from refinesynth.roles.actor import Actor, AnswerForm, CallLimit, InvalidAnswer, object_form
+from refinesynth.roles.schemas import GROUNDED_SCRIPT, SCRIPT, TURNS, Ruling, Words, schema_of
 
 MODES = ("native", "tool", "prompted", "text")
 RULED = said(dm("You hold the key."))
@@ -58,7 +57,7 @@ def _shouted(text: str) -> str:
 FORMS: dict[str, AnswerForm[Any]] = {
     mode: AnswerForm(parameters=ModelRequestParameters(), load=_shouted)
     if mode == "text"
-    else object_form(RULING, name="ruling", instructions=INSTRUCTIONS, read=_ruling)
+    else object_form(schema_of(Ruling), name="ruling", instructions=INSTRUCTIONS, read=_ruling)
     for mode in MODES
 }
 ANSWERS = {mode: ("No.", "Action: go") if mode == "text" else (BLANK, RULED) for mode in MODES}
@@ -97,7 +96,7 @@ def _agent(mode: str) -> Agent[object, Any]:
 
     if mode == "text":
         return Agent(output_type=TextOutput(shout), retries={"output": 2})
-    output = StructuredDict(RULING, name="ruling")
+    output = StructuredDict(schema_of(Ruling), name="ruling")
     agent: Agent[object, Any] = Agent(output_type=output, instructions=INSTRUCTIONS, retries={"output": 2})
 
     @agent.output_validator
@@ -215,7 +214,7 @@ class TestToAnyModel:
         assert by_role == by_agent
         assert len(by_role) == 2
 
-    @pytest.mark.parametrize("schema", [SCRIPT, RULING, TURNS, GROUNDED_SCRIPT, WORDS])
+    @pytest.mark.parametrize("schema", [SCRIPT, schema_of(Ruling), TURNS, GROUNDED_SCRIPT, schema_of(Words)])
     async def test_every_schema_is_sent_as_an_agent_sends_it(self, schema: dict[str, Any]) -> None:
         """To the order of its keys, which is the order in which a model writes them."""
         sent: list[bytes] = []

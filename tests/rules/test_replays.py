@@ -95,6 +95,11 @@ def test_words_are_judged_against_what_can_be_seen_then() -> None:
     assert found(WordsAgree(), played(opening, OPEN, finished=False)) == [("words_disagree", 0)]
 
 
+@pytest.mark.parametrize("phrase", ["Task Succeed", "task succeed", "TASK  SUCCEED"])
+def test_an_opening_that_says_success_in_any_case_is_refused(phrase: str) -> None:
+    assert ("words_disagree", 0) in found(WordsAgree(), played(told(f"Your kitchen. {phrase}"), OPEN, finished=False))
+
+
 class TestFailuresThatPass:
     """Whoever plays: `transient` is no flag, no repair, no change and no repetition."""
 

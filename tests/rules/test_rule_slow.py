@@ -1,4 +1,4 @@
-"""A rule that takes seconds is named, in a chain too."""
+"""A rule that takes seconds is named, in every composition too."""
 
 import inspect
 import logging
@@ -10,8 +10,9 @@ import pytest
 from samples import POT
 
 from refinesynth import rules
-from refinesynth.rules import BaseRule, Violation, rule_errors
-from refinesynth.rules.rule_errors import running
+from refinesynth.rules import BaseRule, Violation
+from refinesynth.rules import rule as rule_module
+from refinesynth.rules.rule import running
 from refinesynth.trajectory import Draft
 
 DRAFT = Draft(script=POT)
@@ -20,21 +21,34 @@ DRAFT = Draft(script=POT)
 class Slow(BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         found.append(running(cast("FrameType", inspect.currentframe())))
-        yield from ()
+        yield self.violation(0, "slow", "It took long.")
 
 
 found: list[str | None] = []
+SLOW = Slow()
 
 
-@pytest.mark.parametrize("rule", [Slow(), rules.strict() & Slow()])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        SLOW,
+        rules.strict() & SLOW,
+        SLOW | SLOW,
+        ~SLOW,
+        rules.warn(SLOW),
+        rules.first_failure(rules.TurnLimit(), ~(rules.TurnLimit() & rules.warn(SLOW))),
+    ],
+)
 def test_it_is_named_in_a_warning_and_while_it_runs(
     rule: rules.Rule, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = iter(range(10, 1000, 2))
-    monkeypatch.setattr(rule_errors, "perf_counter", lambda: next(clock) if found else 0.0)
+    seconds = iter(range(10, 1000, 2))
+    monkeypatch.setattr(rule_module, "perf_counter", lambda: next(seconds) if found else 0.0)
     found.clear()
     with caplog.at_level(logging.WARNING, "refinesynth.rules"):
-        rules.verify(DRAFT, rule)
-    assert [record.getMessage() for record in caplog.records if "Slow" in record.getMessage()]
+        rules.verify(DRAFT.model_copy(update={"finished": True}), rule)
+    slow = [record.getMessage() for record in caplog.records]
+    assert any("the rule Slow took" in message for message in slow)
+    assert not [message for message in slow if message.split()[2] in {"All", "Either", "Not", "Warn", "FirstFailure"}]
     assert found[0] is not None
     assert found[0].startswith(f"the rule Slow ({__file__}:")

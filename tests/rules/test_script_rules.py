@@ -26,7 +26,6 @@ from refinesynth.rules.script_shape import (
     SAMPLES,
     fillings,
     with_fitting_patterns,
-    with_samples,
 )
 from refinesynth.trajectory import ActionSpec, Draft, Script
 
@@ -204,19 +203,20 @@ class TestAmbiguity:
 
 class TestFillings:
     def test_few_combinations_are_all_tried(self) -> None:
-        rows = list(fillings(TAKE, most=100))
+        rows = [row for [row] in fillings(TAKE, most=100)]
         assert len(rows) == len({tuple(row.items()) for row in rows}) == 4
 
     def test_many_combinations_are_covered(self) -> None:
         values = {name: tuple(f"{name}{n}" for n in range(50)) for name in "abcd"}
-        rows = list(fillings(ActionSpec(name="{a} {b} {c} {d}", pattern="x", parameters=values), most=1_000))
+        spec = ActionSpec(name="{a} {b} {c} {d}", pattern="x", parameters=values)
+        rows = [row for [row] in fillings(spec, most=1_000)]
         assert len(rows) == 100
         assert all({row[name] for row in rows} == set(values[name]) for name in "abcd")
         assert len({(row["a"], row["b"]) for row in rows}) == 100
 
     def test_lists_of_unlike_length(self) -> None:
         spec = action("{a} {b}", a=tuple("xyz"), b=tuple(map(str, range(EXHAUSTIVE))))
-        rows = list(fillings(spec, most=1_000))
+        rows = [row for [row] in fillings(spec, most=1_000)]
         assert {row["a"] for row in rows} == set("xyz")
         assert len({row["b"] for row in rows}) == EXHAUSTIVE
 
@@ -224,10 +224,17 @@ class TestFillings:
         assert len(list(fillings(action("{a}", a=tuple(map(str, range(5_000)))), most=7))) == 7
 
     def test_free_values_get_samples(self) -> None:
-        assert list(fillings(LOOK, most=5)) == [{}]
-        [row] = fillings(SAY, most=5)
-        assert [tried["words"] for tried in with_samples(SAY, row)] == list(SAMPLES)
-        assert list(with_samples(LOOK, {})) == [{}]
+        assert list(fillings(LOOK, most=5)) == [[{}]]
+        assert [tried["words"] for [*row] in fillings(SAY, most=5) for tried in row] == list(SAMPLES)
+
+
+def test_all_functions_of_a_user_are_examined_beside_few_written_actions() -> None:
+    functions = (action(f"call {n}", "(").model_copy(update={"function": {"name": f"{n}"}}) for n in range(150))
+    many = of(action("go", "("), *functions)
+    assert len(codes(PatternsCompile(), many)) == 151
+    assert codes(ActionCount(), many) == []
+    written = (action(f"do {n}") for n in range(41))
+    assert codes(ActionCount(), of(*many.script.actions, *written)) == ["too_many_actions"]
 
 
 def test_the_work_on_a_huge_script_is_bounded() -> None:

@@ -89,6 +89,15 @@ def test_a_long_result_is_read_in_time_that_grows_with_it() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("mine")])
+async def test_an_error_of_the_caller_is_not_reported_as_one_of_the_server(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        async with mcp_play.connected(f"{sys.executable} {SERVER} {tmp_path / 'calls.log'}"):
+            raise error
+    assert raised.value is error
+
+
+@pytest.mark.process
 async def test_the_observations_are_the_results_of_the_server(tmp_path: Path) -> None:
     actions = [
         "list_notes", "read_note title=n0", *ADDED[:2], "add_note title=n0 text=t stars=many", "read_note title=n0",

@@ -35,7 +35,7 @@ from refinesynth.synthesis.workers.block_driver import share_of_limits
 from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Mailbox, Report, ToPlay, _Actor, play_block  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Draft, Persona
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
+pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 
 def contents(folder: Path) -> list[bytes]:

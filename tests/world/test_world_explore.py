@@ -1,7 +1,7 @@
 """Looking around: what is carried over from state to state is true there, and what is called out of reach is."""
 
 import re
-from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -22,12 +22,11 @@ from refinesynth.trajectory import (
     Sight,
 )
 from refinesynth.world import World, ground_actions
-from refinesynth.world import effects as effects_made
 from refinesynth.world.explore import Explorer, Node, RulebookFaults
-from refinesynth.world.expression import Expression, fits, json_bytes
-from refinesynth.world.ground_actions import Item, WorkLimit, WorkLimitExceeded, overlap, some_ground_actions
+from refinesynth.world.expression import json_bytes
+from refinesynth.world.ground_actions import Item, overlap, some_ground_actions
 from refinesynth.world.planner import Planner
-from refinesynth.world.text_template import Values
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 NAMES = ("a", "b")
 NUMBERED = ["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"]
@@ -178,9 +177,9 @@ def scripts(draw: st.DrawFn) -> Script:
 
 
 def _explorer(world: World) -> tuple[Explorer, Node]:
-    explorer = Explorer(Planner(world, ground_actions(world), WorkLimit()), RulebookFaults())
+    explorer = Explorer(Planner(world, ground_actions(world)))
     state: JsonValue = dict(world.script.environment)
-    return explorer, explorer.begin(state)
+    return explorer, explorer.node(state)
 
 
 @given(scripts())
@@ -230,7 +229,7 @@ def test_what_is_never_in_place_is_refused_everywhere(script: Script) -> None:
     for node in _reached(explorer, start, 25):
         for action in explorer.planner.actions:
             if world.step(node.state, action.text).kind is None:
-                action.action.applied(node.state, action.values, watched.noticing(""))
+                action.action.applied(node.state, action.values, partial(watched.notice, ""))
     assert made.isdisjoint(watched.held) or explorer.done(start)
 
 
@@ -303,94 +302,49 @@ def test_each_action_has_its_share_of_what_is_looked_at(sizes: list[int], most: 
     assert all(one >= min(other, size) - 1 for one, size in zip(taken, sizes, strict=True) for other in taken)
 
 
-def test_a_meter_runs_out() -> None:
-    work_limit = WorkLimit(100)
-    work_limit.charge(100)
+@given(scripts())
+def test_work_is_counted_alike_each_time_and_a_lower_limit_stops_it(script: Script) -> None:
+    world = World(script)
+
+    def explore(most: float) -> float:
+        with WorkLimit(most).applied() as limit:
+            explorer, start = _explorer(world)
+            explorer.out_of_reach(explorer.breadth_first(start, 5).nodes[-1])
+        return most - limit.left
+
+    work = explore(10**9)
+    assert explore(10**9) == work, "what is cached with the world costs the same"
     with pytest.raises(WorkLimitExceeded):
-        work_limit.charge(1)
+        explore(work - 1)
 
 
 PAIRS = "state.a.all(x, state.a.all(y, x + y >= 0))"
-SHORT = "state.b.all(x, state.b.all(y, x + y >= 0))"
-COUNT = setting("/n/{p}", {"cel": "!state.n[p]"})
+FLIP = setting("/n/{p}", {"cel": "!state.n[p]"})
 FILL = setting("/b", "{state:/a}")
-EMPTY = setting("/b", [])
-PRICE = Requirement(condition="!state.n[p] && false", effects=(COUNT,))
-
-
-def _told(condition: str) -> tuple[ConditionalText, ...]:
-    return (ConditionalText(when=f"{condition} && false", text="So."), ConditionalText(text="Not so."))
-
-
-def _going(*effects: Effect, needs: Sequence[Requirement | str] = (), told: str = "false") -> ActionSpec:
-    going = action_of("go {p}", *effects, needs=needs, p=tuple("0123"))
-    return going.model_copy(update={"reveals": _told(told)})
+SHORT = PAIRS.replace("state.a", "state.b")
+PRICE = Requirement(condition="!state.n[p] && false", effects=(FLIP,))
+GROW = setting("/d", {"was": "x" * 16_000})
+COUNT = setting("/d", 1, when=f"{SHORT} && false")
+TOLD = (ConditionalText(when=f"{PAIRS} && false", text="So."), ConditionalText(text="Not so."))
 
 
 @pytest.mark.parametrize(
-    "going",
+    "spec",
     [
-        _going(COUNT, told=PAIRS),
-        _going(COUNT, FILL, told=SHORT),
-        _going(setting("/d", 1, when=f"{PAIRS} && false"), COUNT),
-        _going(FILL, setting("/d", 1, when=f"{SHORT} && false"), EMPTY, COUNT),
-        _going(FILL, setting("/d", {"cel": f"{SHORT} ? 1 : 0"}), EMPTY, COUNT),
-        _going(
-            setting("/e", "{state:/n}"),
-            Effect(op=EffectOp.SET, path="/d", value=1, each="/e", when=f"each == p && {PAIRS} && false"),
-            setting("/e", {}),
-            COUNT,
-        ),
-        _going(
-            Effect(op=EffectOp.SET, path="/d", value=1, each="/n", when="before.a.all(x, before.a.all(y, y < 0))"),
-            COUNT,
-        ),
-        _going(COUNT, needs=(f"{PAIRS} || state.n[p]", PRICE)),
-        _going(
-            needs=(
-                Requirement(
-                    condition="false", effects=(FILL, setting("/d", 1, when=f"{SHORT} && false"), EMPTY, COUNT)
-                ),
-            )
-        ),
+        action_of("go {p}", FLIP).model_copy(update={"reveals": TOLD}),
+        action_of("go {p}", FLIP, setting("/d", 1, when=f"{PAIRS} && false")),
+        action_of("go {p}", FILL, COUNT, setting("/b", []), FLIP),
+        action_of("go {p}", FILL, setting("/d", {"cel": f"{PAIRS} ? 1 : 0"}), FLIP),
+        action_of("go {p}", Effect(op=EffectOp.SET, path="/d", value=1, each="/n", when=f"{PAIRS} && false"), FLIP),
+        action_of("go {p}", FLIP, needs=(f"{PAIRS} || state.n[p]", PRICE)),
+        action_of("go {p}", needs=(Requirement(condition="false", effects=(FILL, COUNT, FLIP)),)),
+        action_of("go {p}", *[GROW] * 10, setting("/d", ""), FLIP),
     ],
 )
-@pytest.mark.parametrize("knows", [None, Knowledge(path="/k", texts=("1234",))])
-def test_no_condition_is_asked_that_is_not_counted_as_work(
-    going: ActionSpec, knows: Knowledge | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment = {"a": [1] * 12, "b": [], "d": 0, "e": {}, "k": [], "n": dict.fromkeys("0123", False)}
-    script = script_of(going, goal=("state.d == 2",), knows=knows, environment=environment)
-    explorer, start = _explorer(World(script))
-    asked = [0]
-    value = Expression.value
-
-    def counted(self: Expression, state: JsonValue, values: Values) -> JsonValue:
-        asked[0] += self.work(state, values, 0)
-        return value(self, state, values)
-
-    monkeypatch.setattr(Expression, "value", counted)
-    before = explorer.planner.work_limit.left
-    assert len(_reached(explorer, start, 40)) >= 16
-    assert 100_000 < asked[0] <= before - explorer.planner.work_limit.left
-
-
-@pytest.mark.parametrize("value", ["x" * 16_000, ["{state:/d}"] * 16])
-def test_what_is_made_for_each_on_a_state_that_grew_is_counted_by_its_size(
-    value: JsonValue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grow = [setting("/d", {"was": value}) for _ in range(3)]
-    each = Effect(op=EffectOp.SET, path="/e/{each}", value={"cel": "!state.e[each]"}, each="/e")
-    going = _going(*grow, each, each, setting("/d", ""), COUNT)
-    environment = {"d": "word", "e": dict.fromkeys("0123456789", False), "n": dict.fromkeys("0123", False)}
-    explorer, start = _explorer(World(script_of(going, goal=("size(state.d) == 99",), environment=environment)))
-    made = [0]
-
-    def counted(state: JsonValue) -> bool:
-        made[0] += len(json_bytes(state) or b"") // 8
-        return fits(state)
-
-    monkeypatch.setattr(effects_made, "fits", counted)
-    before = explorer.planner.work_limit.left
-    assert len(explorer.expand(start)) == 4
-    assert 100_000 < made[0] <= before - explorer.planner.work_limit.left
+def test_all_that_an_action_asks_and_changes_is_counted(spec: ActionSpec) -> None:
+    spec = spec.model_copy(update={"parameters": {"p": tuple("0123")}})
+    environment = {"a": [1] * 12, "b": [], "d": 0, "n": dict.fromkeys("0123", False)}
+    with WorkLimit(10**9).applied() as limit:
+        explorer, start = _explorer(World(script_of(spec, goal=("state.d == 2",), environment=environment)))
+        assert len(_reached(explorer, start, 40)) >= 16
+    assert 10**9 - limit.left > 1_000_000

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Script
-from refinesynth.world import RulebookError, Ruling, World, ground_actions, replay, world_of
+from refinesynth.world import RulebookError, World, ground_actions, replay, world_of
 from refinesynth.world.ruling import MAX_CHANGE_BYTES, MAX_CHANGES, MAX_SEARCHED, mentions, state_changes, with_appeared
 
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
@@ -55,6 +55,8 @@ def test_a_ruling_says_what_changed(house: tuple[World, JsonValue]) -> None:
         ("You see the Milk.", "milk", True),
         ("Buttermilk", "milk", False),
         ("the milky way and milk", "milk", True),
+        ("buttermilk " * 1_000 + "milk", "milk", True),
+        ("(-" * 9_000, "(-" * 4_000 + "a", False),
         ("notes.txt is here", "notes.txt", True),
         ("notes.txts", "notes.txt", False),
         ("a b", "", False),
@@ -70,11 +72,6 @@ def test_names_are_looked_for_in_the_beginning_of_an_observation_only() -> None:
     assert mentions(f"milk{long}", "milk")
     assert not mentions(f"{long}milk", "milk")
     assert with_appeared("Milk here.", ("milk", "tea")) == "Milk here. In sight: tea."
-
-
-def test_a_name_that_is_part_of_other_words_is_not_looked_for_without_end() -> None:
-    assert mentions("buttermilk " * 100 + "milk", "milk")
-    assert not mentions("buttermilk " * 1_000 + "milk", "milk")
 
 
 def _press(*effects: Effect) -> ActionSpec:
@@ -125,11 +122,9 @@ def test_what_fails_by_chance_leaves_no_trace(house: tuple[World, JsonValue], tr
         ruling = rulings[at]
         assert ruling.state == before
         assert (ruling.changed, ruling.appeared, ruling.progress) == ((), (), world.progress(before))
-        assert (ruling.kind, ruling.action) == _kind(world.step(before, texts[at]))
-
-
-def _kind(ruling: Ruling) -> tuple[MistakeKind | None, str | None]:
-    return ruling.kind, ruling.action
+        again = world.step(before, texts[at])
+        assert (ruling.kind, ruling.action, ruling.values) == (again.kind, again.action, again.values)
+        assert ruling.text == ("Nothing happens." if again.kind is None else again.text)
 
 
 def _beginning_with(world: World, state: JsonValue) -> World:
@@ -178,4 +173,4 @@ def test_states_and_flags_are_the_same_on_every_machine_and_python(name: str, re
 
 
 PINNED_SCRIPT = "1a032115eea6385b"
-PINNED = {"house": "d92195b1b9d6147e", "rooms": "2bd53326b58c7c15", "blocks": "5684d17b28fec9c8"}
+PINNED = {"house": "90517cee7d21e894", "rooms": "ae7a8478c9c5f3ee", "blocks": "8ba76a5703dbb2a8"}

@@ -11,7 +11,7 @@ from world_scripts import action_of, script_of, setting
 from refinesynth.actions.matching import meaning
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import World, ground_actions, plan
-from refinesynth.world.ground_actions import Facts, WorkLimit, ground
+from refinesynth.world.ground_actions import Facts, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
 from refinesynth.world.planner import Planner, actions_left, mistakes_possible, pruned
 from refinesynth.world.solvability import check_solvability
@@ -319,7 +319,7 @@ def test_where_reasoning_backwards_leads_nowhere_all_actions_are_tried() -> None
 def test_needless_actions_are_left_out(house: tuple[World, JsonValue]) -> None:
     world, state = _aiming_at(house[0], "state.player.holding == ['cup']"), house[1]
     texts = ["go to desk", "go to kitchen", "take cup from kitchen", "go to hall"]
-    assert [action.text for action in pruned(world, state, ground(world, texts))] == texts[1:3]
+    assert [action.text for action in pruned(world, state, ground(world, texts, Facts(world.visibility)))] == texts[1:3]
     assert pruned(world, state, ()) == ()
 
 
@@ -333,7 +333,7 @@ def test_ground_actions_are_every_filling_in_order(blocks: tuple[World, JsonValu
 
 def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonValue]) -> None:
     world, state = house
-    known = Facts(world.visibility, WorkLimit())
+    known = Facts(world.visibility)
     goal = known.goal(world)
     heuristic = Heuristic(ground(world, ground_actions(world), known), goal, known)
     distance, helpful = heuristic.evaluate(state)
@@ -358,7 +358,7 @@ def test_reasoning_backwards_brings_a_name_into_sight(sight: Sight) -> None:
         sights=(sight,),
         environment={"near": ["a"], "on": dict.fromkeys(switches, False), "taken": None},
     )
-    planner = Planner(World(script), ground_actions(World(script)), WorkLimit())
-    found = planner.find(script.environment, planner.goal, 4, blindly=False)
+    planner = Planner(World(script), ground_actions(World(script)))
+    found = planner.find(script.environment, 4, blindly=False)
     assert found is not None
     assert [action.text for action in found] == ["press b", "take b"]

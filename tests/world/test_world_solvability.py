@@ -85,8 +85,9 @@ def test_what_comes_after_the_goal_is_no_part_of_the_solution() -> None:
 
 
 def test_a_goal_that_is_met_already_and_one_out_of_reach() -> None:
-    met = check_solvability(_script(GO, goal=("state.at == 'hall'",), solution=()))
+    met = check_solvability(_script(GO, LIGHT, goal=("state.at == 'hall'",), solution=()))
     assert (met.met_at_start, met.shortest) == (True, ())
+    assert (met.unusable, met.never_in_place) == ((), ()), "nothing was tried"
     never = check_solvability(_script(GO, LIGHT, goal=("state.lit && state.broken",)))
     assert (never.shortest, never.exhausted, never.difficulty) == (None, True, None)
 
@@ -198,7 +199,7 @@ def test_more_actions_than_can_be_gone_through_are_surveyed_too() -> None:
 
 def test_a_world_made_to_be_slow_is_surveyed_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "MAX_CHECKED_WORK", 3_000_000)
-    slow = "state.all(a, state.all(b, state.all(c, true)))"
+    slow = "state.all(a, state.all(b, true))"
     script = _script(GO, LIGHT, action_of("think {x}", setting("/x", "{x}"), needs=(slow,), x=ROOMS))
     script = script.model_copy(update={"environment": {**STATE, **{f"k{at}": at for at in range(60)}}})
     found = check_solvability(script)

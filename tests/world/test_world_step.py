@@ -157,9 +157,23 @@ class Odd(dict[str, JsonValue]):
         {"a": object()},
         Odd(a=1),
         {"a": "x" * MAX_STATE_BYTES},
+        {"a": [float("nan")]},
+        {"a": None, "b": -float("inf")},
         "\udfff",
     ],
-    ids=["deep", "huge number", "surrogate", "number as key", "set", "object", "subclass", "large", "text"],
+    ids=[
+        "deep",
+        "huge-number",
+        "surrogate",
+        "number-as-key",
+        "set",
+        "object",
+        "subclass",
+        "large",
+        "nan",
+        "infinity",
+        "text",
+    ],
 )
 def test_a_state_that_is_no_usable_json_is_a_ruling_too(house: tuple[World, JsonValue], state: JsonValue) -> None:
     ruling = house[0].step(state, "go to sofa")

@@ -248,7 +248,11 @@ class BudgetTracker:
         priority: float = 0.0,
         episode: "EpisodeTracker | None" = None,
     ) -> BudgetReservation:
-        """Wait until a request can be paid in the worst case, and reserve that, by the priority of its episode.
+        """Wait until every limit admits a request, and reserve its worst-case and its expected cost.
+
+        A limit admits it while the worst case of all others in flight stays below the limit and the expected total,
+        this request included, does not exceed it (`BudgetLimit.admits`). Requests of earlier episodes (lower
+        `priority`) go first.
 
         Raises:
             BudgetSpent: The rest does not pay for it, and nothing in flight could turn out cheaper.

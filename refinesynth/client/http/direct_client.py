@@ -44,7 +44,7 @@ _NO_KEY = "none"
 class DirectCompletion:
     """Replacement of `litellm.acompletion` for one model, with little work per call.
 
-    Guarantees: the body is litellm's; `completion_parsing.read_answer` reads the same from the answer; faults are classified
+    Guarantees: the body is litellm's; `completion_parsing.read_completion` reads the same from the answer; faults are classified
     alike. Answers are read up to a bound. Redirects are not followed. No key is in its `repr` nor in its errors.
 
     Not promised: streaming, and a time limit, which the caller sets. `api_base` and `api_key` of a request are ignored:

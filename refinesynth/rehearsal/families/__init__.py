@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from refinesynth.rehearsal.families.family import Act, Family, Plot, Verb, read_family
-from refinesynth.rehearsal.families.file_system import draw_files
-from refinesynth.rehearsal.families.household import draw_household
-from refinesynth.rehearsal.families.laboratory import draw_laboratory
-from refinesynth.rehearsal.families.office import draw_office
-from refinesynth.rehearsal.families.panel import draw_panel
-from refinesynth.rehearsal.families.search import draw_search
-from refinesynth.rehearsal.families.service import draw_service
-from refinesynth.rehearsal.families.warehouse import draw_warehouse
+from refinesynth.rehearsal.families.family import Family, Plot, Verb, read_family
+from refinesynth.rehearsal.families.places import (
+    draw_household,
+    draw_laboratory,
+    draw_office,
+    draw_search,
+    draw_warehouse,
+)
+from refinesynth.rehearsal.families.records import draw_files, draw_panel, draw_service
 
 DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
     "household": draw_household,
@@ -30,4 +30,4 @@ CLASSIC = ("household", "files", "laboratory", "warehouse", "office")
 
 FAMILIES: Mapping[str, Family] = {name: read_family(name) for name in DRAWING}
 
-__all__ = ["CLASSIC", "DRAWING", "FAMILIES", "Act", "Family", "Plot", "Verb"]
+__all__ = ["CLASSIC", "DRAWING", "FAMILIES", "Family", "Plot", "Verb"]

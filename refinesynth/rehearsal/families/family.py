@@ -44,11 +44,6 @@ class Verb(Value):
     """Preconditions in order, of kind place or logic."""
     effects: tuple[Effect, ...] = ()
 
-    @property
-    def observations(self) -> tuple[str, ...]:
-        """Observations of success; a scene uses one."""
-        return tuple(f"{done} {self.shows}".rstrip() for done in self.done)
-
 
 class Condition(Value):
     cel: str
@@ -148,6 +143,10 @@ def read_family(name: str) -> Family:
 def _filled(act: Act, names: Mapping[str, str]) -> Act:
     key, values = act
     return key.format_map(names), {placeholder: template.format_map(names) for placeholder, template in values.items()}
+
+
+STEPS = range(5, 10)
+"""Lengths of solutions that are kept, where a world is drawn until it fits."""
 
 
 def listed(names: Sequence[str]) -> str:

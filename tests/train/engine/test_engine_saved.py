@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, Glm4MoeConfig
 from refinesynth.train.engine import checkpoints, rank_training
 from refinesynth.train.engine.checkpoints import Checkpoint
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.long]
 
 _SCRIPT = Path(__file__).with_name("engine_saved.py")
 _ROUTED: dict[str, Any] = {

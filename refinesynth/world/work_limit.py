@@ -1,0 +1,55 @@
+"""Work limit of a search: a deterministic count of the evaluations and changes that a block of code performs.
+
+Work is counted where it is done, before it is done: by expressions, effects, sights and digests of states.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
+
+MAX_WORK = 20_000_000_000
+"""Default work limit of a search: some tens of seconds, reached only by rulebooks that are slow on purpose."""
+
+_BASE = 1_000
+"""Base cost of an evaluation or a change, in the unit of a condition's cost: bytes of touched state."""
+
+
+class WorkLimitExceeded(Exception):
+    """The work limit is reached. Caught where the limit was created."""
+
+
+class WorkLimit:
+    """Work that is left, and the size of the largest state so far in bytes of JSON."""
+
+    def __init__(self, left: float = MAX_WORK) -> None:
+        self.left = left
+        self.size = 0
+
+    def charge(self, work: int) -> None:
+        """Count work, in bytes of touched state.
+
+        Raises:
+            WorkLimitExceeded: The limit is reached.
+        """
+        self.left -= work + _BASE
+        if self.left < 0:
+            raise WorkLimitExceeded
+
+    @contextmanager
+    def applied(self) -> "Generator[WorkLimit]":
+        """Count the work of a block of code."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+
+_UNLIMITED = WorkLimit(inf)
+_current: ContextVar[WorkLimit] = ContextVar("work limit")
+
+
+def current_limit() -> WorkLimit:
+    """Return the limit of the running block; outside of one, work is unlimited."""
+    return _current.get(_UNLIMITED)
