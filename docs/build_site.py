@@ -106,7 +106,7 @@ FORMATS = {
     "refinesynth.outcome:Refused": "One line of `rejected.jsonl`",
     "refinesynth.run:RunConfig": "`config.json` of a run",
     "refinesynth.trajectory:Script": "A script, for `--scripts`",
-    "refinesynth.report.audited_turns:Answer": "One line of `audit.jsonl`",
+    "refinesynth.report.audited_turns:Rating": "One line of `audit.jsonl`",
 }
 
 

@@ -89,7 +89,7 @@ def measure(model: Path, data: Path, *, plays: int, starts: int) -> Section:
         title="SmolLM2-135M-Instruct, one thread of a CPU" if "SmolLM2" in model.name else model.name,
         how=f"Training: {len(records)} plays of {tokens:,} tokens, {trained / tokens:.0%} of them trained, {BATCH} plays per step, all weights, "
         f"bf16 autocast, the second of two passes. Playing: {len(clean)} starts, greedy, bf16; only written tokens count, "
-        "and reading is in the time. CPU time; Memory is the second pass's peak beside the weights.",
+        "and reading is in the time. CPU time; memory is the second pass's peak beside the weights.",
         figures=figures,
     )
 

@@ -136,7 +136,9 @@ async def _rehearsed(count: int) -> Sequence[rs.Trajectory]:
 
 
 def _unmasked(path: Path, run: Sequence[rs.Trajectory]) -> Path:
-    records = [sharegpt(one.id, messages) for one in run for messages in conversations(to_messages(one), Masking.FLAG)]
+    records = [
+        sharegpt(one.id, messages, ()) for one in run for messages in conversations(to_messages(one), Masking.FLAG)
+    ]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
     entry = {
         "file_name": path.name,

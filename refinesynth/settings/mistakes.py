@@ -80,6 +80,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
         episode: int,
         attempt: int = 1,
         seed: int = 0,
+        length: int | None = None,
         remaining: Callable[[], int] | None = None,
         kinds: Callable[[], Collection[MistakeKind]] = lambda: _KINDS,
     ) -> MistakeRequest | None:
@@ -90,6 +91,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
             episode: Index of the episode in the run.
             attempt: From the second on, `at_least` asks at the first chance, without waiting for natural mistakes.
             seed: Seed of the episode.
+            length: Right actions of the play, if they are known; `spread` then draws all turns alike. By default
+                `expected`, with later turns likelier, since the play may end before them.
             remaining: Returns the right actions left to the goal, in an executed world. `spread` then distributes its
                 mistakes evenly over them, and asks for none before the last action.
             kinds: Returns the possible kinds of mistakes, to which `spread` is limited.
@@ -97,7 +100,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
         # The kind of mistake of each answered player's turn, None for accepted ones.
         verdicts = [answer.mistake_kind for _, answer in known_exchanges(turns)]
         if self.policy == "spread":
-            return self._spread(verdicts, episode, seed, remaining, kinds)
+            return self._spread(verdicts, episode=episode, seed=seed, length=length, remaining=remaining, kinds=kinds)
         now = len(verdicts)
         if self.policy == "natural" or now == 0 or verdicts[-1] is not None:
             return None
@@ -128,8 +131,10 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
     def _spread(
         self,
         verdicts: Sequence[MistakeKind | None],
+        *,
         episode: int,
         seed: int,
+        length: int | None,
         remaining: Callable[[], int] | None,
         kinds: Callable[[], Collection[MistakeKind]],
     ) -> MistakeRequest | None:
@@ -149,7 +154,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
             return None
         steps, number = sum(kind is None for kind in verdicts), episode + len(made)
         if remaining is None:
-            slots = self._slots(steps, episode=episode, seed=seed)
+            slots = self._slots(steps, episode, seed, length)
             if len(made) >= min(len(slots), MOST):
                 return None
             number += steps - slots[len(made)]
@@ -163,18 +168,19 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
         # At the beginning nothing is known of other places.
         return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
 
-    def _slots(self, steps: int, *, episode: int, seed: int) -> list[int]:
-        """Return the right actions, by number, before which a mistake stands.
-
-        Later ones are likelier: the play may end before them.
-        """
-        left_out = max(0, self.expected - self.count(episode=episode, seed=seed))
+    def _slots(self, steps: int, episode: int, seed: int, length: int | None) -> list[int]:
+        """Return the right actions, by number, before which a mistake stands."""
+        most = length or self.expected
+        count = min(self.count(episode=episode, seed=seed), most)
         found: list[int] = []
-        for start in range(0, steps + 1, self.expected):
+        for start in range(0, steps + 1, most):
             rng = _generator(seed, episode, start)
+            if length is not None:
+                found += sorted(rng.sample(range(start, start + most), count))
+                continue
             # A weighted draw without replacement, after Efraimidis and Spirakis.
-            weights = {start + at: rng.random() ** (1 / (1 + at)) for at in range(self.expected)}
-            found += sorted(sorted(weights, key=weights.__getitem__)[left_out:])
+            weights = {start + at: rng.random() ** (1 / (1 + at)) for at in range(most)}
+            found += sorted(sorted(weights, key=weights.__getitem__)[most - count :])
         return [slot for slot in found if slot <= steps]
 
 
