@@ -117,8 +117,8 @@ class Result:
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
         kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text[:MAX_OBSERVATION]) else MistakeKind.LOGIC
-        said = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
-        return cls(said, kind if failed else None)
+        shown = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
+        return cls(shown, kind if failed else None)
 
 
 class McpConversation(Conversation):

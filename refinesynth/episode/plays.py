@@ -6,7 +6,6 @@ from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from refinesynth.entry_points import Table
-from refinesynth.errors import InputError
 
 if TYPE_CHECKING:
     from refinesynth.episode.play import Play
@@ -25,21 +24,15 @@ def known() -> tuple[str, ...]:
 @cache
 def find(name: str) -> "Play":
     """Return the play of that name. Raises InputError: it is unknown, or its package cannot be used."""
-    entry = checked(name)
 
     def fits(found: object) -> bool:
         # Imported here because it imports pydantic-ai.
         from refinesynth.episode.play import Play
+        from refinesynth.trajectory import PLAY_NAME
 
-        return isinstance(found, Play) and found.name == name
+        return isinstance(found, Play) and found.name == name and re.fullmatch(PLAY_NAME, name) is not None
 
-    from refinesynth.trajectory import PLAY_NAME
-
-    if not re.fullmatch(PLAY_NAME, name):
-        raise InputError(
-            f"the play {name!r} in {entry.value!r} has a name that records cannot keep; expected {PLAY_NAME}"
-        )
-    return PLAYS.load(name, fits, "an object of Play of this name")
+    return PLAYS.load(name, fits, "an object of Play of this name, which begins with a lower-case letter,")
 
 
 def checked(name: str) -> EntryPoint:

@@ -5,7 +5,6 @@ DungeonMaster's answer its observation. Steps have no `reasoning_content` (for r
 which are known for episodes only.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,7 +13,7 @@ from pydantic import JsonValue
 
 from refinesynth.chat import render_task
 from refinesynth.export.chat_shapes import ExportRecord, Masking
-from refinesynth.rules.repairs import repairs
+from refinesynth.rules.repairs import marks
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
 SCHEMA_VERSION: Final = "ATIF-v1.8"
@@ -81,12 +80,7 @@ class AtifFormat:
 
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """The task and the turns; an answer stands in the step of its action."""
-    refined: defaultdict[int, list[int]] = defaultdict(list)
-    """Index of a player's turn to those of the mistakes that it repairs."""
-    for repair in repairs(trajectory.draft()):
-        if repair.answer is not None:
-            refined[repair.answer].append(repair.mistake.at)
-    numbers: dict[int, int] = {}
+    marked, numbers = marks(trajectory.draft()), dict[int, int]()
     yield {"step_id": 1, "source": "user", "message": render_task(trajectory.script)}
     number = 1
     for at, turn in enumerate(trajectory.turns):
@@ -94,7 +88,8 @@ def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             number = numbers[at] = number + 1
             after = trajectory.turns[at + 1] if at + 1 < len(trajectory.turns) else None
             answer = after if isinstance(after, DungeonMasterTurn) else None
-            yield _agent_step(number, turn, answer, refines=[numbers[earlier] for earlier in refined[at]])
+            refined = mark.of if (mark := marked.get(at)) is not None and mark.label == "refinement" else ()
+            yield _agent_step(number, turn, answer, refines=[numbers[earlier] for earlier in refined])
         elif at == 0 or not isinstance(trajectory.turns[at - 1], PlayerTurn):
             number += 1
             extra = {"dungeon_master": _judgement(turn)}

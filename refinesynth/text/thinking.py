@@ -44,7 +44,8 @@ _ANSWERS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
 )
 """Marks of the same models around their answer."""
-_CLOSING = {opening.casefold(): closing for opening, closing in _PAIRS}
+_KINDS = {mark.casefold(): (closing, mark != closing) for opening, closing in _PAIRS for mark in (opening, closing)}
+"""Mark to the one that ends such thoughts, and whether it opens them."""
 
 _HARMONY = re.compile(r"<\|(start|end|message|channel|constrain|return|call)\|>")
 _CALLED = re.compile(r"\s*(?:assistant)?\s*(?:to=\S+\s*)?")
@@ -75,13 +76,9 @@ _NEAR = 20_000
 class _Mark(NamedTuple):
     start: int
     end: int
-    closing: str
+    kind: str
     """The mark that ends such thoughts."""
     opens: bool
-
-    @property
-    def kind(self) -> str:
-        return self.closing.casefold()
 
 
 def split_thinking(text: str) -> Split:
@@ -106,7 +103,7 @@ def split_thinking(text: str) -> Split:
             closing = next(ends, len(marks))
         elif (closing := _unopened(text, at, marks, following)) is None:
             break
-        form = mark.closing if closing == len(marks) else marks[closing].closing
+        form = mark.kind if closing == len(marks) else marks[closing].kind
         end, at = (len(text), len(text)) if closing == len(marks) else marks[closing][:2]
         thoughts.append(text[begin:end].strip())
         following = closing + 1
@@ -117,11 +114,10 @@ def split_thinking(text: str) -> Split:
 
 def _marks(text: str) -> Iterator[_Mark]:
     for found in _MARK.finditer(text):
-        if found["name"] is not None:
-            yield _Mark(*found.span(), f"</{found['name'].casefold()}>", not found["closes"])
+        if found["name"] is None:
+            yield _Mark(*found.span(), *_KINDS[found[0].casefold()])
         else:
-            closing = _CLOSING.get(found[0].casefold())
-            yield _Mark(*found.span(), closing or found[0], closing is not None)
+            yield _Mark(*found.span(), f"</{found['name'].casefold()}>", not found["closes"])
 
 
 def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | None:

@@ -105,10 +105,8 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     Deviations do not affect equality."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Draft) and self._says() == other._says()
-
-    def _says(self) -> tuple[Script, tuple[DraftTurn, ...], str | None, bool]:
-        return self.script, self.turns, self.text_error, self.finished
+        names = ("script", "turns", "text_error", "finished")
+        return isinstance(other, Draft) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     @classmethod
     def from_text(cls, script: Script, text: str, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()) -> Self:

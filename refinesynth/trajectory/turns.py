@@ -125,11 +125,11 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
 
     Never raises.
     """
-    told = {key: value for key, value in item.items() if key not in EXECUTED} if isinstance(item, dict) else {}
-    role = str(told.pop("role", "")).strip().casefold()
+    fields = {key: value for key, value in item.items() if key not in EXECUTED} if isinstance(item, dict) else {}
+    role = str(fields.pop("role", "")).strip().casefold()
     try:
         if role in _ROLES:
-            return _ROLES[role].model_validate(told, extra="ignore")
+            return _ROLES[role].model_validate(fields, extra="ignore")
         problem = 'a turn is an object whose key "role" is "Player" or "DM"'
     except ValidationError as error:
         problem = explain(error)

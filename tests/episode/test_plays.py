@@ -153,9 +153,9 @@ class TestEntryPoints:
         [
             ("gone", "cannot be loaded from 'no_such_module_anywhere:PLAY'"),
             ("broken", "broken on import"),
-            ("class", "an object of Play of this name is expected"),
-            ("another", "an object of Play of this name is expected"),
-            ("Upper", "a name that records cannot keep"),
+            ("class", "an object of Play of this name"),
+            ("another", "an object of Play of this name"),
+            ("Upper", "an object of Play of this name, which begins with a lower-case letter, is expected"),
             ("nosuch", "'grounded', 'Upper', 'another', 'broken', 'careless', 'class', 'gone', 'idle', 'mixed'"),
         ],
     )

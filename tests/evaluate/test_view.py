@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,7 @@ def test_wrong_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_of_a_run_it_writes_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def synthesize() -> None:
-        await rs.synthesize(n=2, backend="rehearsal", output="run")
-
-    anyio.run(synthesize)
+    anyio.run(partial(rs.synthesize, n=2, backend="rehearsal", output="run"))
     result = CliRunner().invoke(app, ["view", "run"])
     assert result.exit_code == 0
     assert "refinesynth report" in result.stderr

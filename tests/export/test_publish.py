@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -32,10 +33,7 @@ parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra publish
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
 
-    async def synthesize() -> None:
-        await rs.synthesize(n=16, backend="rehearsal", output=folder, seed=2)
-
-    anyio.run(synthesize)
+    anyio.run(partial(rs.synthesize, n=16, backend="rehearsal", output=folder, seed=2))
     return folder
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,7 @@ from refinesynth.run import RunFolder
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audited") / "first"
 
-    async def synthesize() -> None:
-        await rs.synthesize(n=20, backend="rehearsal", output=folder, seed=4)
-
-    anyio.run(synthesize)
+    anyio.run(partial(rs.synthesize, n=20, backend="rehearsal", output=folder, seed=4))
     return folder
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -51,10 +52,7 @@ def served(run: Path, rater: str) -> Generator[str]:
 
 
 def test_keys_answer_and_the_same_command_continues(tmp_path: Path) -> None:
-    async def synthesize() -> None:
-        await rs.synthesize(n=20, backend="rehearsal", output=tmp_path / "first", seed=4)
-
-    anyio.run(synthesize)
+    anyio.run(partial(rs.synthesize, n=20, backend="rehearsal", output=tmp_path / "first", seed=4))
     run = altered(tmp_path / "first", tmp_path / "hostile")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])

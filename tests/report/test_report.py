@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,7 @@ HOSTILE = (
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
 
-    async def synthesize() -> None:
-        await rs.synthesize(n=12, backend="rehearsal", output=folder, seed=3)
-
-    anyio.run(synthesize)
+    anyio.run(partial(rs.synthesize, n=12, backend="rehearsal", output=folder, seed=3))
     return folder
 
 
@@ -106,16 +104,16 @@ def test_a_line_that_is_none_is_named(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_without_trajectories_has_a_page(tmp_path: Path) -> None:
-    async def synthesize() -> None:
-        await rs.synthesize(
+    anyio.run(
+        partial(
+            rs.synthesize,
             ["A nurse."],
             n=1,
             backend="rehearsal",
             rules=rs.rules.strict() & rs.rules.TurnLimit(most=1),
             output=tmp_path / "none",
         )
-
-    anyio.run(synthesize)
+    )
     page = render_report(tmp_path / "none")
     assert data(page, "accepted") == []
     assert data(page, "refused")

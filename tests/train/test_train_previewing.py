@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +142,7 @@ def test_libraries_say_nothing_across_what_is_shown(how: list[str], data: Path) 
 def test_show_prints_a_trajectory_as_tokens_with_those_that_carry_loss(model: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
-    async def synthesize() -> None:
-        await rs.synthesize(n=3, backend="rehearsal", output=run, seed=5)
-
-    anyio.run(synthesize)
+    anyio.run(partial(rs.synthesize, n=3, backend="rehearsal", output=run, seed=5))
     trajectory = next(one for one in rs.SynthesisResult.open(run) if one.mistakes())
     result = CliRunner().invoke(app, ["show", str(run), trajectory.id, "--mask", str(model)], env={"COLUMNS": "2000"})
     assert result.exit_code == 0, result.output
