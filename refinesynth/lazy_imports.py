@@ -15,6 +15,10 @@ def lazy_names(package: str) -> Callable[[str], object]:
         from linecache import getlines  # which reads from archives, too
 
         source = "".join(getlines(str(modules[package].__file__), vars(modules[package])))
+        if not source:
+            raise ImportError(
+                f"{package} finds its names in its source, which is not here; install it with its .py files"
+            )
         imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
         return {each.name: node.module or "" for node in imports for each in node.names}
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from zipfile import ZipFile
 
 import pytest
@@ -31,3 +32,11 @@ def test_names_are_found_in_an_archive(tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(tmp_path / "all.zip")}
     shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert shown.stdout.split() == ["False", "1", "lazy.room", "False"], shown.stderr
+
+
+def test_a_package_without_its_source_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("compiled")
+    package.__file__ = "nowhere/compiled/__init__.pyc"
+    monkeypatch.setitem(sys.modules, "compiled", package)
+    with pytest.raises(ImportError, match="compiled finds its names in its source"):
+        lazy_imports.lazy_names("compiled")("name")

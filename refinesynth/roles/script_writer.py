@@ -169,7 +169,8 @@ def _repair_effect(effect: dict[str, Any]) -> None:
         word = effect["op"].strip().casefold()
         effect["op"] = _OPS.get(word, word)
     effect.setdefault("from_path", effect.get("from"))
-    effect.update({name: effect.get(name) or None for name in ("from_path", "when", "each")})
+    for name in ("from_path", "when", "each"):
+        effect[name] = None if effect.get(name) == "" else effect.get(name)
 
 
 def _repair_rulebook(rulebook: dict[str, Any]) -> None:

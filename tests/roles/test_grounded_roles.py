@@ -5,9 +5,10 @@ from contextlib import suppress
 from typing import Any, cast
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from samples import SHED_GROUNDED, dm, player
 from scripted import PROMPTS, Scripted, as_json
 
@@ -172,6 +173,12 @@ class TestReading:
         again = read_grounded(changed(rulebook=rulebook))
         assert again.rulebook is not None
         assert again.rulebook.knows == Knowledge(path="/player/knows", texts=("key",))
+
+    @pytest.mark.parametrize("when", [False, 0, [], {}])
+    def test_a_condition_that_is_no_text_is_not_left_out(self, when: object) -> None:
+        effect = {"op": "set", "path": "/tries", "value": 1, "when": when}
+        with pytest.raises(ValidationError, match="when"):
+            read_grounded(changed(actions=[{**JSON["actions"][0], "effects": [effect]}, *JSON["actions"][1:]]))
 
     def test_actions_by_name_are_read_too(self) -> None:
         by_name = {action["name"]: {**action, "name": action["name"]} for action in JSON["actions"]}
