@@ -49,18 +49,20 @@ def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
         if not luck.strikes("false_alarm"):
             return _accepted(luck, rng, past, action, ruling)
         thought = say(rng, "misread", action=said)
-        return _turn(thought, _refusal(rng, past, f'"{said}" is not understood.'), MistakeKind.PARAMETER)
+        observation = _refusal(rng, past, f'"{said}" is not understood.')
+        return DungeonMasterTurn.of_kind(MistakeKind.PARAMETER, thought=thought, observation=observation)
     if ruling.kind is MistakeKind.PARAMETER and luck.strikes("wrong_parameters"):
         return waved(luck, past, action)
     why = reason(past.position, action, ruling)
     thought = say(rng, f"refused_{ruling.kind}", action=said, hint=why)
-    return _turn(thought, _refusal(rng, past, why), ruling.kind)
+    return DungeonMasterTurn.of_kind(ruling.kind, thought=thought, observation=_refusal(rng, past, why))
 
 
 def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
     """Return an answer that accepts an unknown action; nothing changes."""
     rng, said = luck.rng("waved"), shown(action)
-    return _turn(say(rng, "waved", action=said), _fresh(rng, past, f"You {said}."), None)
+    thought = say(rng, "waved", action=said)
+    return DungeonMasterTurn.of_kind(None, thought=thought, observation=_fresh(rng, past, f"You {said}."))
 
 
 def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
@@ -71,7 +73,7 @@ def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) 
     met = round(ruling.progress * total)
     judgement = say(rng, "carried_out", action=shown(action), doing=meaning(past.position, action))
     thought = f"{judgement} {say(rng, 'done') if met == total else say(rng, 'progress', met=met, all=total)}"
-    return _turn(thought, observation, None)
+    return DungeonMasterTurn.of_kind(None, thought=thought, observation=observation)
 
 
 def _refusal(rng: Random, past: Past, why: str) -> str:
@@ -86,11 +88,6 @@ def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
     return next(
         (way for way in ways if way not in past.observed), f"{text} (Answer {len(past.exchanges) + 1}.){ending}"
     )
-
-
-def _turn(thought: str, observation: str, kind: MistakeKind | None) -> DungeonMasterTurn:
-    flags = {f"{each}_error": each is kind for each in MistakeKind}
-    return DungeonMasterTurn.model_validate({"role": "DM", "thought": thought, "observation": observation, **flags})
 
 
 def _exchanges(history: JsonValue) -> Iterator[Exchange]:

@@ -16,7 +16,7 @@ from refinesynth.rehearsal.openai_wire import items
 from refinesynth.rehearsal.phrasing import say, shown
 from refinesynth.rehearsal.replayed_history import Exchange
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, ParameterType, PlayerTurn, Script
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
 _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
@@ -80,9 +80,7 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
         answer = f"{answer} This is answer {len(exchanges) + 1}."
     if known and needed and sum(not exchange.refused for exchange in exchanges) + 1 >= int(needed["count"]):
         answer = f"{answer} {SUCCESS}"
-    return DungeonMasterTurn(
-        thought=thought, observation=answer, parameter_error=not known, place_error=False, logic_error=False
-    )
+    return DungeonMasterTurn.of_kind(None if known else MistakeKind.PARAMETER, thought=thought, observation=answer)
 
 
 def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange], *, slips: bool = False) -> PlayerTurn:

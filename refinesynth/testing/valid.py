@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -95,10 +95,10 @@ def change_action(script: Script, at: int, **fields: object) -> Script:
     return script.model_copy(update={"actions": tuple(actions)})
 
 
-def answer(observation: str, *, flag: str | None = None, **fields: object) -> DungeonMasterTurn:
+def answer(observation: str, *, flag: str | None = None, thought: str = "", **fields: Any) -> DungeonMasterTurn:
     """An answer that flags the action before it as a mistake of the kind `flag`, with other fields of the turn."""
-    flags = {f"{kind}_error": kind == flag for kind in MistakeKind}
-    return DungeonMasterTurn.model_validate({"thought": "", "observation": observation, **flags, **fields})
+    kind = None if flag is None else MistakeKind(flag)
+    return DungeonMasterTurn.of_kind(kind, thought=thought, observation=observation, **fields)
 
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
