@@ -169,7 +169,8 @@ def _continued(world: World, known: _Replay, asked: _Exchanged) -> _Replay:
         known = _Replay(world.script.environment)
     # The answers' words may differ from the cached ones.
     answered = [replace(step, answer=answer) for step, (_, _, answer) in zip(known.answered, asked, strict=False)]
-    state, lacks = known.state, known.lacks
+    state: JsonValue = known.state
+    lacks: tuple[_Lack, ...] = known.lacks
     for at, player, answer in asked[len(answered) :]:
         ruling, met = world.step(state, player.action), tuple[Met, ...]()
         changes = ruling.state is not state
