@@ -79,21 +79,20 @@ class Heuristic:
         """Return the estimate for a state."""
         return _View(self, state).evaluate()
 
-    def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
-        """Yield ways to establish an unmet condition.
+    def ways(self, fact: Need, state: JsonValue) -> list[_Way]:
+        """Return ways to establish an unmet condition.
 
         For the visibility of a name, by the places where it could be seen. Otherwise by one action, else by two, of
         which the first determines what the second one writes, else by a change of the condition's inputs.
         """
-        found = [_Way((), needs) for needs in self._sightings(fact, state)]
-        if not found:
-            touches = self._try(fact, state)
-            found = (
-                [_way(action) for action in touches.achieve]
-                or [_way(*pair) for pair in self._pairs(fact, state)]
-                or [_way(action, extra=_PARTLY) for action in touches.change]
-            )
-        yield from found
+        if found := [_Way((), needs) for needs in self._sightings(fact, state)]:
+            return found
+        touches = self._try(fact, state)
+        return (
+            [_way(action) for action in touches.achieve]
+            or [_way(*pair) for pair in self._pairs(fact, state)]
+            or [_way(action, extra=_PARTLY) for action in touches.change]
+        )
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
         """Yield pairs of actions that establish a condition; the first one determines what the second one writes."""
