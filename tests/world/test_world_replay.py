@@ -72,6 +72,7 @@ def test_names_are_looked_for_in_the_beginning_of_an_observation_only() -> None:
     assert mentions(f"milk{long}", "milk")
     assert not mentions(f"{long}milk", "milk")
     assert with_appeared("Milk here.", ("milk", "tea")) == "Milk here. In sight: tea."
+    assert with_appeared("So.", tuple(map(str, range(42)))).endswith("38, 39 and 2 other things.")
 
 
 def _press(*effects: Effect) -> ActionSpec:
