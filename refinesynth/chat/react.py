@@ -72,8 +72,9 @@ def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
     """
     lists: dict[str, list[tuple[str, ...]]] = {}
     for action in actions:
-        for name, values in action.parameters.items():
-            lists.setdefault(name, []).append(values)
+        # A placeholder that nothing is stated about is as open as one without values.
+        for name in dict.fromkeys((*action.parameters, *action.placeholders)):
+            lists.setdefault(name, []).append(action.parameters.get(name, ()))
     return {name: each[0] for name, each in lists.items() if len(each) > 1 and each[0] and len(set(each)) == 1}
 
 

@@ -17,7 +17,16 @@ from refinesynth.imports.import_formats import PLAY, RULES
 from refinesynth.testing import turns, valid_drafts
 from refinesynth.train.data.record_forms import read_record as read_training_record
 from refinesynth.train.labelled_conversation import LossOn, TurnLabel
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory, Usage
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DungeonMasterTurn,
+    MalformedTurn,
+    ParameterType,
+    PlayerTurn,
+    Trajectory,
+    Usage,
+)
 
 ORIGIN = provenance(
     models={"player": "gpt-4o"}, seed=7, rules="strict()", usage=Usage(requests=9, input_tokens=1_000), cost_usd=0.25
@@ -143,6 +152,18 @@ def test_conversations_come_back_as_they_were(name: str, one: Trajectory) -> Non
     for action, before in zip(found.script.actions, one.script.actions, strict=True):
         assert (action.name, action.description) == (before.name, before.description)
         assert {name: values for name, values in before.parameters.items() if values} == action.parameters
+
+
+@pytest.mark.parametrize("types", [{}, {"amount": ParameterType(type="integer", minimum=1, maximum=3)}])
+def test_values_that_some_actions_share_are_told_apart_from_open_ones(types: dict[str, ParameterType]) -> None:
+    listed = [
+        ActionSpec(name=f"{verb} {{amount}}", pattern=f"{verb} (.+)", parameters={"amount": values}, types=types)
+        for verb, values in (("pour", ()), ("boil", ("1", "2")), ("cool", ("1", "2")))
+    ]
+    kitchen = SHED.model_copy(update={"actions": tuple(listed)})
+    played = trajectory(player("boil 1"), dm("It boils. Task Succeed"), script=kitchen)
+    record = exported(played, "openai")
+    assert read_record(record, "openai", "file:1").script.goal == played.script.goal
 
 
 @pytest.mark.parametrize("name", ["agentinstruct", "openai"])
