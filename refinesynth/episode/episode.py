@@ -126,7 +126,7 @@ class _Episode:
             refused=tuple(record.refused),
             reason=None if accepted else reason,
             lost=lost and not accepted,
-            doubtful=self._doubtful and not accepted and not record.refused,
+            doubtful=self._doubtful and not (accepted or record.refused or limit.passed),
             salvaged=dict(session.salvaged),
             usage=session.spent.usage,
             cost_usd=session.spent.cost_usd,

@@ -24,15 +24,15 @@ def known() -> tuple[str, ...]:
 @cache
 def find(name: str) -> "Play":
     """Return the play of that name. Raises InputError: it is unknown, or its package cannot be used."""
+    from refinesynth.trajectory import PLAY_NAME
 
     def fits(found: object) -> bool:
         # Imported here because it imports pydantic-ai.
         from refinesynth.episode.play import Play
-        from refinesynth.trajectory import PLAY_NAME
 
         return isinstance(found, Play) and found.name == name and re.fullmatch(PLAY_NAME, name) is not None
 
-    return PLAYS.load(name, fits, "an object of Play of this name, which begins with a lower-case letter,")
+    return PLAYS.load(name, fits, f"an object of Play of this name, which matches {PLAY_NAME},")
 
 
 def checked(name: str) -> EntryPoint:

@@ -19,7 +19,7 @@ from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.run.stats import TrajectoryStats
 from refinesynth.text.json_reader import scrub
 from refinesynth.text.markup import code, plain_text
-from refinesynth.trajectory import PlayerTurn, Trajectory
+from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.positions import lopsided
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
@@ -82,6 +82,16 @@ class CardCounts:
         self.rules[origin.rules] += 1
         self.versions[origin.package_version] += 1
         self.spent += Cost(usage=origin.usage, cost_usd=origin.cost_usd)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and requests, refused attempts of these episodes included."""
+        return self.spent.usage
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars; None if one of the trajectories has no known cost."""
+        return self.spent.cost_usd
 
     @property
     def uneven(self) -> bool:

@@ -116,10 +116,12 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
     @classmethod
     def _in_one_call(cls, given: object) -> object:
         """Accept `two_steps=False` of earlier versions, in which a script could be written in two calls."""
-        known = cast("dict[str, object]", given) if isinstance(given, dict) else {}
-        if known.get("two_steps") is False:
-            return {name: value for name, value in known.items() if name != "two_steps"}
-        return cast("object", given)
+        if not isinstance(given, dict):
+            return given
+        known = dict(cast("dict[str, object]", given))
+        if known.pop("two_steps", False) is not False:
+            raise ValueError("two_steps: a script is written in one call; leave two_steps out")
+        return known
 
     @field_validator("difficulty", "mix", mode="before")
     @classmethod

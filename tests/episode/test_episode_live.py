@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator
 
+import anyio
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from samples import SHED, dm, player
 from scripted import Asked, Scripted, said
 from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, only, settings_for
@@ -12,7 +15,7 @@ from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import EpisodeOutcome, play_episode
-from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 from refinesynth.rules import Violation
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import at_least, prompted
@@ -315,6 +318,20 @@ async def test_only_what_its_backend_ended_tells_nothing_of_the_data(lost: bool)
     assert not (
         await live(*OPEN, failure, OPEN[1]).play(episodes_per_script=2, attempts=Attempts(drafts=1), max_turns=2)
     ).lost
+
+
+async def test_the_deadline_says_nothing_about_the_settings_of_a_backend() -> None:
+    stage, failures = live(), [EpisodeDoubtful("no usable answer")]
+
+    async def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        while not failures:
+            await anyio.sleep_forever()
+        raise failures.pop()
+
+    stage.player.model = FunctionModel(answer)
+    outcome = await stage.play(episodes_per_script=2, deadline=0.2)
+    assert (outcome.lost, outcome.doubtful, failures) == (True, False, [])
+    assert str(outcome.reason).startswith("not done within its deadline")
 
 
 async def test_what_stops_the_run_passes_through() -> None:

@@ -155,7 +155,7 @@ class TestEntryPoints:
             ("broken", "broken on import"),
             ("class", "an object of Play of this name"),
             ("another", "an object of Play of this name"),
-            ("Upper", "an object of Play of this name, which begins with a lower-case letter, is expected"),
+            ("Upper", re.escape("an object of Play of this name, which matches ^[a-z][a-z0-9_-]{0,63}$, is expected")),
             ("nosuch", "'grounded', 'Upper', 'another', 'broken', 'careless', 'class', 'gone', 'idle', 'mixed'"),
         ],
     )

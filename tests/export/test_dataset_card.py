@@ -186,14 +186,14 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
     assert tally.figures.mistakes == {"place": 2, "parameter": 1, "logic": 2}
     assert (tally.figures.refinements, tally.figures.unanswered) == (4, 1)
     assert tally.generators == {("player", "gpt-4o"): 3, ("dungeon_master", "rehearsal"): 3}
-    assert tally.spent.usage == Usage(requests=27, input_tokens=3_000, cached_tokens=30, output_tokens=600)
-    assert tally.spent.cost_usd == pytest.approx(0.75)
+    assert tally.usage == Usage(requests=27, input_tokens=3_000, cached_tokens=30, output_tokens=600)
+    assert tally.cost_usd == pytest.approx(0.75)
 
 
 def test_one_unknown_cost_makes_the_sum_unknown() -> None:
     free = a_trajectory().model_copy(update={"provenance": ORIGIN.model_copy(update={"cost_usd": None})})
     tally = CardCounts.of([a_trajectory(), free, a_trajectory()])
-    assert tally.spent.cost_usd is None
+    assert tally.cost_usd is None
     assert "- cost: unknown" in render_card(facts(tally=tally), report())
 
 

@@ -70,6 +70,8 @@ LEFT_ALONE = (
     "analysis of the assistant's final words",
     "Here is my thought process: none",
     "<answer>{}</answer>", "<unthinking>x</unthinking>", "<|message|>",
+    # Letters that are no i and k, and equal them if case is ignored.
+    "[TH\u0131NK]a[/TH\u0131NK]b", "[TH\u0130NK]a[/TH\u0130NK]b", "<|thin\u212a|>a<|/thin\u212a|>b", "a</th\u0131nk>b",
 )  # fmt: skip
 
 
