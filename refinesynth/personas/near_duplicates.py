@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from sys import getsizeof
@@ -129,11 +130,12 @@ class NearDuplicates:
         found = words(text)
         wanted = grams(found, self.similar.size)
         keys = self._keys(wanted)
-        compared = ((self._similarity(wanted, number), -number) for number in self._candidates(keys))
-        similarity, number = max(compared, default=(0.0, 0))
+        # The first of those that are equally similar.
+        compared = ((self._similarity(wanted, number), number) for number in sorted(self._candidates(keys)))
+        similarity, number = max(compared, key=itemgetter(0), default=(0.0, 0))
         if similarity >= self.similar.threshold:
-            exact = similarity == 1 and self._fingerprints[-number] == fingerprint(found)
-            return Twin(-number, similarity, exact)
+            exact = similarity == 1 and self._fingerprints[number] == fingerprint(found)
+            return Twin(number, similarity, exact)
         for key in keys:
             self._before.append(self._newest.get(key, -1))
             self._newest[key] = len(self)

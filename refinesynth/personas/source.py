@@ -31,7 +31,7 @@ _TOLD_EVERY = 4096
 
 
 class Records:
-    """The rows of a source, to be read once; rows without a persona are counted and skipped."""
+    """Iterator over the rows of a source; rows without a persona are counted and skipped."""
 
     def __init__(
         self,
@@ -51,7 +51,13 @@ class Records:
         """The first few bad rows: file, line and reason."""
         self._on_progress = on_progress
         self._column = column
-        self._pieces = _pieces(source, column)
+        self._rows = self._found(_pieces(source, column))
+
+    def __iter__(self) -> Iterator[PersonaRecord]:
+        return self
+
+    def __next__(self) -> PersonaRecord:
+        return next(self._rows)
 
     def check(self) -> None:
         """Raise InputError if no row held a persona."""
@@ -59,8 +65,8 @@ class Records:
             said = f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
             raise InputError(f"no personas: {said}")
 
-    def __iter__(self) -> Iterator[PersonaRecord]:
-        for number, each in enumerate(self._pieces, start=1):
+    def _found(self, pieces: Iterable[object]) -> Iterator[PersonaRecord]:
+        for number, each in enumerate(pieces, start=1):
             piece = _opened(each, self._column)
             file = piece if isinstance(piece, PersonaFile) else None
             for row in file.rows() if file else (read_row(piece, number, self._column),):

@@ -26,7 +26,7 @@ GREETING = (
 class Rehearsal:
     """Completion function with `litellm.acompletion`'s signature that plays all roles.
 
-    An answer depends only on the messages, the request's `seed` and form (schema, tools, `max_tokens`) and these
+    An answer depends only on the messages, the request's `seed` and form (JSON, tools, `max_tokens`) and these
     settings, so it is the same in any order and process, and over HTTP. It never raises and never streams.
 
     Worlds are executed by `refinesynth.world`, which determines rulings and plans.

@@ -192,7 +192,7 @@ _BREAKS: Breaks[Draft] = {
     "unreadable text": (
         "ReadableText",
         lambda draft, draw: draft.model_copy(
-            update={"turns": draft.turns[: _any(draft, draw)], "text_error": "the answer holds no JSON"}
+            update={"turns": draft.turns[: whole(draw, 0, len(draft.turns))], "text_error": "the answer holds no JSON"}
         ),
     ),
     "key missing": ("RequiredKeys", _key_missing),

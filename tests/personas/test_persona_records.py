@@ -1,5 +1,6 @@
 """Whole rows: Persona Hub's files as they are, with extra columns, and JSON within JSON."""
 
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -194,6 +195,13 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     assert list(empty) == []
     with pytest.raises(InputError, match="no personas: there are no rows"):
         empty.check()
+
+
+def test_each_row_is_read_once_in_however_many_parts() -> None:
+    records = Records(["A smith", "A cook", "A nurse"])
+    texts = [next(records).persona.text, *(record.persona.text for record in islice(records, 1))]
+    texts += [record.persona.text for _ in range(2) for record in records]
+    assert (texts, records.read) == (["A smith", "A cook", "A nurse"], 3)
 
 
 def test_progress_is_told() -> None:

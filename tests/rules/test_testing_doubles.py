@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refinesynth import testing
 from refinesynth.errors import RefinesynthError
-from refinesynth.trajectory import Draft, MalformedTurn
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn
 
 
 async def test_answers_come_in_order_and_requests_are_kept() -> None:
@@ -72,6 +72,15 @@ def test_corruptions_are_of_the_names_asked_for(data: st.DataObject) -> None:
     corruption = data.draw(testing.corruptions(name))
     assert corruption.name == name
     assert corruption.rule == testing.CORRUPTIONS[name]
+
+
+def test_an_unreadable_text_may_break_off_after_any_turn() -> None:
+    def is_whole(one: testing.Corruption) -> bool:
+        last = one.draft.turns[-1:]
+        return any(isinstance(turn, DungeonMasterTurn) and "Task Succeed" in turn.observation for turn in last)
+
+    of_any = settings(phases=[Phase.generate], max_examples=2_000)
+    assert find(testing.corruptions("unreadable text"), is_whole, settings=of_any).rule == "ReadableText"
 
 
 @pytest.mark.process
