@@ -172,7 +172,10 @@ def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
     """
     began = perf_counter()
     try:
-        yield from rule(draft)
+        for found in rule(draft):
+            if not isinstance(cast("object", found), Violation):
+                raise TypeError(f"it yields {found!r}, which is no Violation")
+            yield found
     finally:
         seconds = perf_counter() - began
         if seconds > SECONDS and not isinstance(rule, _Composition):
