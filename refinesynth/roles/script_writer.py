@@ -108,8 +108,10 @@ def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
 
 
 def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`."""
-    actions = filter(_is_object, _objects(answer.get("actions")))
+    """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`. Other items
+    become actions without a name, which are refused.
+    """
+    actions = (one if _is_object(one) else {} for one in _objects(answer.get("actions")))
     kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
     return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
 

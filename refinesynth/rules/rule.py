@@ -131,11 +131,14 @@ class BaseRule:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 class BuiltInRule(BaseRule):
-    """Base class of the built-in rules: makes a subclass a frozen pydantic dataclass and registers it by name."""
+    """Base class of the built-in rules: makes a subclass a frozen pydantic dataclass and registers it by name. A
+    subclass of a built-in rule is not built in, and stays as it is.
+    """
 
     def __init_subclass__(cls) -> None:
-        pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)(cls)
-        built_in(cls)
+        if BuiltInRule in cls.__bases__:
+            pydantic.dataclasses.dataclass(frozen=True, config=FIELDS)(cls)
+            built_in(cls)
 
 
 def rejects(violation: Violation) -> bool:
@@ -144,11 +147,11 @@ def rejects(violation: Violation) -> bool:
 
 
 class _Composition(BaseRule):
-    """Base class of the compositions, whose fields hold rules."""
+    """Base class of the compositions, whose fields hold a rule each, or several as `rules`."""
 
     def __post_init__(self) -> None:
-        for held in vars(self).values():
-            _refuse_others(*cast("tuple[object, ...]", held if isinstance(held, tuple) else (held,)))
+        for name, held in vars(self).items():
+            _refuse_others(*held if name == "rules" else (held,))
 
 
 def _refuse_others(*given: object) -> None:
@@ -169,7 +172,10 @@ def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
     """
     began = perf_counter()
     try:
-        yield from rule(draft)
+        for found in rule(draft):
+            if not isinstance(cast("object", found), Violation):
+                raise TypeError(f"it yields {found!r}, which is no Violation")
+            yield found
     finally:
         seconds = perf_counter() - began
         if seconds > SECONDS and not isinstance(rule, _Composition):

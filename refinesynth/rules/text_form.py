@@ -180,7 +180,7 @@ class ReadsBack(BuiltInRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
-            if found := control_character(_text(turn)):
+            if not isinstance(turn, MalformedTurn) and (found := control_character(_text(turn))):
                 message = f"Turn {at + 1} holds the control character {found}. Write it without."
                 yield self.violation(at, "control_character", message)
         for step in exchanges(draft.turns):

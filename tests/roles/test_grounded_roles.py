@@ -49,6 +49,13 @@ class TestRulebookWriter:
         assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == SHED_GROUNDED
         assert "rulebook: Field required" in model.asked[1].chat[-1][1]
 
+    async def test_laws_of_given_actions_that_are_no_object_go_back(self) -> None:
+        right = SHED_GROUNDED.model_dump_json()
+        model = Scripted([as_json(changed(actions=[*JSON["actions"], "look: no laws"])), right])
+        script = await RulebookWriter(model.model, PROMPTS, tools=SHED_GROUNDED.actions[:1]).write(PERSONA)
+        assert script.actions == SHED_GROUNDED.actions[:1]
+        assert f"actions.{len(JSON['actions'])}.name: Field required" in model.asked[1].chat[-1][1]
+
 
 def as_value(value: object) -> Any:
     return orjson.loads(as_json(value))

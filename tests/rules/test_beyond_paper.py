@@ -86,6 +86,8 @@ class TestReadsBack:
             ("control_character", 0)
         ]
         assert found(ReadsBack(), draft(player("look"), dm("Two lines,\r\n\tand é 門 \u200d."))) == []
+        malformed = GARBAGE.model_copy(update={"raw": odd})
+        assert found(ReadsBack(), draft(malformed, player("look"))) == []
 
     @pytest.mark.parametrize(
         "turn",

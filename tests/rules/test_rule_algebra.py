@@ -1,6 +1,7 @@
 """Composition: what the operators make, and what they show."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ from refinesynth.rules import (
     TurnLimit,
     Violation,
     all_of,
+    available,
     first_failure,
     verify,
     warn,
 )
+from refinesynth.rules.registry import numbers
 from refinesynth.trajectory import Draft
 
 A, B, C = ReadableText(), TaskSucceed(), TurnLimit(most=7)
@@ -123,3 +126,27 @@ def test_what_is_no_rule_is_refused_when_it_is_composed(other: object, says: str
     for compose in compositions(other):
         with pytest.raises(TypeError, match=says):
             compose()
+
+
+def test_a_composition_takes_several_rules_only_where_it_holds_several() -> None:
+    given: Any = [A, B]
+    assert All(given) == A & B
+    assert repr(FirstFailure(given)) == repr(first_failure(A, B))
+    several: Any = (A,)
+    composed: tuple[Callable[[], object], ...] = (lambda: Not(several), lambda: warn(several), lambda: A | several)
+    for compose in composed:
+        with pytest.raises(TypeError, match="is no rule; a rule is callable"):
+            compose()
+
+
+def test_a_subclass_of_a_built_in_rule_is_not_built_in() -> None:
+    class Named(TurnLimit):
+        """A user's own."""
+
+    @dataclass(frozen=True)
+    class Fewer(TurnLimit):
+        least: int = 3
+
+    assert repr(Fewer(most=9)).endswith("Fewer(most=9, least=3)")
+    assert not {"Named", "Fewer"} & available().keys()
+    assert numbers(Named(), Fewer()) == {}

@@ -24,11 +24,15 @@ def returns_nothing(draft: Draft) -> None:
     assert not draft.turns
 
 
+def finds_texts(draft: Draft) -> list[str]:
+    return ["wrong"] * (len(draft.turns) + 1)
+
+
 def takes_nothing() -> Iterator[Violation]:
     yield from ()
 
 
-@pytest.mark.parametrize("given", [Raising(), returns_nothing, takes_nothing])
+@pytest.mark.parametrize("given", [Raising(), returns_nothing, finds_texts, takes_nothing])
 @pytest.mark.parametrize("composed", ["alone", "and", "or", "not", "warn"])
 def test_it_is_named(given: Any, composed: str) -> None:
     chains: dict[str, Any] = {
@@ -44,7 +48,9 @@ def test_it_is_named(given: Any, composed: str) -> None:
     name = getattr(given, "__name__", type(given).__name__)
     if composed != "or":
         assert f"the rule {name}" in str(raised.value)
-    if given is not returns_nothing and given is not takes_nothing:
+    if given is finds_texts and composed != "or":
+        assert "it yields 'wrong', which is no Violation" in str(raised.value)
+    if given not in {returns_nothing, finds_texts, takes_nothing}:
         assert __file__ in str(raised.value)
 
 
