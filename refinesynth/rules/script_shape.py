@@ -13,7 +13,7 @@ from typing import Annotated, cast
 from pydantic import Field, JsonValue
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern, other_patterns
-from refinesynth.actions.patterns import Pattern, to_utf8
+from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
 from refinesynth.text.json_reader import depth, write_json
@@ -305,12 +305,13 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 
     Only fillings that the action's own pattern matches are used, or all if it matches none; at most `most` per action.
     """
+    together = PatternSet([pattern for _, pattern in usable])
     found: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
         tried = (action.fill(values) for each in fillings(action, most=most) for values in each)
         texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in tried]
         for text in (list(filter(pattern.matches, texts)) or texts)[:most]:
-            for other, (_, wider) in enumerate(usable):
-                if (other, number) not in found and wider.matches(text):
-                    found[other, number] = text
+            numbers = together.at_once(text)
+            for other in numbers if number in numbers else together.one_by_one(text):
+                found.setdefault((other, number), text)
     return found
