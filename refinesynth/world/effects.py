@@ -138,7 +138,7 @@ class CompiledEffect:
             limit.charge(limit.size // 8)
             new = self._relaxed(state, reading) if relaxed else self._changed(state, reading)
             # After each change, because repeated copies could grow exponentially within one action.
-            if new is state or (relaxed and not self.copies) or fits(new):
+            if new is state or (relaxed and not self.copies) or fits(new, finite=True):
                 state = new
             elif not relaxed:
                 raise Inapplicable(f"it makes the state too deep or larger than {MAX_STATE_BYTES:,} bytes")

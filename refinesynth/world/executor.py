@@ -133,7 +133,7 @@ class World:
             return new
         text = action.observation(state, new, values).text(new, values)
         after = self.knowledge.after(new, with_appeared(text, self._seen(state, new)[1]), values)
-        if after is not new and not fits(after):
+        if after is not new and not fits(after, finite=True):
             raise Inapplicable(f"what the player reads makes the state larger than {MAX_STATE_BYTES:,} bytes")
         return after
 

@@ -112,6 +112,7 @@ class Explorer:
                 self._readers.setdefault(place, []).append(fact)
         self._reading: dict[Place, frozenset[Fact]] = {}
         self._touching: dict[tuple[Place, ...], frozenset[Fact]] = {}
+        self._only_lists: dict[Place, bool] = {}
         self._nodes: dict[bytes | None, Node] = {}
         # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
@@ -295,8 +296,11 @@ class Explorer:
         }
         for write in writes:
             place = write
-            if write[-1:] != (Item(name),) and isinstance(write[-1], Item) and not only_lists(world, write[:-1]):
-                place = write[:-1]  # an item that is added to a text may complete the name
+            if write[-1:] != (Item(name),) and isinstance(write[-1], Item):
+                listed = self._only_lists.get(write[:-1])
+                if listed is None:  # asked for many names, and slow in a large state
+                    listed = self._only_lists[write[:-1]] = only_lists(world, write[:-1])
+                place = write if listed else write[:-1]  # an item that is added to a text may complete the name
             if any(overlap(place, other) for other in looked_at):
                 return False
         return True

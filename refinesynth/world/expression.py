@@ -45,15 +45,18 @@ def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
         return None
 
 
-def fits(state: JsonValue) -> bool:
-    """Return whether a state is JSON and small enough to be played."""
+def fits(state: JsonValue, *, finite: bool = False) -> bool:
+    """Return whether a state is JSON and small enough to be played.
+
+    Not examined for NaN and infinity if it is known to be `finite`, as is all that effects make of a state that fits.
+    """
     encoded = json_bytes(state)
     if encoded is None or len(encoded) > MAX_STATE_BYTES:
         return False
     limit = current_limit()
     limit.size = max(limit.size, len(encoded))
     # NaN and infinity are encoded as null.
-    return b"null" not in encoded or orjson.loads(encoded) == state
+    return finite or b"null" not in encoded or orjson.loads(encoded) == state
 
 
 def state_digest(state: JsonValue) -> bytes | None:

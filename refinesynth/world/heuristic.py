@@ -85,7 +85,7 @@ class Heuristic:
         For the visibility of a name, by the places where it could be seen. Otherwise by one action, else by two, of
         which the first determines what the second one writes, else by a change of the condition's inputs.
         """
-        if found := [_Way((), needs) for needs in self._sightings(fact, state)]:
+        if found := [_Way((), tuple(dict.fromkeys(needs))) for needs in self._sightings(fact, state)]:
             return found
         touches = self._try(fact, state)
         return (

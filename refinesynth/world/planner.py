@@ -1,6 +1,5 @@
 """Planner: search for action texts that lead from a state to the goal."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -140,11 +139,17 @@ def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int
         return None if found is None else len(found)
 
     short, long = -1, 0
-    while (found := taken(long)) is None and long < len(solution):
+    while (found := taken(long)) is None:
+        if long == len(solution):
+            return None
         short, long = long, min(2 * long or 1, len(solution))
-    between = range(short + 1, long)
-    at = bisect_left(between, True, key=lambda last: taken(last) is not None)
-    return taken(between[at]) if at < len(between) else found
+    while long - short > 1:
+        middle = (short + long) // 2
+        if (tried := taken(middle)) is None:
+            short = middle
+        else:
+            long, found = middle, tried
+    return found
 
 
 def mistakes_possible(

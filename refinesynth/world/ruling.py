@@ -1,6 +1,5 @@
 """Ruling on an action, with the changes of the state."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +22,9 @@ MAX_LISTED_NAMES = 40
 
 MAX_SEARCHED = 20_000
 """Number of characters at the beginning of an observation that are searched for names."""
+
+_MAX_COMPARED = 10 * MAX_SEARCHED
+"""Maximum length of all examined occurrences of a name, in characters; reached only if they overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,18 @@ def mentions(text: str, name: str) -> bool:
     """Return whether a name occurs in a text as whole words, without regard to case, within the first `MAX_SEARCHED`
     characters; an empty name never occurs.
     """
+    # Not with a regular expression, which is slow for a long name that repeats itself.
     text, name = text[:MAX_SEARCHED].casefold(), name.casefold()
-    if not name or name not in text:
-        return False
-    begin = r"(?<![^\W_])" if name[0].isalnum() else ""
-    end = r"(?![^\W_])" if name[-1].isalnum() else ""
-    return re.search(f"{begin}{re.escape(name)}{end}", text) is not None
+    at = text.find(name) if name else -1
+    left = _MAX_COMPARED
+    while at >= 0 and left > 0:
+        end = at + len(name)
+        begins = not (text[at - 1 : at].isalnum() and name[0].isalnum())
+        ends = not (name[-1].isalnum() and text[end : end + 1].isalnum())
+        if begins and ends:
+            return True
+        at, left = text.find(name, at + 1), left - len(name)
+    return False
 
 
 def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iterator[Change]:

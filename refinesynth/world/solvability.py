@@ -3,7 +3,7 @@
 All limits are numbers of states and amounts of work, not time, so the result is the same on every machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -247,7 +247,7 @@ def losable(
     `complete` tells whether the explorer knows all actions. An action is safe if the rest of the solution works after
     it or if it can be undone, and fatal if the goal is provably unreachable.
     """
-    safe, deviations = set(path), dict[Node, Sequence[GroundAction]]()
+    safe = set(path)
 
     def leads_on(node: Node, actions: Sequence[GroundAction]) -> bool:
         """Return whether these actions lead to the goal or a safe state; the states on the way are safe then too."""
@@ -266,11 +266,26 @@ def losable(
             return False
         return True if complete and explorer.out_of_reach(node) else None
 
+    unsafe = (
+        (node, solution[at:])
+        for at, node in _deviations(explorer, path)
+        if node not in safe and not explorer.done(node)
+    )
+    unknown = False
+    for verdict in (fatal(node, rest) for node, rest in islice(unsafe, DEVIATIONS)):
+        if verdict:
+            return True
+        unknown = unknown or verdict is None
+    return None if unknown or next(unsafe, None) else False
+
+
+def _deviations(explorer: Explorer, path: Sequence[Node]) -> Iterator[tuple[int, Node]]:
+    """Yield once each state to which one action, or the effects of a refusal, leads from a state of the path, with the
+    index of that state.
+    """
+    met = set[Node]()
     for at, node in enumerate(path[:-1]):
         for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node)):
-            deviations.setdefault(after, solution[at:])
-    unsafe = ((node, rest) for node, rest in deviations.items() if node not in safe and not explorer.done(node))
-    verdicts = {fatal(node, rest) for node, rest in islice(unsafe, DEVIATIONS)}
-    if True in verdicts:
-        return True
-    return None if None in verdicts or next(unsafe, None) else False
+            if after not in met:
+                met.add(after)
+                yield at, after

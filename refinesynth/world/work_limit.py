@@ -38,7 +38,9 @@ class WorkLimit:
 
     @contextmanager
     def applied(self) -> "Generator[WorkLimit]":
-        """Count the work of a block of code."""
+        """Count the work of a block of code, in which functions that never raise otherwise raise `WorkLimitExceeded` at the
+        limit. Threads and tasks that run meanwhile are not counted; a block in it counts alone.
+        """
         token = _current.set(self)
         try:
             yield self

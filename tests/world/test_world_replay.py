@@ -2,6 +2,7 @@
 
 from hashlib import blake2b
 from random import Random
+from time import process_time
 
 import orjson
 import pytest
@@ -175,3 +176,12 @@ def test_states_and_flags_are_the_same_on_every_machine_and_python(name: str, re
 
 PINNED_SCRIPT = "1a032115eea6385b"
 PINNED = {"house": "90517cee7d21e894", "rooms": "ae7a8478c9c5f3ee", "blocks": "8ba76a5703dbb2a8"}
+
+
+@pytest.mark.parametrize(("part", "end"), [("a.", "b"), ("a", "")])
+def test_long_names_that_repeat_themselves_are_looked_for_quickly(part: str, end: str) -> None:
+    names = tuple(f"{part * length}{end}" for length in range(1_000, 1_100))
+    text = f"b{part * 9_000}bb"
+    began = process_time()
+    assert not any(mentions(text, name) for name in names)
+    assert process_time() - began < 1

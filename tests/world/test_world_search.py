@@ -354,3 +354,12 @@ def test_reasoning_backwards_brings_a_name_into_sight(sight: Sight) -> None:
     found = planner.find(script.environment, 4, blindly=False)
     assert found is not None
     assert [action.text for action in found] == ["press b", "take b"]
+
+
+def test_a_solution_that_fails_as_a_whole_leaves_nothing() -> None:
+    up = action_of("up", setting("/n", {"cel": "state.n + 1"}), needs=("!state.locked",))
+    lock = action_of("lock", setting("/locked", value=True))
+    world = World(script_of(up, lock, goal=("state.n == 5",)))
+    state: JsonValue = {"n": 0, "locked": False}
+    assert actions_left(world, state, ["up"] * 5) == 5
+    assert actions_left(world, state, ["lock", *["up"] * 5]) is None

@@ -7,9 +7,9 @@ from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
-from refinesynth.world import Solvability, World, check_solvability, hidden_places, plan, replay
+from refinesynth.world import Solvability, World, check_solvability, explore, hidden_places, plan, replay
 from refinesynth.world import solvability as checking
-from refinesynth.world.explore import Explorer
+from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.hidden_places import hidden_names, shown_anywhere
 
 ROOMS = ("hall", "attic", "cellar")
@@ -347,3 +347,42 @@ def test_those_who_stand_behind_in_a_line_move_up(leave: Effect) -> None:
     )
     found = check_solvability(script)
     assert (found.shortest, found.exhausted, found.unusable) == (("next", "next", "win"), True, ())
+
+
+def test_one_fatal_action_is_enough_to_call_a_world_losable(monkeypatch: pytest.MonkeyPatch) -> None:
+    drop = DROP.model_copy(
+        update={"name": "drop {way}", "pattern": "drop (.+)", "parameters": {"way": ("a", "b", "c")}}
+    )
+    drop = drop.model_copy(update={"effects": (setting("/broken", value=True), setting("/way", "{way}"))})
+    asked: list[Node] = []
+
+    def lost(_: Explorer, node: Node) -> bool:
+        asked.append(node)
+        return True
+
+    monkeypatch.setattr(Explorer, "out_of_reach", lost)
+    found = check_solvability(_script(drop, GO, LIGHT))
+    assert found.difficulty is not None
+    assert (found.difficulty.losable, len(asked)) == (True, 1)
+
+
+def test_a_place_is_looked_up_once_for_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = tuple(f"thing {number}" for number in range(20))
+    seen = Requirement(condition="item in visible", kind=MistakeKind.PLACE)
+    put = Effect(op=EffectOp.ADD, path="/boxes/{state:/at}", value="{item}")
+    script = script_of(
+        action_of("put {item}", put, needs=(seen,), item=names),
+        action_of("turn", setting("/at", "b")),
+        goal=("state.won",),
+        sights=(Sight(path="/floor", when="state.at != ''"),),
+        environment={"boxes": {"a": [], "b": []}, "at": "a", "floor": [], "won": False},
+    )
+    asked: list[object] = []
+
+    def counted(world: World, place: tuple[object, ...]) -> bool:
+        asked.append(place)
+        return hidden_places.only_lists(world, place)
+
+    monkeypatch.setattr(explore, "only_lists", counted)
+    assert check_solvability(script).never_in_place == tuple(sorted(names))
+    assert asked == [("boxes", None)]

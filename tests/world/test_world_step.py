@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
-from world_scripts import action_of, script_of
+from world_scripts import action_of, script_of, setting
 
 from refinesynth.errors import InputError
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Rulebook, Script
@@ -395,3 +395,16 @@ def test_a_fault_of_what_happens_after_each_step_is_named() -> None:
             assert problem in str(caught.value)
         else:
             assert problem in (World(broken).step({"n": 1}, "wait").problem or "")
+
+
+def test_a_state_is_searched_for_nan_once_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = action_of("go", *(setting(f"/n{at}", at) for at in range(20)))
+    world, loads, read = World(script_of(go)), orjson.loads, list[bytes]()
+
+    def counted(encoded: bytes) -> JsonValue:
+        read.append(encoded)
+        return loads(encoded)
+
+    monkeypatch.setattr(orjson, "loads", counted)
+    assert world.step({"none": None}, "go").kind is None
+    assert read == [b'{"none":null}']
