@@ -6,6 +6,7 @@ python -m bench.verification [--quick]
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -51,9 +52,11 @@ def measure(*, quick: bool) -> Section:
 
 async def _synthesize(count: int) -> list[rs.Trajectory]:
     with tempfile.TemporaryDirectory() as folder:
-        personas = rs.personas.shipped()[:count]
-        result = await rs.synthesize(personas, n=count, backend="rehearsal", output=Path(folder) / "run")
-        return [found for found in result if len(found.turns) == TURNS]
+        personas = rs.personas.shipped()[: 3 * count]
+        result = await rs.synthesize(personas, n=3 * count, backend="rehearsal", output=Path(folder) / "run")
+        # `agentrefine()` asks for two mistakes, of which a run makes one or more.
+        chosen = (found for found in result if len(found.turns) == TURNS and len(found.mistakes()) > 1)
+        return list(islice(chosen, count))
 
 
 def _first_sight(parent: Connection, lines: Sequence[bytes]) -> None:
