@@ -176,9 +176,11 @@ class _Episode:
         try:
             draft = await self._play.play(context, script, start)
         except EpisodeAbandoned as error:
-            return self._abandon(error)
+            self._abandon(error)
+            return None
         if draft is None:
-            return self._refuse("draft")
+            self._refuse("draft")
+            return None
         if context.verifier.accepted is not draft:
             raise InputError(
                 f"the play {self._play.name!r} gave a draft that its verifier did not accept: {self._play!r}"

@@ -304,12 +304,12 @@ def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Mode
     batch = arguments.get("batch_size", MOST) if transformers else None
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
-    if transformers and "model_path" not in arguments:
-        arguments |= _fetched(name.partition("/")[2], arguments.get("revision"))
-    if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_tokens(name, arguments):
-        # The chat template writes them, as in training; twice would be a prompt that no training has.
-        arguments["tokenizer_call_args"] = {"add_special_tokens": False}
     try:
+        if transformers and "model_path" not in arguments:
+            arguments |= _fetched(name.partition("/")[2], arguments.get("revision"))
+        if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_tokens(name, arguments):
+            # The chat template writes them, as in training; twice would be a prompt that no training has.
+            arguments["tokenizer_call_args"] = {"add_special_tokens": False}
         return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
     except InputError:
         raise

@@ -209,6 +209,8 @@ def test_a_model_that_was_fetched_before_is_opened_without_a_hub(tmp_path: Path,
     monkeypatch.setattr(inspect_models, "get_model", get)
     open_model("hf/owner/name", temperature=0.0, settings={})
     assert opened["model_path"] == opened["tokenizer_path"] == str(kept / "snapshots" / ("0" * 40))
+    with pytest.raises(InputError, match="'hf/owner/name' cannot be opened"):
+        open_model("hf/owner/name", temperature=0.0, settings={"revision": "v9"})
 
 
 def test_a_folder_without_a_model_is_said(tmp_path: Path):
