@@ -9,6 +9,7 @@ from samples import POT
 from refinesynth import rules
 from refinesynth.errors import RuleFailed
 from refinesynth.rules import BaseRule, Violation
+from refinesynth.rules import rule as rule_module
 from refinesynth.trajectory import Draft
 
 DRAFT = Draft(script=POT)
@@ -59,3 +60,20 @@ def test_a_fault_of_the_package_is_not_blamed_on_the_user() -> None:
     exec("class Faulty(BaseRule):\n    def __call__(self, draft):\n        raise KeyError(draft)", ours)
     with pytest.raises(KeyError):
         rules.verify(DRAFT, rules.strict() & ours["Faulty"]())
+
+
+def test_it_is_named_if_a_measurement_of_coverage_exchanges_the_code_of_a_running_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call: Any = rule_module._violations
+    original = call.__code__
+
+    class Exchanging(BaseRule):
+        def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+            monkeypatch.setattr(call, "__code__", original.replace())
+            raise KeyError("pot")
+            yield self.violation(len(draft.turns), "x", "y")
+
+    with pytest.raises(RuleFailed, match="the rule Exchanging"):
+        rules.verify(DRAFT, rules.all_of(Exchanging()))
+    assert call.__code__ is not original
