@@ -25,6 +25,8 @@ from refinesynth.synthesis import Progress
 from refinesynth.trajectory import Persona
 
 CONCURRENCY = 256
+NARRATED_MISTAKES = rs.Mistakes(policy="at_least")
+"""Asks for as many in every episode, so that a recording of some personas serves any number of episodes."""
 
 
 def measure(*, quick: bool) -> Section:
@@ -34,7 +36,9 @@ def measure(*, quick: bool) -> Section:
     with process(_made_up, few, many) as run:
         made_up: Mapping[int, float] = ask(run)
     personas = people(more // 10)
-    with process(_narrated, record(personas, play="narrated").answers, personas, some, more) as run:
+    with process(
+        _narrated, record(personas, play="narrated", mistakes=NARRATED_MISTAKES).answers, personas, some, more
+    ) as run:
         narrated: Mapping[int, float] = ask(run)
     short, long = (100, 400) if quick else (500, 5_000)
     commanded = [(play, 1) for play in ("live", "narrated", "grounded")] + [("grounded", 2)]
@@ -129,7 +133,7 @@ def _narrated(parent: Connection, recorded: Recorded, personas: list[str], few: 
     calm()
     found = _Peaks(few, many)
     everybody = (Persona(text=text) for _ in range(2 * many // len(personas)) for text in personas)
-    asyncio.run(_run(everybody, many, found, call=call, play="narrated"))
+    asyncio.run(_run(everybody, many, found, call=call, play="narrated", mistakes=NARRATED_MISTAKES))
     parent.send(found.found)
 
 
