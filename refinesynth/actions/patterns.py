@@ -61,9 +61,11 @@ class Pattern:
         found = self._regexp.fullmatch(text)
         if found is None:
             return None
-        # `\C` may cut a character in two, hence errors="replace".
-        groups = cast("tuple[bytes | None, ...]", found.groups())
-        return tuple(None if group is None else group.decode(errors="replace") for group in groups)
+        captured: list[str | None] = []
+        for start, end in map(found.span, range(1, self.groups + 1)):
+            # `\C` may cut a character in two, hence errors="replace".
+            captured.append(None if start < 0 else text[start:end].decode(errors="replace"))
+        return tuple(captured)
 
     def matches(self, text: bytes) -> bool:
         """Return whether all of `text` matches."""

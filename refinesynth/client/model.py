@@ -98,6 +98,7 @@ class BackendModel(Model):
         ] = {}
         """Prepared parameters; a role has one parameters object for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
+        self._bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
         settings = {name: value for name in names if (value := getattr(backend, name)) is not None}
         super().__init__(settings=cast("ModelSettings", settings) or None, profile=profile_of(backend))
@@ -231,7 +232,7 @@ class BackendModel(Model):
         request = self._request(messages, merged or {}, parameters, lacks)
         role, session = pending.account.role, pending.account.session
         free = self._thinks or pending.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
-        bound = bound_of(Role(role), self.backend) if role in session.bounded and not free else None
+        bound = self._bounds[Role(role)] if role in session.bounded and not free else None
         pending.bounded = bound is not None
         if bound is not None:
             request["max_tokens"] = bound

@@ -90,7 +90,7 @@ class _Outcomes:
         self._known = {} if self._played is None else {step.at: step for step in self._played.answered}
         self._accepted = list(accumulate((step.accepted for step in steps), initial=0))
         """Number of accepted steps before each step."""
-        self._done = [meaning(draft.script, step.player.action) for step in steps]
+        self._script = draft.script
         self._met: dict[int, tuple[int, int | None]] = {}
         """Index of a refused turn to the step that established its requirement, and the number of actions for that."""
         self._succeeded: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -101,9 +101,13 @@ class _Outcomes:
                 continue
             self._met.update((met.at, (number, met.needed)) for met in known.meets)
             if step.accepted:
-                self._succeeded[self._done[number]].append(number)
+                self._succeeded[self._done(number)].append(number)
             elif step.flagged:
-                self._refused[self._done[number]] = number
+                self._refused[self._done(number)] = number
+
+    def _done(self, number: int) -> tuple[str, ...]:
+        """Return the meaning of a step's action."""
+        return meaning(self._script, self._steps[number].player.action)
 
     def repair(self, number: int) -> Repair:
         """Return the outcome of a flagged step."""
@@ -124,7 +128,7 @@ class _Outcomes:
         found: list[int] = []
         if met is not None and needed is not None and behind <= met < behind - 1 + needed + self._within:
             found.append(met)
-        succeeded = self._succeeded.get(self._done[number], [])
+        succeeded = self._succeeded.get(self._done(number), [])
         found += succeeded[bisect_left(succeeded, behind) :][:1]
         if known.ruling.action is None:
             found += (at for at in range(behind, behind + len(window)) if self._is_meant(known.action, steps[at]))
@@ -141,14 +145,14 @@ class _Outcomes:
             abandoned=answer is None
             and complete
             and self._played.answered[-1].ruling.done
-            and self._refused[self._done[number]] == number,
+            and self._refused[self._done(number)] == number,
         )
 
     def _different(self, number: int, begin: int, end: int) -> int | None:
         """Return the index of the first accepted player turn in these steps that differs from a step, if any."""
         first = bisect_right(self._accepted, self._accepted[begin]) - 1
         different = (
-            at for at in range(first, end) if self._steps[at].accepted and self._done[at] != self._done[number]
+            at for at in range(first, end) if self._steps[at].accepted and self._done(at) != self._done(number)
         )
         return next((self._steps[at].at for at in different), None)
 

@@ -43,7 +43,7 @@ def fillings(action: ActionSpec, *, most: int) -> Iterator[list[dict[str, str]]]
     listed = {name: values for name, values in lists.items() if values}
     for row in _rows([*listed.values()], most):
         values = dict(zip(listed, row, strict=True))
-        yield [{**values, **dict.fromkeys(free, sample)} for sample in (SAMPLES if free else SAMPLES[:1])]
+        yield [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else [values]
 
 
 def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
