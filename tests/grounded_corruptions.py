@@ -19,11 +19,11 @@ from refinesynth.testing.valid import (
     broken,
     change_action,
     change_turn,
+    integer,
     pick,
     pick_some,
     rules_of,
     whether,
-    whole,
     with_turns,
 )
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Requirement, Rulebook
@@ -230,7 +230,7 @@ def _effect_lost(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _law_added(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = whole(draw, 0, len(draft.script.actions) - 1)
+    at = integer(draw, 0, len(draft.script.actions) - 1)
     return _untrue(_law(draft, at, requires=(*draft.script.actions[at].requires, Requirement(condition="false"))))
 
 

@@ -5,7 +5,7 @@ from typing import cast
 from hypothesis import strategies as st
 
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts
-from refinesynth.testing.valid import Breaks, Corruption, broken, change_action, pick, rules_of, whether, whole
+from refinesynth.testing.valid import Breaks, Corruption, broken, change_action, integer, pick, rules_of, whether
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Rulebook, Script
 
 
@@ -82,7 +82,7 @@ def _done_already(script: Script, draw: st.DrawFn) -> Script:
 
 def _solution_stops_short(script: Script, draw: st.DrawFn) -> Script:
     solution = cast("Rulebook", script.rulebook).solution
-    return _book(script, solution=solution[: whole(draw, 1, len(solution) - 1)])
+    return _book(script, solution=solution[: integer(draw, 1, len(solution) - 1)])
 
 
 def _solution_goes_wrong(script: Script, draw: st.DrawFn) -> Script:

@@ -277,10 +277,10 @@ class Contamination:
             yield start, end, int(place_of[start])
 
 
-def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
+def files_of(paths: Iterable[str | Path]) -> tuple[Path, ...]:
     """Files of evaluation sets; of a folder, all files in it. Raises InputError for an empty folder."""
     found: list[Path] = []
-    for path in map(Path, given):
+    for path in map(Path, paths):
         inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         if not inside:
             raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
@@ -288,10 +288,10 @@ def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def digest_of(given: Iterable[str | Path]) -> str:
+def digest_of(paths: Iterable[str | Path]) -> str:
     """SHA-256 of the contents, in hexadecimal, independent of names and order; raises InputError for unreadable files."""
     digests: list[bytes] = []
-    for path in files_of(given):
+    for path in files_of(paths):
         try:
             with path.open("rb") as file:
                 digests.append(file_digest(file, "sha256").digest())

@@ -123,10 +123,10 @@ def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
         InputError: It is longer than 256 MiB.
         UnicodeError: It is recognizably in another encoding than UTF-8.
     """
-    whole = start + file.read(_MOST_JSON + 1 - len(start))
-    if len(whole) > _MOST_JSON:
+    content = start + file.read(_MOST_JSON + 1 - len(start))
+    if len(content) > _MOST_JSON:
         raise InputError(
             f"{str(path)!r} has more than {_MOST_JSON:,} bytes, and JSON is read whole; write it as JSONL, one object on each line"
         )
-    refuse_other_encodings(whole[: 1 << 20])
-    return whole.removeprefix(_BOM)
+    refuse_other_encodings(content[: 1 << 20])
+    return content.removeprefix(_BOM)

@@ -155,11 +155,11 @@ def _dequantized(path: Path) -> Any:
     plain.tie_weights()
     plain.generation_config = loaded.generation_config
     others = ("rope_", f"blk.{config.num_hidden_layers}.")  # rotary factors, layers that draft tokens
-    there = sum(int(one.n_elements) for one in reader.tensors if not one.name.startswith(others))
+    stored = sum(int(one.n_elements) for one in reader.tensors if not one.name.startswith(others))
     taken = sum(one.numel() for one in plain.parameters()) + restored
-    if info["missing_keys"] or there != taken:
+    if info["missing_keys"] or stored != taken:
         raise ValueError(
-            f"its tensors have {there:,} numbers, and transformers' {type(plain).__name__} takes {taken:,}"
+            f"its tensors have {stored:,} numbers, and transformers' {type(plain).__name__} takes {taken:,}"
         )
     return plain
 

@@ -266,9 +266,9 @@ def dedup(
 def check_output(path: Path, source: RecordSource | None, *, overwrite: bool) -> None:
     """Raise InputError if `path` is a folder, exists without `overwrite`, or is a file of `source`."""
     refuse_existing(path, overwrite=overwrite)
-    given: Iterable[object] = (
+    sources: Iterable[object] = (
         (Path(source),) if isinstance(source, str | PathLike) else source if isinstance(source, list | tuple) else ()
     )
-    for each in given:
+    for each in sources:
         if isinstance(each, PathLike) and path.exists() and Path(each).exists() and path.samefile(Path(each)):
             raise InputError(f"{str(path)!r} is what is read, and would be replaced; name another output")

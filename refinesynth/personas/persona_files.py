@@ -75,11 +75,11 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
     """
     if column is not None and isinstance(value, Mapping):
         named = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
-        there = find_column(named, column)
-        if there is None:
+        key_found = find_column(named, column)
+        if key_found is None:
             return BadRow(line, f"has no key {column!r}; {_others(named)}")
-        others = {key: at for key, at in named.items() if key not in (there, *COLUMNS, WRAPPER)}
-        value = {"persona": named[there], **others}
+        others = {key: at for key, at in named.items() if key not in (key_found, *COLUMNS, WRAPPER)}
+        value = {"persona": named[key_found], **others}
     fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
         keys = cast("Mapping[object, object]", value)

@@ -62,8 +62,10 @@ class Records:
     def check(self) -> None:
         """Raise InputError if no row held a persona."""
         if not self.read:
-            said = f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
-            raise InputError(f"no personas: {said}")
+            reason = (
+                f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
+            )
+            raise InputError(f"no personas: {reason}")
 
     def _found(self, pieces: Iterable[object]) -> Iterator[PersonaRecord]:
         for number, each in enumerate(pieces, start=1):

@@ -13,7 +13,7 @@ from refinesynth.report.html_page import rendered, script_data, shortened
 from refinesynth.text.json_reader import write_json
 
 
-class _Given(BaseModel, frozen=True):
+class _RatingBody(BaseModel, frozen=True):
     turn: str
     right: bool
 
@@ -23,8 +23,8 @@ def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web
     ids = {turn.id for turn in turns}
 
     async def page(_request: web.Request) -> web.Response:
-        given = answers.by_rater.get(rater, {})
-        data = [{"id": turn.id, "given": given.get(turn.id), "parts": [*_parts(turn.shown())]} for turn in turns]
+        ratings = answers.by_rater.get(rater, {})
+        data = [{"id": turn.id, "given": ratings.get(turn.id), "parts": [*_parts(turn.shown())]} for turn in turns]
         return web.Response(
             text=rendered("audit.html.jinja", rater=rater, data=script_data(data)), content_type="text/html"
         )
@@ -34,13 +34,13 @@ def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType
         try:
-            given = _Given.model_validate_json(await request.read())
+            rating = _RatingBody.model_validate_json(await request.read())
         except ValidationError as error:
             raise web.HTTPBadRequest(text="expected an object with turn and right") from error
-        if given.turn not in ids:
+        if rating.turn not in ids:
             raise web.HTTPNotFound(text="this turn is not in the sample")
         try:
-            answers.give(Rating(turn=given.turn, rater=rater, right=given.right))
+            answers.give(Rating(turn=rating.turn, rater=rater, right=rating.right))
         except StorageError as error:
             raise web.HTTPInsufficientStorage(text=str(error)) from error
         return web.Response(status=204)

@@ -254,12 +254,12 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
         cluster = clusters.setdefault(turn.rpartition("#")[0], [0, 0, 0, 0])
         cluster[2 * first[turn] + second[turn]] += 1
     counts = list(clusters.values())
-    whole = _summed(counts)
+    totals = _summed(counts)
     draw = random.Random(seed)
     draws = (_kappa(_summed(draw.choices(counts, k=len(counts)))) for _ in range(_DRAWS if counts else 0))
     found = sorted(kappa for kappa in draws if kappa is not None)
     low, high = (found[int(0.025 * len(found))], found[int(0.975 * (len(found) - 1))]) if found else (None, None)
-    return Agreement(sum(whole), whole[0] + whole[3], _kappa(whole), low, high)
+    return Agreement(sum(totals), totals[0] + totals[3], _kappa(totals), low, high)
 
 
 def _summed(counts: Iterable[Sequence[int]]) -> list[int]:

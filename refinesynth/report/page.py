@@ -188,8 +188,8 @@ def _turns(draft: Draft) -> list[JsonValue]:
                 note = f"mistake ({mark.kind.value})"
             elif mark is not None and mark.label == "refinement":
                 note = f"repairs turn {', '.join(str(at + 1) for at in mark.of)}"
-            said = {"thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
-            turns.append({"who": label_of(turn, mistake=at in mistakes), **said})
+            texts = {"thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
+            turns.append({"who": label_of(turn, mistake=at in mistakes), **texts})
         elif isinstance(turn, DungeonMasterTurn):
             turns.append({"who": "dm", "text": shortened(turn.observation)})
         else:

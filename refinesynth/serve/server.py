@@ -105,11 +105,11 @@ def _streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Respons
     about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
     about["object"] = "chat.completion.chunk"
     [choice] = answer["choices"]
-    said = {key: value for key, value in choice["message"].items() if value is not None}
-    if calls := said.get("tool_calls"):
-        said["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
+    delta = {key: value for key, value in choice["message"].items() if value is not None}
+    if calls := delta.get("tool_calls"):
+        delta["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
     pieces: list[dict[str, Any]] = [
-        {**about, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
+        {**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
         {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
     ]
     options: dict[str, Any] = body.get("stream_options") or {}

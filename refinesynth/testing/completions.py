@@ -41,8 +41,10 @@ class ScriptedCompletion:
             raise answer
         if not isinstance(answer, str) and "choices" in answer:
             return dict(answer)
-        given = {"content": answer} if isinstance(answer, str) else dict(answer)
-        reason = "tool_calls" if given.get("tool_calls") else "stop"
-        message = {"role": "assistant", "content": None, **given}
-        asked, said = len(str(request.get("messages", ""))) // 4, len(str(given)) // 4
-        return envelope(f"scripted-{number}", request.get("model", "scripted"), message, reason, (asked, said))
+        content = {"content": answer} if isinstance(answer, str) else dict(answer)
+        reason = "tool_calls" if content.get("tool_calls") else "stop"
+        message = {"role": "assistant", "content": None, **content}
+        prompt_tokens, completion_tokens = len(str(request.get("messages", ""))) // 4, len(str(content)) // 4
+        return envelope(
+            f"scripted-{number}", request.get("model", "scripted"), message, reason, (prompt_tokens, completion_tokens)
+        )

@@ -11,12 +11,12 @@ from refinesynth.testing.valid import (
     answer,
     broken,
     change_turn,
+    integer,
     pick,
     rules_of,
     valid_drafts,
     valid_scripts,
     whether,
-    whole,
     with_turns,
 )
 from refinesynth.trajectory import (
@@ -58,9 +58,9 @@ def _opened(least: int, most: int, observation: str, **flags: str) -> Break:
 
     def insert(draft: Draft, draw: st.DrawFn) -> Draft:
         start = next(at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
-        answers = [observation.format(number) for number in range(whole(draw, least, most))]
+        answers = [observation.format(number) for number in range(integer(draw, least, most))]
         return _insert(
-            draft, start, [turn for said in answers for turn in _exchange(_valid_action(draft), said, **flags)]
+            draft, start, [turn for text in answers for turn in _exchange(_valid_action(draft), text, **flags)]
         )
 
     return insert
@@ -75,7 +75,7 @@ def _exchange(action: str, observation: str, *, flag: str | None = None) -> list
 
 
 def _any(draft: Draft, draw: st.DrawFn) -> int:
-    return whole(draw, 0, len(draft.turns) - 1)
+    return integer(draw, 0, len(draft.turns) - 1)
 
 
 def _last(draft: Draft, _: st.DrawFn) -> int:
@@ -141,7 +141,7 @@ def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = whole(draw, 0, len(draft.turns) - 2)
+    at = integer(draw, 0, len(draft.turns) - 2)
     return _insert(draft, at, [draft.turns[at]])
 
 
@@ -166,16 +166,16 @@ def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
 def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
     """The DM accepts what it just refused."""
     at = _mistake(draft, draw)
-    said = draft.turns[at]
-    return _insert(draft, at + 2, [said, *_exchange("", "Now it works.")[1:]])
+    refusal = draft.turns[at]
+    return _insert(draft, at + 2, [refusal, *_exchange("", "Now it works.")[1:]])
 
 
 def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _accepted(draft, draw)
     turn = draft.turns[at]
     if whether(draw):
-        said = pick(draw, ("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
-        return change_turn(draft, at, thought=f"First this.\n{said}")
+        suffix = pick(draw, ("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
+        return change_turn(draft, at, thought=f"First this.\n{suffix}")
     action = turn.action.strip() if isinstance(turn, PlayerTurn) else ""
     written = pick(draw, ("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done."))
     return change_turn(draft, at, action=written.format(action))
@@ -192,7 +192,10 @@ _BREAKS: Breaks[Draft] = {
     "unreadable text": (
         "ReadableText",
         lambda draft, draw: draft.model_copy(
-            update={"turns": draft.turns[: whole(draw, 0, len(draft.turns))], "text_error": "the answer holds no JSON"}
+            update={
+                "turns": draft.turns[: integer(draw, 0, len(draft.turns))],
+                "text_error": "the answer holds no JSON",
+            }
         ),
     ),
     "key missing": ("RequiredKeys", _key_missing),
@@ -290,15 +293,15 @@ def _same_name(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _too_many_actions(script: Script, draw: st.DrawFn) -> Script:
-    more = whole(draw, 40, 60)
+    more = integer(draw, 40, 60)
     return _with(script, *script.actions, *(ActionSpec(name=f"hum {n}", pattern=f"hum {n}") for n in range(more)))
 
 
 def _environment(script: Script, draw: st.DrawFn) -> Script:
     deep: JsonValue = "bottom"
-    for _ in range(whole(draw, 13, 50)):
+    for _ in range(integer(draw, 13, 50)):
         deep = {"in": deep}
-    large: JsonValue = {"items": "thing " * whole(draw, 10_000, 12_000)}
+    large: JsonValue = {"items": "thing " * integer(draw, 10_000, 12_000)}
     empty: JsonValue = {}
     return script.model_copy(update={"environment": pick(draw, (empty, deep, large))})
 
@@ -312,7 +315,7 @@ _SCRIPT_BREAKS: Breaks[Script] = {
     "parameter missing": ("PlaceholdersHaveParameters", _parameter_missing),
     "parameter to spare": ("PlaceholdersHaveParameters", _parameter_spare),
     "same name": ("UniqueNames", _same_name),
-    "too few actions": ("ActionCount", lambda script, draw: _with(script, *script.actions[: whole(draw, 0, 2)])),
+    "too few actions": ("ActionCount", lambda script, draw: _with(script, *script.actions[: integer(draw, 0, 2)])),
     "too many actions": ("ActionCount", _too_many_actions),
     "environment out of limits": ("EnvironmentLimits", _environment),
 }

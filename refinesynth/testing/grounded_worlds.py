@@ -6,7 +6,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.testing.valid import answer, pick, pick_some, whether, whole
+from refinesynth.testing.valid import answer, integer, pick, pick_some, whether
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -143,8 +143,8 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
     if whether(draw):
         progress = pick(draw, (None, play.world.progress(play.state)))
         play.turns.append(answer("Here you are.", progress=progress))
-    for _ in range(whole(draw, 2, 4)):
-        for _ in range(whole(draw, 0, 2)):
+    for _ in range(integer(draw, 2, 4)):
+        for _ in range(integer(draw, 0, 2)):
             play.right(play.harmless())
         play.answer(play.mistake())
     for action in plan(play.world, play.state) or ():
@@ -166,7 +166,7 @@ class _Play:
 
     def right(self, action: str, *, thought: str | None = None) -> None:
         """Carry out an action, perhaps after a transient failure."""
-        if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
+        if self._rule(action).state is not self.state and not integer(self.draw, 0, 4):
             observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
             self.turns.extend((self._said(action, thought), answer(observation, progress=progress, transient=True)))
@@ -210,7 +210,7 @@ class _Play:
 
     def _shuffled(self) -> Iterator[str]:
         count = len(self.actions)
-        start, step = whole(self.draw, 0, count - 1), pick(self.draw, _STRIDES)
+        start, step = integer(self.draw, 0, count - 1), pick(self.draw, _STRIDES)
         return (self.actions[(start + step * at) % count] for at in range(count))
 
     def _rule(self, action: str) -> Ruling:

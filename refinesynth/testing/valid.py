@@ -32,7 +32,7 @@ def whether(draw: st.DrawFn) -> bool:
     return draw(st.booleans())
 
 
-def whole(draw: st.DrawFn, least: int, most: int) -> int:
+def integer(draw: st.DrawFn, least: int, most: int) -> int:
     """A whole number, both ends included; shrinks towards 0."""
     return draw(st.integers(least, most))
 
@@ -143,10 +143,10 @@ def valid_drafts(draw: st.DrawFn) -> Draft:
     turns: list[PlayerTurn | DungeonMasterTurn] = []
     if whether(draw):
         turns.append(_answer(draw, "You look round."))
-    for _ in range(whole(draw, 0, 3)):
+    for _ in range(integer(draw, 0, 3)):
         turns.extend((_act(draw, pick(draw, known)), _progress(draw, len(turns))))
     wrong: set[str] = set()
-    for _ in range(whole(draw, 1, 2)):
+    for _ in range(integer(draw, 1, 2)):
         before = frozenset(wrong)
         for _ in range(2):
             turns.extend(_mistake(draw, known, wrong))
@@ -213,7 +213,7 @@ def _action(draw: st.DrawFn, verb: str, form: str) -> ActionSpec:
     types: dict[str, ParameterType] = {}
     if form == "by {amount}":
         switch = ParameterType(type="boolean", default="false")
-        kind = pick(draw, (ParameterType(type="integer", minimum=1, maximum=whole(draw, 3, 60)), switch))
+        kind = pick(draw, (ParameterType(type="integer", minimum=1, maximum=integer(draw, 3, 60)), switch))
         parameters, types = {"amount": kind.choices()[-3:] if whether(draw) else ()}, {"amount": kind}
     return ActionSpec(
         name=f"{verb} {form}",
