@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from weakref import ref
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -40,8 +41,14 @@ _FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_seque
 """Settings that do not change the form of a request."""
 _BOUNDS = frozenset({"max_tokens", "max_completion_tokens"})
 """Names of the bound of an answer."""
-_FORMS = 64
-"""Most forms that are kept: roles have few, other callers may make one for each request."""
+
+
+class _Forms(NamedTuple):
+    """Forms of the requests with one parameters object."""
+
+    requested: "ref[ModelRequestParameters]"
+    prepared: dict[frozenset[UnsupportedFeature], ModelRequestParameters]
+    """By the features that are left out."""
 
 
 class BackendModel(Model):
@@ -93,10 +100,8 @@ class BackendModel(Model):
         self._takes_bounds = True
         """False once a request was refused for its default bound, and answered without."""
         self._known = UnsupportedFeatures() if lacks is None else lacks
-        self._prepared: dict[
-            tuple[int, frozenset[UnsupportedFeature]], tuple[ModelRequestParameters, ModelRequestParameters]
-        ] = {}
-        """Prepared parameters; a role has one parameters object for all its requests."""
+        self._forms: dict[int, _Forms] = {}
+        """By the id of the parameters object; a role, or a player of one script, has one for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
         self._bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
@@ -132,18 +137,24 @@ class BackendModel(Model):
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = {**(self.settings or {}), **(model_settings or {})}
         lasting = _FORMLESS.issuperset(settings)
-        known = self._prepared.get((id(requested), lacks)) if lasting else None
-        if known is not None:
-            return cast("ModelSettings", settings) or None, known[1]
+        forms = self._forms_of(requested).prepared if lasting else {}
+        if (known := forms.get(lacks)) is not None:
+            return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
             mode = output_mode(self.backend, self.profile, lacks, free_keys=_asks_for_free_keys(requested))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
-        if lasting and len(self._prepared) < _FORMS:
-            # The key's object is kept too: another one of that id cannot come about.
-            self._prepared[id(requested), lacks] = (requested, prepared[1])
+        forms[lacks] = prepared[1]
         return prepared
+
+    def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
+        """Return the forms of a parameters object, which are kept as long as it lives."""
+        kept, at = self._forms, id(requested)
+        if (forms := kept.get(at)) is None:
+            # Called before another object can have that id.
+            forms = kept[at] = _Forms(ref(requested, lambda _: kept.pop(at, None)), {})
+        return forms
 
     @property
     def lacks(self) -> frozenset[UnsupportedFeature]:
