@@ -1,5 +1,6 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` by default."""
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, Completion, OutputMode
-from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.backends.role import Role
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
@@ -26,10 +27,17 @@ from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, Req
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
 from refinesynth.client.reporting import report
-from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of, with_affinity
+from refinesynth.client.request_arguments import (
+    affinity_of,
+    forces_tools,
+    is_open,
+    output_mode,
+    profile_of,
+    with_affinity,
+)
 from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.client.token_usage import ESTIMATED, completed
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, carried
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT = frozenset({"openai", "azure"})
@@ -100,6 +108,12 @@ class BackendModel(Model):
         self._takes_bounds = True
         """False once a request was refused for its default bound, and answered without."""
         self._known = UnsupportedFeatures() if lacks is None else lacks
+        self._found = self._known.of(backend)
+        # Names, servers and variables are settled here, so a request costs no look-up of them.
+        self._litellm_provider = split(backend.model)[0]
+        self._server = server_of(backend)
+        self._key_variables = key_variables(backend)
+        self._affinity = affinity_of(backend)
         self._forms: dict[int, _Forms] = {}
         """By the id of the parameters object; a role, or a player of one script, has one for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
@@ -116,12 +130,12 @@ class BackendModel(Model):
     @property
     def system(self) -> str:
         """Provider in litellm's words, `litellm` where only litellm knows it."""
-        return split(self.backend.model)[0] or "litellm"
+        return self._litellm_provider or "litellm"
 
     @property
     def base_url(self) -> str | None:
         """Server, None if litellm chooses it."""
-        return server_of(self.backend)
+        return self._server
 
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
@@ -159,7 +173,7 @@ class BackendModel(Model):
     @property
     def lacks(self) -> frozenset[UnsupportedFeature]:
         """Known lacks of the server."""
-        return self._known.of(self.backend)
+        return self._found.lacks
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
@@ -198,7 +212,8 @@ class BackendModel(Model):
             except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
                 fault = classify_error(error, self.backend)
             else:
-                await self._known.add(self.backend, pending.without)
+                if pending.without:
+                    await self._known.add(self.backend, pending.without)
                 self._takes_bounds = self._takes_bounds and not refused
                 return response
             # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
@@ -258,7 +273,7 @@ class BackendModel(Model):
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
             answer, cost = await self._buy(request, pending)
-            policy.note_answer(carried(request).values())
+            policy.note_answer(request)
         # Some hide their thoughts, and say how many tokens they had.
         self._thinks = self._thinks or bool(answer.thinking) or answer.usage.output_reasoning_tokens > 0
         answer.check(max_tokens=request.get("max_tokens"))
@@ -302,7 +317,7 @@ class BackendModel(Model):
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
-                answer = await self._complete(with_affinity(request, self.backend, account), permit)
+                answer = await self._complete(with_affinity(request, self._affinity, account), permit)
                 cost = self._price(answer.usage)
             except BaseException:
                 reservation.release()
@@ -316,7 +331,7 @@ class BackendModel(Model):
         try:
             with anyio.fail_after(request["timeout"]):
                 # Made for each call: no frame of a traceback holds the key then.
-                raw = await self._call(**request, **_key(self.backend))
+                raw = await self._call(**request, **self._key())
             answer = self._counted(raw if isinstance(raw, ReadCompletion) else read_completion(raw), request)
         except RefinesynthError:
             raise
@@ -330,6 +345,11 @@ class BackendModel(Model):
             headers=headers_of(raw),
         )
         return answer
+
+    def _key(self) -> dict[str, str]:
+        # The OpenAI client insists on a key, even for servers that look at none.
+        without = {} if self._server is None else {"api_key": "none"}
+        return next(({"api_key": key} for name in self._key_variables if (key := os.environ.get(name))), without)
 
     def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
         """Return the answer with a usage, estimated if the server reports none, which is logged once."""
@@ -352,7 +372,7 @@ class BackendModel(Model):
         lacks: frozenset[UnsupportedFeature],
     ) -> dict[str, Any]:
         profile: ModelProfile = self.profile
-        strict = split(self.backend.model)[0] in _STRICT and self.backend.base_url is None
+        strict = self._litellm_provider in _STRICT and self.backend.base_url is None
         thinking_back = profile.get("openai_chat_send_back_thinking_parts") == "field"
         timeout = settings.get("timeout")
         request: dict[str, Any] = {
@@ -378,8 +398,8 @@ class BackendModel(Model):
                 request["parallel_tool_calls"] = parallel
         if form := request_arguments.response_format(parameters, strict=strict):
             request["response_format"] = form
-        if (server := server_of(self.backend)) is not None:
-            request["api_base"] = server
+        if self._server is not None:
+            request["api_base"] = self._server
         for name in (name for name, value in self.backend.extra.items() if value is None):
             request.pop(name, None)
         return request
@@ -397,10 +417,3 @@ def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
     if seed is None or not content_faults:
         return request
     return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
-
-
-def _key(backend: Backend) -> dict[str, str]:
-    if (key := key_of(backend)) is not None:
-        return {"api_key": key}
-    # The OpenAI client insists on a key, even for servers that look at none.
-    return {} if server_of(backend) is None else {"api_key": "none"}
