@@ -69,10 +69,8 @@ class PendingRequest:
     """Features left out of the request."""
     loading: float = 0.0
     """Seconds of waits for a server that loads its model."""
-    bounded: bool = False
-    """True if the answer has its role's default bound."""
-    unbounded: bool = False
-    """True once it is sent without that bound, which was in the way."""
+    bound: int | None = None
+    """Its role's default bound of the answer, as long as it is sent with that."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0

@@ -20,7 +20,7 @@ from refinesynth.backends.role import Role
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
-from refinesynth.client.classify_error import ErrorCategory, classify_error
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
 from refinesynth.client.default_limits import bound_of
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
@@ -103,10 +103,9 @@ class BackendModel(Model):
         )
         self._estimates = False
         """True if an answer came without its usage."""
-        self._thinks = False
-        """True once an answer held thoughts, which no default bound may cut."""
-        self._takes_bounds = True
-        """False once a request was refused for its default bound, and answered without."""
+        self._bounds_answers = True
+        """False once an answer held thoughts, which no default bound may cut, or a request that was refused for its default
+        bound was answered without."""
         self._known = UnsupportedFeatures() if lacks is None else lacks
         self._found = self._known.of(backend)
         # Names, servers and variables are settled here, so a request costs no look-up of them.
@@ -199,7 +198,9 @@ class BackendModel(Model):
         if self.backend.output_mode is not OutputMode.AUTO and not requested.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
             pending.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
-        form, refused = await self._form(messages, model_settings, requested, pending), False
+        role, refused = pending.account.role, False
+        pending.bound = self._bounds[Role(role)] if role in pending.account.session.bounded else None
+        form = await self._form(messages, model_settings, requested, pending)
         while True:
             request, parameters = form
             try:
@@ -214,17 +215,12 @@ class BackendModel(Model):
             else:
                 if pending.without:
                     await self._known.add(self.backend, pending.without)
-                self._takes_bounds = self._takes_bounds and not refused
+                self._bounds_answers = self._bounds_answers and not refused
                 return response
-            # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
-            # the same request is sent without it.
-            named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
-            rejected = pending.bounded and fault.kind is ErrorCategory.REJECTED and named
-            refused = refused or rejected
-            if rejected or (pending.bounded and fault.kind is ErrorCategory.CONTEXT):
-                pending.unbounded, wait = True, 0.0
-            elif pending.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
-                wait = 0.0
+            if pending.bound is not None and self._may_be_of_the_bound(fault):
+                # A default bound is not the user's wish: the same request is sent without it.
+                refused = fault.kind is ErrorCategory.REJECTED
+                pending.bound, wait = None, 0.0
             else:
                 wait = policy.wait(fault, pending, request)
             if wait is None:
@@ -234,6 +230,12 @@ class BackendModel(Model):
             form = await self._form(messages, model_settings, requested, pending)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, pending)
+
+    def _may_be_of_the_bound(self, fault: ClassifiedError) -> bool:
+        """Return True if a default bound may be refused, not fit the context, or have cut thoughts."""
+        if fault.kind is ErrorCategory.REJECTED:
+            return not fault.names or not _BOUNDS.isdisjoint(fault.names)
+        return fault.kind is ErrorCategory.CONTEXT or (fault.kind is ErrorCategory.CONTENT and not self._bounds_answers)
 
     async def _form(
         self,
@@ -256,12 +258,10 @@ class BackendModel(Model):
         lacks = self.lacks | pending.without
         merged, parameters = self._prepare(settings, requested, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
-        role, session = pending.account.role, pending.account.session
-        free = self._thinks or pending.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
-        bound = self._bounds[Role(role)] if role in session.bounded and not free else None
-        pending.bounded = bound is not None
-        if bound is not None:
-            request["max_tokens"] = bound
+        if not self._bounds_answers or not _BOUNDS.isdisjoint(request):
+            pending.bound = None
+        if pending.bound is not None:
+            request["max_tokens"] = pending.bound
         return request, parameters
 
     async def _answer(
@@ -274,8 +274,9 @@ class BackendModel(Model):
         else:
             answer, cost = await self._buy(request, pending)
             policy.note_answer(request)
-        # Some hide their thoughts, and say how many tokens they had.
-        self._thinks = self._thinks or bool(answer.thinking) or answer.usage.output_reasoning_tokens > 0
+        if answer.thinking or answer.usage.output_reasoning_tokens:
+            # Some hide their thoughts, and say how many tokens they had.
+            self._bounds_answers = False
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.settled(parameters)
