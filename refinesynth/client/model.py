@@ -356,6 +356,8 @@ class BackendModel(Model):
         """Return the answer with a usage, estimated if the server reports none, which is logged once."""
         called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
         usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
+        if usage is answer.usage:
+            return answer
         if ESTIMATED in usage.details and not self._estimates:
             self._estimates = True
             text = (
