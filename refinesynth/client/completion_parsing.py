@@ -1,6 +1,7 @@
 """Answers: an unchecked chat completion of a server becomes the parts of a pydantic-ai response."""
 
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
 from refinesynth.client.reporting import redact
-from refinesynth.client.token_usage import ESTIMATED, billed, member
+from refinesynth.client.token_usage import ESTIMATED, TOTAL
 from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import Paid
@@ -50,6 +51,8 @@ _TAIL = 2_000
 """Last characters of an answer that are looked at for repetition."""
 _REPEATED = 0.1
 """Compressed share of a text below which it repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
+_MOST_TOKENS = 10**7
+"""Larger token counts are garbage: no model reads or writes as many."""
 _STEP = 256
 """Contexts are multiples of this; so are most limits of an answer."""
 
@@ -79,7 +82,7 @@ def _words(value: object) -> str | None:
         # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
         return scrub(value[:_LONGEST])
     if isinstance(value, list | tuple):
-        texts = [_words(member(part, "text")) for part in cast("Sequence[object]", value)]
+        texts = [_words(_text(part)) for part in cast("Sequence[object]", value)]
         return "".join(filter(None, texts))[:_LONGEST] or None
     if isinstance(value, dict):
         # Some servers parse the JSON that they were asked for.
@@ -87,11 +90,31 @@ def _words(value: object) -> str | None:
     return None
 
 
+def _text(part: object) -> object:
+    return cast("dict[str, object]", part).get("text") if isinstance(part, dict) else getattr(part, "text", None)
+
+
 def _name(value: object) -> str | None:
     words = _words(value)
     return None if words is None else words[:_LONGEST_NAME]
 
 
+def _count(value: object) -> int:
+    """Return a number of tokens, also from text or a fraction; 0 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0
+    try:
+        number = float(value[:32] if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return 0
+    return math.ceil(number) if 0 <= number <= _MOST_TOKENS else 0
+
+
+def _object(value: object) -> object:
+    return cast("object", value) if isinstance(value, dict | BaseModel) else {}
+
+
+_Count = Annotated[int, BeforeValidator(_count)]
 _Words = Annotated[str | None, BeforeValidator(_words)]
 _Name = Annotated[str | None, BeforeValidator(_name)]
 
@@ -133,9 +156,55 @@ class _Choice(_Wire):
     provider_specific_fields: _Specific | None = None
 
 
+class _Details(_Wire):
+    cached_tokens: _Count = 0
+    cache_write_tokens: _Count = 0
+    cache_creation_tokens: _Count = 0
+    reasoning_tokens: _Count = 0
+
+
+class _Usage(_Wire):
+    # OpenAI's shape, which litellm gives all other providers' figures, with the extra figures of some servers.
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
+    total_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    prompt_cache_hit_tokens: _Count = 0
+    cache_read_input_tokens: _Count = 0
+    cache_creation_input_tokens: _Count = 0
+    reasoning_tokens: _Count = 0
+    prompt_tokens_details: Annotated[_Details, BeforeValidator(_object)] = _Details()
+    completion_tokens_details: Annotated[_Details, BeforeValidator(_object)] = _Details()
+
+    def read(self) -> RequestUsage:
+        """Return the counts; those that are missing or cannot be are 0."""
+        prompt, answer, total = self.prompt_tokens, self.completion_tokens, self.total_tokens
+        of_prompt = self.prompt_tokens_details
+        if prompt and total > prompt + answer:
+            # Thoughts that the other figure leaves out, and that are paid for.
+            answer = total - prompt
+        read = (
+            self.cached_tokens
+            or of_prompt.cached_tokens
+            or self.cache_read_input_tokens
+            or self.prompt_cache_hit_tokens
+        )
+        written = of_prompt.cache_creation_tokens or of_prompt.cache_write_tokens or self.cache_creation_input_tokens
+        thoughts = self.reasoning_tokens or self.completion_tokens_details.reasoning_tokens
+        return RequestUsage(
+            input_tokens=prompt,
+            cache_read_tokens=min(read, prompt),
+            cache_write_tokens=min(written, prompt),
+            output_tokens=answer,
+            output_reasoning_tokens=min(thoughts, answer),
+            details={TOTAL: total} if total and not prompt and not answer else {},
+        )
+
+
 class _Completion(_Wire):
     id: _Name = None
     model: _Name = None
+    usage: Annotated[_Usage, BeforeValidator(_object)] = _Usage()
     choices: tuple[_Choice, ...] = Field(max_length=64)
 
 
@@ -320,7 +389,7 @@ def read_completion(raw: object) -> ReadCompletion:
         finish_reason=reason,
         # Some servers refuse with what they were sent, and this is kept.
         refusal=redact(refusal) if refusal else None,
-        usage=billed(raw),
+        usage=completion.usage.read(),
         model=completion.model,
         id=completion.id,
         mark=thought.form,

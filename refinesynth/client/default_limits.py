@@ -98,6 +98,16 @@ async def facts_of(backend: Backend) -> ServerFacts:
 
 async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
     """Return the facts that a server states; one that loads its model is asked again for `patience` seconds."""
+    while (answers := await _answers(backend, loaded=patience > 0)) is None:
+        await anyio.sleep(_AGAIN)
+        patience -= _AGAIN
+    return _facts(answers)
+
+
+async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
+    """Return what a server answers to both questions, nothing if it cannot be asked; None if it has to be `loaded` and
+    still loads its model.
+    """
     # Imported here: it takes a while, and only servers on this machine are asked.
     import aiohttp
 
@@ -110,15 +120,12 @@ async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
             for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
                 async with session.get(url) as answer:
                     body = await answer.content.read(_LARGEST)
-                    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower() and patience > 0:
-                        break
+                    if loaded and answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
+                        return None
                     found.append(json.loads(body) if answer.ok else None)
-            else:
-                return _facts(found)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
-        return ServerFacts()
-    await anyio.sleep(_AGAIN)
-    return await _stated(backend, patience=patience - _AGAIN)
+        return []
+    return found
 
 
 def _facts(found: list[Any]) -> ServerFacts:

@@ -1,7 +1,7 @@
 """The failure policy: a failed request is retried, or its episode is abandoned, or the run is stopped."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
@@ -12,7 +12,7 @@ from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, Fa
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
 from refinesynth.client.session import RequestContext
-from refinesynth.client.unsupported_features import UnsupportedFeature, carried
+from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
 _AT_FIRST = 3
@@ -69,10 +69,8 @@ class PendingRequest:
     """Features left out of the request."""
     loading: float = 0.0
     """Seconds of waits for a server that loads its model."""
-    bounded: bool = False
-    """True if the answer has its role's default bound."""
-    unbounded: bool = False
-    """True once it is sent without that bound, which was in the way."""
+    bound: int | None = None
+    """Its role's default bound of the answer, as long as it is sent with that."""
     crashes: int = 0
     """Faults over which the server seems to have crashed."""
     answered_before: int = 0
@@ -92,8 +90,8 @@ class FailurePolicy:
         """Requests that were answered."""
         self.usable = False
         """True once an answer could be used."""
-        self.proved: set[str] = set()
-        """Features that an answer of the server has proved; see `carried`."""
+        self._proved: set[str] = set()
+        """Features that an answer of the server has proved; see `_carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0
@@ -108,7 +106,7 @@ class FailurePolicy:
         Otherwise exponential backoff with full jitter, at most `Backend.longest_wait` and at least the server's
         Retry-After.
         """
-        if (lack := _lack_behind(fault, pending, request, self.proved)) is not None:
+        if (lack := _lack_behind(fault, pending, request, self._proved)) is not None:
             pending.without |= {lack}
             return 0.0
         if fault.step is FailureAction.RETRY and self._limiter.excuses(fault):
@@ -159,9 +157,9 @@ class FailurePolicy:
             return faults[fault.kind] <= backend.content_retries
         return sum(faults[kind] for kind in ErrorCategory if kind not in _FEW) <= backend.retries
 
-    def note_answer(self, proved: Iterable[str]) -> None:
-        """Record an answer, and what it proves of the server."""
-        self.proved.update(proved)
+    def note_answer(self, request: Mapping[str, Any]) -> None:
+        """Record an answer to a request, and what it proves of the server."""
+        self._proved.update(_carried(request).values())
         self.answered += 1
         self._doubtful = 0
 
@@ -237,11 +235,11 @@ def _lack_behind(
     """Return the feature to leave out of `request` after this fault; None if no lack seems to be behind it.
 
     Some servers crash over a schema without naming it: a second crash leads to one try without, a third puts it back.
-    `proved` are features of the server, see `carried`.
+    `proved` are features of the server, see `_carried`.
     """
     if fault.kind not in _REFUSALS and fault.status != _CRASH:
         return None
-    found = carried(request).items()
+    found = _carried(request).items()
     candidates = {lack for lack, proof in found if proof not in proved and lack in pending.may - pending.without}
     named = list[str]()
     for name in fault.names:
@@ -256,6 +254,21 @@ def _lack_behind(
         elif pending.crashes == _CRASHES and UnsupportedFeature.SCHEMA in candidates:
             return UnsupportedFeature.SCHEMA
     return lack
+
+
+def _carried(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
+    """Return the features in a request that a server may lack, each with the name of what an answer proves."""
+    found = {
+        lack: lack.value
+        for lack in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
+        if lack.value in request
+    }
+    if request.get(UnsupportedFeature.DEMAND) == "required":
+        found[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
+    form = request.get(UnsupportedFeature.SCHEMA)
+    if isinstance(form, Mapping) and "json_schema" in form:
+        found[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
+    return found
 
 
 def _no_api(backend: Backend, page: str) -> str:

@@ -1,10 +1,12 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` by default."""
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from weakref import ref
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -13,22 +15,29 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, Completion, OutputMode
-from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.backends.role import Role
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
-from refinesynth.client.classify_error import ErrorCategory, classify_error
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
 from refinesynth.client.default_limits import bound_of
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
 from refinesynth.client.reporting import report
-from refinesynth.client.request_arguments import forces_tools, is_open, output_mode, profile_of, with_affinity
+from refinesynth.client.request_arguments import (
+    affinity_of,
+    forces_tools,
+    is_open,
+    output_mode,
+    profile_of,
+    with_affinity,
+)
 from refinesynth.client.session import current_account, stopped_clock
 from refinesynth.client.token_usage import ESTIMATED, completed
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, carried
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT = frozenset({"openai", "azure"})
@@ -40,8 +49,14 @@ _FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_seque
 """Settings that do not change the form of a request."""
 _BOUNDS = frozenset({"max_tokens", "max_completion_tokens"})
 """Names of the bound of an answer."""
-_FORMS = 64
-"""Most forms that are kept: roles have few, other callers may make one for each request."""
+
+
+class _Forms(NamedTuple):
+    """Forms of the requests with one parameters object."""
+
+    requested: "ref[ModelRequestParameters]"
+    prepared: dict[frozenset[UnsupportedFeature], ModelRequestParameters]
+    """By the features that are left out."""
 
 
 class BackendModel(Model):
@@ -88,15 +103,18 @@ class BackendModel(Model):
         )
         self._estimates = False
         """True if an answer came without its usage."""
-        self._thinks = False
-        """True once an answer held thoughts, which no default bound may cut."""
-        self._takes_bounds = True
-        """False once a request was refused for its default bound, and answered without."""
+        self._bounds_answers = True
+        """False once an answer held thoughts, which no default bound may cut, or a request that was refused for its default
+        bound was answered without."""
         self._known = UnsupportedFeatures() if lacks is None else lacks
-        self._prepared: dict[
-            tuple[int, frozenset[UnsupportedFeature]], tuple[ModelRequestParameters, ModelRequestParameters]
-        ] = {}
-        """Prepared parameters; a role has one parameters object for all its requests."""
+        self._found = self._known.of(backend)
+        # Names, servers and variables are settled here, so a request costs no look-up of them.
+        self._litellm_provider = split(backend.model)[0]
+        self._server = server_of(backend)
+        self._key_variables = key_variables(backend)
+        self._affinity = affinity_of(backend)
+        self._forms: dict[int, _Forms] = {}
+        """By the id of the parameters object; a role, or a player of one script, has one for all its requests."""
         self._policy = FailurePolicy(backend, self.limiter)
         self._bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
@@ -111,12 +129,12 @@ class BackendModel(Model):
     @property
     def system(self) -> str:
         """Provider in litellm's words, `litellm` where only litellm knows it."""
-        return split(self.backend.model)[0] or "litellm"
+        return self._litellm_provider or "litellm"
 
     @property
     def base_url(self) -> str | None:
         """Server, None if litellm chooses it."""
-        return server_of(self.backend)
+        return self._server
 
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
@@ -132,23 +150,29 @@ class BackendModel(Model):
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = {**(self.settings or {}), **(model_settings or {})}
         lasting = _FORMLESS.issuperset(settings)
-        known = self._prepared.get((id(requested), lacks)) if lasting else None
-        if known is not None:
-            return cast("ModelSettings", settings) or None, known[1]
+        forms = self._forms_of(requested).prepared if lasting else {}
+        if (known := forms.get(lacks)) is not None:
+            return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
             mode = output_mode(self.backend, self.profile, lacks, free_keys=_asks_for_free_keys(requested))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
-        if lasting and len(self._prepared) < _FORMS:
-            # The key's object is kept too: another one of that id cannot come about.
-            self._prepared[id(requested), lacks] = (requested, prepared[1])
+        forms[lacks] = prepared[1]
         return prepared
+
+    def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
+        """Return the forms of a parameters object, which are kept as long as it lives."""
+        kept, at = self._forms, id(requested)
+        if (forms := kept.get(at)) is None:
+            # Called before another object can have that id.
+            forms = kept[at] = _Forms(ref(requested, lambda _: kept.pop(at, None)), {})
+        return forms
 
     @property
     def lacks(self) -> frozenset[UnsupportedFeature]:
         """Known lacks of the server."""
-        return self._known.of(self.backend)
+        return self._found.lacks
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
@@ -174,7 +198,9 @@ class BackendModel(Model):
         if self.backend.output_mode is not OutputMode.AUTO and not requested.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
             pending.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
-        form, refused = await self._form(messages, model_settings, requested, pending), False
+        role, refused = pending.account.role, False
+        pending.bound = self._bounds[Role(role)] if role in pending.account.session.bounded else None
+        form = await self._form(messages, model_settings, requested, pending)
         while True:
             request, parameters = form
             try:
@@ -187,18 +213,14 @@ class BackendModel(Model):
             except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
                 fault = classify_error(error, self.backend)
             else:
-                await self._known.add(self.backend, pending.without)
-                self._takes_bounds = self._takes_bounds and not refused
+                if pending.without:
+                    await self._known.add(self.backend, pending.without)
+                self._bounds_answers = self._bounds_answers and not refused
                 return response
-            # A default bound is not the user's wish: where it is refused, does not fit the context or cuts thoughts,
-            # the same request is sent without it.
-            named = not fault.names or not _BOUNDS.isdisjoint(fault.names)
-            rejected = pending.bounded and fault.kind is ErrorCategory.REJECTED and named
-            refused = refused or rejected
-            if rejected or (pending.bounded and fault.kind is ErrorCategory.CONTEXT):
-                pending.unbounded, wait = True, 0.0
-            elif pending.bounded and fault.kind is ErrorCategory.CONTENT and self._thinks:
-                wait = 0.0
+            if pending.bound is not None and self._may_be_of_the_bound(fault):
+                # A default bound is not the user's wish: the same request is sent without it.
+                refused = fault.kind is ErrorCategory.REJECTED
+                pending.bound, wait = None, 0.0
             else:
                 wait = policy.wait(fault, pending, request)
             if wait is None:
@@ -208,6 +230,12 @@ class BackendModel(Model):
             form = await self._form(messages, model_settings, requested, pending)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise policy.error(fault, pending)
+
+    def _may_be_of_the_bound(self, fault: ClassifiedError) -> bool:
+        """Return True if a default bound may be refused, not fit the context, or have cut thoughts."""
+        if fault.kind is ErrorCategory.REJECTED:
+            return not fault.names or not _BOUNDS.isdisjoint(fault.names)
+        return fault.kind is ErrorCategory.CONTEXT or (fault.kind is ErrorCategory.CONTENT and not self._bounds_answers)
 
     async def _form(
         self,
@@ -230,12 +258,10 @@ class BackendModel(Model):
         lacks = self.lacks | pending.without
         merged, parameters = self._prepare(settings, requested, lacks)
         request = self._request(messages, merged or {}, parameters, lacks)
-        role, session = pending.account.role, pending.account.session
-        free = self._thinks or pending.unbounded or not self._takes_bounds or not _BOUNDS.isdisjoint(request)
-        bound = self._bounds[Role(role)] if role in session.bounded and not free else None
-        pending.bounded = bound is not None
-        if bound is not None:
-            request["max_tokens"] = bound
+        if not self._bounds_answers or not _BOUNDS.isdisjoint(request):
+            pending.bound = None
+        if pending.bound is not None:
+            request["max_tokens"] = pending.bound
         return request, parameters
 
     async def _answer(
@@ -247,9 +273,10 @@ class BackendModel(Model):
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
             answer, cost = await self._buy(request, pending)
-            policy.note_answer(carried(request).values())
-        # Some hide their thoughts, and say how many tokens they had.
-        self._thinks = self._thinks or bool(answer.thinking) or answer.usage.output_reasoning_tokens > 0
+            policy.note_answer(request)
+        if answer.thinking or answer.usage.output_reasoning_tokens:
+            # Some hide their thoughts, and say how many tokens they had.
+            self._bounds_answers = False
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.settled(parameters)
@@ -291,7 +318,7 @@ class BackendModel(Model):
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
-                answer = await self._complete(with_affinity(request, self.backend, account), permit)
+                answer = await self._complete(with_affinity(request, self._affinity, account), permit)
                 cost = self._price(answer.usage)
             except BaseException:
                 reservation.release()
@@ -305,7 +332,7 @@ class BackendModel(Model):
         try:
             with anyio.fail_after(request["timeout"]):
                 # Made for each call: no frame of a traceback holds the key then.
-                raw = await self._call(**request, **_key(self.backend))
+                raw = await self._call(**request, **self._key())
             answer = self._counted(raw if isinstance(raw, ReadCompletion) else read_completion(raw), request)
         except RefinesynthError:
             raise
@@ -320,10 +347,17 @@ class BackendModel(Model):
         )
         return answer
 
+    def _key(self) -> dict[str, str]:
+        # The OpenAI client insists on a key, even for servers that look at none.
+        without = {} if self._server is None else {"api_key": "none"}
+        return next(({"api_key": key} for name in self._key_variables if (key := os.environ.get(name))), without)
+
     def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
         """Return the answer with a usage, estimated if the server reports none, which is logged once."""
         called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
         usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
+        if usage is answer.usage:
+            return answer
         if ESTIMATED in usage.details and not self._estimates:
             self._estimates = True
             text = (
@@ -341,7 +375,7 @@ class BackendModel(Model):
         lacks: frozenset[UnsupportedFeature],
     ) -> dict[str, Any]:
         profile: ModelProfile = self.profile
-        strict = split(self.backend.model)[0] in _STRICT and self.backend.base_url is None
+        strict = self._litellm_provider in _STRICT and self.backend.base_url is None
         thinking_back = profile.get("openai_chat_send_back_thinking_parts") == "field"
         timeout = settings.get("timeout")
         request: dict[str, Any] = {
@@ -367,8 +401,8 @@ class BackendModel(Model):
                 request["parallel_tool_calls"] = parallel
         if form := request_arguments.response_format(parameters, strict=strict):
             request["response_format"] = form
-        if (server := server_of(self.backend)) is not None:
-            request["api_base"] = server
+        if self._server is not None:
+            request["api_base"] = self._server
         for name in (name for name, value in self.backend.extra.items() if value is None):
             request.pop(name, None)
         return request
@@ -386,10 +420,3 @@ def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
     if seed is None or not content_faults:
         return request
     return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
-
-
-def _key(backend: Backend) -> dict[str, str]:
-    if (key := key_of(backend)) is not None:
-        return {"api_key": key}
-    # The OpenAI client insists on a key, even for servers that look at none.
-    return {} if server_of(backend) is None else {"api_key": "none"}

@@ -296,14 +296,16 @@ CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
 
 
-def with_affinity(request: dict[str, Any], backend: Backend, account: RequestContext) -> dict[str, Any]:
-    """Return the request with the marks by which a provider finds the cached beginning of its conversation.
+def with_affinity(request: dict[str, Any], kind: str, account: RequestContext) -> dict[str, Any]:
+    """Return the request with the marks of a preset, see `affinity_of`, by which a provider finds the cached beginning
+    of its conversation.
 
     Unchanged if it belongs to no episode. The marks are added after the journal's digest is computed, so they do not
     change which answers are recalled.
     """
     role, episode = account.role, account.session.id
-    kind = affinity_of(backend) if episode else "none"
+    if not episode:
+        return request
     if kind == "openai" and role in CONVERSING:
         # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
         body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}

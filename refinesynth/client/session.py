@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
@@ -245,7 +246,7 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
         yield f"output {tool.name}"
     if parameters.instruction_parts is not None:
         for part in parameters.instruction_parts:
-            yield as_first_worded(part.content)
+            yield _instructions(part.content)
     for message in messages:
         if isinstance(message, ModelRequest):
             yield from _asked(message, with_instructions=parameters.instruction_parts is None)
@@ -257,6 +258,10 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
             elif isinstance(part, ToolCallPart):
                 yield part.tool_name
                 yield part.args_as_json_str()
+
+
+_instructions = lru_cache(maxsize=16)(as_first_worded)
+"""Instructions of a form, which are the same in all of its requests."""
 
 
 def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:

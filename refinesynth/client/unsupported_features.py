@@ -3,9 +3,10 @@
 A lack counts once a request without the feature is answered: a refusal may also be about the prompt.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -39,11 +40,18 @@ _NOTE = "lacks"
 _FOUND = TypeAdapter(dict[str, frozenset[UnsupportedFeature]])
 
 
+@dataclass(eq=False)
+class ServerLacks:
+    """Known lacks of one server, which grow."""
+
+    lacks: frozenset[UnsupportedFeature] = frozenset()
+
+
 class UnsupportedFeatures:
     """Known lacks of a run's backends; kept in its journal once that is open."""
 
     def __init__(self) -> None:
-        self._found: dict[str, frozenset[UnsupportedFeature]] = {}
+        self._found = defaultdict[str, ServerLacks](ServerLacks)
         self._journal: Journal | None = None
 
     def open(self, journal: Journal, elsewhere: Sequence[JournalReader] = ()) -> None:
@@ -62,50 +70,34 @@ class UnsupportedFeatures:
 
     def to_json(self) -> bytes:
         """Return the known lacks, for `learn` in another process."""
-        return _FOUND.dump_json(self._found)
+        return _FOUND.dump_json(self._lacks())
 
     async def learn(self, known: bytes) -> None:
         """Take over the lacks that another process has found; committed when this returns."""
-        before = dict(self._found)
+        before = self._lacks()
         self._take_over(_FOUND.validate_json(known))
-        if self._journal is not None and self._found != before:
+        if self._journal is not None and self._lacks() != before:
             await self._journal.keep_note(_NOTE, self.to_json())
 
     def _take_over(self, known: Mapping[str, frozenset[UnsupportedFeature]]) -> None:
         for name, lacks in known.items():
-            self._found[name] = self._found.get(name, frozenset()) | lacks
+            self._found[name].lacks |= lacks
 
-    def of(self, backend: Backend) -> frozenset[UnsupportedFeature]:
-        """Return the known lacks of this backend's server."""
-        return self._found.get(_name(backend), frozenset())
+    def _lacks(self) -> dict[str, frozenset[UnsupportedFeature]]:
+        return {name: server.lacks for name, server in self._found.items() if server.lacks}
+
+    def of(self, backend: Backend) -> ServerLacks:
+        """Return the record of this backend's server, which later finds go to as well."""
+        return self._found[f"{backend.model} {server_of(backend) or ''}".rstrip()]
 
     async def add(self, backend: Backend, lacks: frozenset[UnsupportedFeature]) -> None:
         """Record lacks of this backend's server and log new ones; committed when this returns."""
-        known = self.of(backend)
-        if lacks <= known:
+        server = self.of(backend)
+        if not (found := lacks - server.lacks):
             return
-        self._found[_name(backend)] = known | lacks
-        for lack in sorted(lacks - known):
+        server.lacks |= found
+        for lack in sorted(found):
             text = f"{backend.label} does not take {lack}; {_THEN[lack]}"
             report("goes_without", backend, text, lacks=lack.value)
         if self._journal is not None:
             await self._journal.keep_note(_NOTE, self.to_json())
-
-
-def _name(backend: Backend) -> str:
-    return f"{backend.model} {server_of(backend) or ''}".rstrip()
-
-
-def carried(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
-    """Return the features in a request that a server may lack, each with the name of what an answer proves."""
-    found = {
-        lack: lack.value
-        for lack in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
-        if lack.value in request
-    }
-    if request.get(UnsupportedFeature.DEMAND) == "required":
-        found[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
-    form = request.get(UnsupportedFeature.SCHEMA)
-    if isinstance(form, Mapping) and "json_schema" in form:
-        found[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
-    return found

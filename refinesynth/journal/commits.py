@@ -4,8 +4,8 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,6 @@ from refinesynth.journal.journal_values import (
 from refinesynth.journal.reader import ENDED_BELOW, TOTALS, JournalReader
 from refinesynth.journal.sqlite_file import (
     connect_to_write,
-    in_plain_words,
     refuse_if_gone,
     storage_error,
     wal_of,
@@ -115,114 +114,6 @@ _PATIENCE_MS = 500
 """Longest wait for readers when the journal is closed and its log is emptied, in milliseconds."""
 
 
-class Commits:
-    """Commits batches. For one thread."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._since_checkpoint = 0
-        self._log: int | None = None
-        """Inode of the log that was written to."""
-
-    def commit(self, batch: Batch) -> None:
-        """Commit all of a batch or nothing. Raises sqlite3.Error: it could not be written."""
-        held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
-            if batch.forget_from is not None:
-                run("DELETE FROM entries WHERE idx >= ?", (batch.forget_from,))
-                run("DELETE FROM held WHERE idx >= ?", (batch.forget_from,))
-            # What is there already is left alone, and the trigger does not count it again.
-            self._insert("INTO paid", PAID_COLUMNS, batch.paid, "ON CONFLICT (episode, role, step, digest) DO NOTHING")
-            self._insert("INTO begun", "idx, episode", batch.begun, "ON CONFLICT (idx, episode) DO NOTHING")
-            if batch.committed:
-                self._insert("INTO entries", ENTRY_COLUMNS, batch.committed)
-                run("DELETE FROM held WHERE idx BETWEEN ? AND ?", (batch.committed[0][0], batch.committed[-1][0]))
-            self._insert("OR REPLACE INTO held", HELD_COLUMNS, held)
-            for note in batch.notes.items():
-                run("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
-            run("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                self._connection.rollback()
-            raise
-        self._since_checkpoint += batch.size
-
-    def check_log(self, log: Path) -> None:
-        """Refuse a `log` that is no longer the file that this connection writes to; all commits are in the journal then."""
-        found = log.stat().st_ino if log.exists() else None
-        if found is None or self._log not in {None, found}:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            raise StorageError(
-                f"{str(log)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
-                f"beside refinesynth, to copy it for example, and another program reads it. Nothing is lost. Run the "
-                f"same command again, and copy a run folder from another process"
-            )
-        self._log = found
-
-    def tidy(self) -> None:
-        """Copy the log back into the file from time to time, after waiters were notified. A failure is tried again
-        later.
-        """
-        if self._since_checkpoint >= _CHECKPOINT_EVERY:
-            self._since_checkpoint = 0
-            with suppress(sqlite3.Error):
-                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-    def close(self) -> None:
-        """Leave one file that can be read and copied as it is. With a reader or a full disk in the way, the log stays
-        beside it.
-        """
-        with suppress(sqlite3.Error):
-            self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-        self._connection.close()
-
-    def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
-        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a
-        # busy event loop gives away every few milliseconds only.
-        at = 0
-        while at < len(rows):
-            size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)
-            values = [value for row in rows[at : at + size] for value in row]
-            self._connection.execute(_insertion(into, columns, size, otherwise), values)
-            at += size
-
-
-@cache
-def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
-    places = f"({', '.join('?' * (columns.count(',') + 1))})"
-    return f"INSERT {into} ({columns}) VALUES {', '.join([places] * rows)} {otherwise}"  # noqa: S608 - constants
-
-
-Restore = Callable[[Sequence[Paid], Sequence[Entry], Mapping[str, bytes | None]], None]
-"""Commits completions, episodes and notes in one step. Repeatable: existing completions stay, and episodes replace
-all from the first of them on."""
-
-
-@contextmanager
-def restoring(path: Path) -> Generator[Restore]:
-    """Open the journal at `path` for exclusive writing; it is made if it is missing."""
-    commits = Commits(connect_to_write(path))
-
-    def restore(paid: Sequence[Paid], entries: Sequence[Entry], notes: Mapping[str, bytes | None]) -> None:
-        batch = Batch()
-        batch.paid = [paid_to_row(one) for one in paid]
-        batch.begun = [*dict.fromkeys((row[0], row[1]) for row in batch.paid)]
-        batch.forget_from = entries[0].index if entries else None
-        batch.committed = [committed_to_row(entry) for entry in entries]
-        batch.notes = dict(notes)
-        with in_plain_words(path):
-            commits.commit(batch)
-
-    try:
-        yield restore
-    finally:
-        commits.close()
-
-
 LINGER_S = 0.002
 """Seconds that a commit waits for others to join, where several came together before. A commit costs the same for
 one call and for ten; a completion takes a hundred times longer."""
@@ -240,8 +131,12 @@ class Writer:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path.absolute()
-        self._commits = Commits(connection)
         self._process = os.getpid()
+        # The thread alone uses these.
+        self._connection = connection
+        self._since_checkpoint = 0
+        self._log: int | None = None
+        """Inode of the log that was written to."""
         self._changed = threading.Condition()
         # All below are guarded by the condition's lock.
         self._filling = Batch()
@@ -285,7 +180,7 @@ class Writer:
             return
         if self._thread is not None:
             self._thread.join()
-        self._commits.close()
+        self._release()
         if self._failure is not None and not self._failure.reported:
             raise self._failure.error()
 
@@ -294,7 +189,7 @@ class Writer:
             failure = self._commit(batch)
             batch.end(failure)
             if failure is None:
-                self._commits.tidy()
+                self._tidy()
 
     def _next(self) -> Batch | None:
         """Return the calls that came during the last commit, or wait for the first; None at the end."""
@@ -309,15 +204,87 @@ class Writer:
     def _commit(self, batch: Batch) -> Failure | None:
         if self._failure is None:
             try:
-                self._commits.commit(batch)
+                self.write(batch)
                 # Afterwards: where the folder was only moved, all that was paid for goes with it.
                 refuse_if_gone(self._path)
-                self._commits.check_log(wal_of(self._path))
+                self._check_log(wal_of(self._path))
             except Exception as error:  # noqa: BLE001 - of any error all that wait must be notified
                 found = Failure(str(storage_error(self._path, error)), error)
                 with self._changed:
                     self._failure = found
         return self._failure
+
+    def write(self, batch: Batch) -> None:
+        """Commit all of a batch or nothing. Raises sqlite3.Error: it could not be written."""
+        held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            if batch.forget_from is not None:
+                run("DELETE FROM entries WHERE idx >= ?", (batch.forget_from,))
+                run("DELETE FROM held WHERE idx >= ?", (batch.forget_from,))
+            # What is there already is left alone, and the trigger does not count it again.
+            self._insert("INTO paid", PAID_COLUMNS, batch.paid, "ON CONFLICT (episode, role, step, digest) DO NOTHING")
+            self._insert("INTO begun", "idx, episode", batch.begun, "ON CONFLICT (idx, episode) DO NOTHING")
+            if batch.committed:
+                self._insert("INTO entries", ENTRY_COLUMNS, batch.committed)
+                run("DELETE FROM held WHERE idx BETWEEN ? AND ?", (batch.committed[0][0], batch.committed[-1][0]))
+            self._insert("OR REPLACE INTO held", HELD_COLUMNS, held)
+            for note in batch.notes.items():
+                run("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
+            run("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+            raise
+        self._since_checkpoint += batch.size
+
+    def _check_log(self, log: Path) -> None:
+        """Refuse a `log` that is no longer the file that this connection writes to; all commits are in the journal then."""
+        found = log.stat().st_ino if log.exists() else None
+        if found is None or self._log not in {None, found}:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            raise StorageError(
+                f"{str(log)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
+                f"beside refinesynth, to copy it for example, and another program reads it. Nothing is lost. Run the "
+                f"same command again, and copy a run folder from another process"
+            )
+        self._log = found
+
+    def _tidy(self) -> None:
+        """Copy the log back into the file from time to time, after waiters were notified. A failure is tried again
+        later.
+        """
+        if self._since_checkpoint >= _CHECKPOINT_EVERY:
+            self._since_checkpoint = 0
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    def _release(self) -> None:
+        """Leave one file that can be read and copied as it is. With a reader or a full disk in the way, the log stays
+        beside it.
+        """
+        with suppress(sqlite3.Error):
+            self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        self._connection.close()
+
+    def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
+        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a
+        # busy event loop gives away every few milliseconds only.
+        at = 0
+        while at < len(rows):
+            size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)
+            values = [value for row in rows[at : at + size] for value in row]
+            self._connection.execute(_insertion(into, columns, size, otherwise), values)
+            at += size
+
+
+@cache
+def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
+    places = f"({', '.join('?' * (columns.count(',') + 1))})"
+    return f"INSERT {into} ({columns}) VALUES {', '.join([places] * rows)} {otherwise}"  # noqa: S608 - constants
 
 
 _ROW = 200

@@ -41,6 +41,9 @@ class Player(Actor):
     Its chat is exactly `chat.render_turns`, as in training and evaluation: no system prompt, tools or schema.
     """
 
+    _sent: dict[Message, ModelMessage] = field(default_factory=dict[Message, ModelMessage], init=False, repr=False)
+    """Messages of earlier views, which later views begin with."""
+
     async def act(
         self,
         view: Sequence[Message],
@@ -59,7 +62,12 @@ class Player(Actor):
             InvalidAnswer: No answer had a thought and an action.
         """
         seen = with_notes(self.prompts, view[-1].content, mistake, violations, flag)
-        return await self.ask(_FORM, seen, history=[_as_message(message) for message in view[:-1]])
+        return await self.ask(_FORM, seen, history=[self._message(message) for message in view[:-1]])
+
+    def _message(self, message: Message) -> ModelMessage:
+        if (sent := self._sent.get(message)) is None:
+            sent = self._sent[message] = _as_message(message)
+        return sent
 
 
 class Flag(NamedTuple):

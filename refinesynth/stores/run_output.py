@@ -21,8 +21,7 @@ from refinesynth.client.background_tasks import background_tasks
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.atomic_write import atomic_write, open_to_append
 from refinesynth.files.output_folder import FolderLock, Holder, is_url, move_aside
-from refinesynth.journal import JournalReader
-from refinesynth.journal.commits import Restore, restoring
+from refinesynth.journal import Journal, JournalReader
 from refinesynth.journal.reader import TOTALS
 from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
 from refinesynth.run.jsonl import cut
@@ -118,11 +117,11 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
         return stored
     path, ends, ended, config = folder_in(place), stored.ends, stored.ended, None
     make(path)
-    with restoring(path / JOURNAL) as restore:
+    with Journal(path / JOURNAL) as journal:
         async for segment in store.read_all(one.number for one in listed):
             try:
                 config = RunConfig.model_validate(segment.config)
-                _add(path, segment, segment.part(), ends, restore)
+                await _add(path, segment, segment.part(), ends, journal)
             except ValueError as error:
                 raise StorageError(
                     f"segment {segment.number} in {store.url!r} holds what no run has written: {first_line(error)}"
@@ -130,16 +129,15 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
             ends, ended = segment.ends, segment.ended
         if config is not None:
             totals = RunStats().with_lines(RunFolder(path, config).episodes())
-            restore((), (), {TOTALS: totals.to_json()})
+            await journal.keep_note(TOTALS, totals.to_json())
+        rows = {JOURNAL: journal.last_row()}
     if config is not None:
         config.save(path / CONFIG)
-    with JournalReader(path / JOURNAL) as journal:
-        rows = {JOURNAL: journal.last_row()}
     ends = ends.model_copy(update={"paid": rows})
     return stored.model_copy(update={"number": listed[-1].number, "ends": ends, "ended": ended})
 
 
-def _add(path: Path, segment: Segment, part: Part, before: Ends, restore: Restore) -> None:
+async def _add(path: Path, segment: Segment, part: Part, before: Ends, journal: Journal) -> None:
     _check(part, before)
     for name in FILES:
         file, data, start = path / f"{name}.jsonl", getattr(part, name), getattr(before, name)
@@ -148,8 +146,14 @@ def _add(path: Path, segment: Segment, part: Part, before: Ends, restore: Restor
             if opened.seek(0, 2) != start:
                 raise StorageError(f"{str(file)!r} was changed by something else; move {str(path)!r} aside")
             opened.write(data)
-    notes = {name: None if value is None else value.encode() for name, value in segment.notes.items() if name != TOTALS}
-    restore(part.paid, part.entries, notes)
+    if journal.committed.count > before.entries:
+        # Of a try that was interrupted.
+        journal.forget_from(before.entries, totals=None)
+    await journal.keep(*part.paid)
+    await journal.enter(part.entries)
+    for name, value in segment.notes.items():
+        if name != TOTALS and value is not None:
+            await journal.keep_note(name, value.encode())
 
 
 def _check(part: Part, before: Ends) -> None:

@@ -167,7 +167,7 @@ def trouble(limiter: "RateLimiter", *, now: float) -> str | None:
         because = f" ({breaker.fault.message})" if breaker.fault else ""
         then = "the run waits for it" if breaker.waits else "the fallback is asked"
         return f"{limiter.name} has been down for {_seconds(now - breaker.down_since)}; {then}{because}"
-    if breaker.fault is not None and not breaker.met:
+    if breaker.fault is not None and not limiter.met:
         return f"{breaker.fault.message}; it has not answered yet"
     if held is not None and held > now:
         return f"{limiter.name} asks for a pause of {_seconds(held - now)}"

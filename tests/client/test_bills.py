@@ -1,4 +1,4 @@
-"""The tokens of a completion: read in every shape, and estimated where a server reports none."""
+"""The tokens of a completion: read in OpenAI's shape, and estimated where a server reports none."""
 
 import json
 import logging
@@ -13,47 +13,41 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth import Backend, SynthesisResult, synthesize
 from refinesynth.cli import run_report as shares
-from refinesynth.client.token_usage import ESTIMATED, billed, completed, count_tokens
+from refinesynth.client.completion_parsing import read_completion
+from refinesynth.client.token_usage import ESTIMATED, completed, count_tokens
 from refinesynth.journal.journal_values import model_of
 from refinesynth.rehearsal import Faults, Rehearsal
 
-SHAPES: tuple[tuple[dict[str, Any], tuple[int, int, int]], ...] = (
-    # Of the prompt, of that from a cache, of the answer.
-    ({"usage": {"prompt_tokens": 12, "completion_tokens": 5}}, (12, 0, 5)),
-    ({"usage": {"prompt_tokens": "12", "completion_tokens": "5.0"}}, (12, 0, 5)),
-    ({"usage": {"prompt_tokens": 12.0, "completion_tokens": 4.5}}, (12, 0, 5)),
-    ({"usage": {"input_tokens": 12, "output_tokens": 5}}, (12, 0, 5)),
-    (
-        {
-            "usage": {
-                "input_tokens": 2,
-                "output_tokens": 5,
-                "cache_read_input_tokens": 7,
-                "cache_creation_input_tokens": 3,
-            }
-        },
-        (12, 7, 5),
-    ),
-    ({"usage": {"inputTokens": 5, "outputTokens": 5, "cacheReadInputTokens": 7}}, (12, 7, 5)),
-    ({"usage": {"input_tokens": 12, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 7}}}, (12, 7, 5)),
-    ({"usage": {"prompt_tokens": 12, "completion_tokens": 5, "cached_tokens": 7}}, (12, 7, 5)),
-    ({"usage": {"prompt_tokens": 12, "completion_tokens": 0, "total_tokens": 17}}, (12, 0, 5)),
-    ({"usage": {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 17}}, (12, 0, 5)),
-    ({"usage": {"billed_units": {"input_tokens": 12, "output_tokens": 5}, "tokens": {"input_tokens": 99}}}, (12, 0, 5)),
-    ({"usage": None, "prompt_eval_count": 12, "eval_count": 5}, (12, 0, 5)),
-    ({"tokens_evaluated": 12, "tokens_predicted": 5}, (12, 0, 5)),
-    ({"usage": {}, "timings": {"prompt_n": 5, "cache_n": 7, "predicted_n": 5}}, (12, 7, 5)),
-    ({"usageMetadata": {"promptTokenCount": 12, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}}, (12, 0, 5)),
-    ({"usage_metadata": {"prompt_token_count": 12, "total_token_count": 17}}, (12, 0, 5)),
-    ({"meta": {"billed_units": {"input_tokens": 12.0, "output_tokens": 5.0}}}, (12, 0, 5)),
-    ({"x_groq": {"usage": {"prompt_tokens": 12, "completion_tokens": 5}}}, (12, 0, 5)),
+USAGES: tuple[tuple[object, tuple[int, int, int, int]], ...] = (
+    # Of the prompt, of that from a cache and into it, of the answer.
+    ({"prompt_tokens": 12, "completion_tokens": 5}, (12, 0, 0, 5)),
+    ({"prompt_tokens": "12", "completion_tokens": "5.0"}, (12, 0, 0, 5)),
+    ({"prompt_tokens": 12.0, "completion_tokens": 4.5}, (12, 0, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 7}}, (12, 7, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "prompt_tokens_details": None}, (12, 0, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "cached_tokens": 7}, (12, 7, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "prompt_cache_hit_tokens": 7}, (12, 7, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "cache_read_input_tokens": 7}, (12, 7, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "cache_creation_input_tokens": 3}, (12, 0, 3, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "cached_tokens": 99}, (12, 12, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 0, "total_tokens": 17}, (12, 0, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 17}, (12, 0, 0, 5)),
+    ({"input_tokens": 12, "output_tokens": 5}, (0, 0, 0, 0)),
+    ({"prompt_tokens": [12], "completion_tokens": None}, (0, 0, 0, 0)),
+    ("12", (0, 0, 0, 0)),
+    (None, (0, 0, 0, 0)),
 )
 
 
-def test_usage_is_read_in_every_shape() -> None:
-    for shape, expected in SHAPES:
-        usage = billed({**completion(usage=None), **shape})
-        assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens) == expected, shape
+def reported(usage: object) -> RequestUsage:
+    return read_completion(completion(usage=usage)).usage
+
+
+def test_usage_is_read_in_openais_shape() -> None:
+    for given_usage, expected in USAGES:
+        usage = reported(given_usage)
+        counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
+        assert counts == expected, given_usage
 
 
 PROMPT = "A player stands in a kitchen with a lamp, a drawer and a locked cupboard. " * 40
@@ -74,7 +68,7 @@ REQUEST = {"messages": [{"role": "user", "content": PROMPT}]}
     ],
 )
 def test_what_is_missing_or_cannot_be_is_estimated_on_the_safe_side(usage: object) -> None:
-    found = completed(billed({"usage": usage}), REQUEST, [ANSWER])
+    found = completed(reported(usage), REQUEST, [ANSWER])
     assert ESTIMATED in found.details
     assert 1.0 <= found.input_tokens / count_tokens(PROMPT) < 1.5
     assert 1.0 <= found.output_tokens / count_tokens(ANSWER) < 1.5
@@ -90,7 +84,7 @@ def test_what_is_reported_stays() -> None:
 
 
 def test_a_total_alone_is_split() -> None:
-    found = completed(billed({"usage": {"total_tokens": 1_000}}), REQUEST, [ANSWER])
+    found = completed(reported({"total_tokens": 1_000}), REQUEST, [ANSWER])
     assert found.input_tokens + found.output_tokens == 1_000
     assert found.output_tokens > 60
 
@@ -107,9 +101,16 @@ def test_thoughts_calls_and_other_scripts_count() -> None:
 _VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
 
 
-@given(st.dictionaries(st.sampled_from(["prompt_tokens", "output_tokens", "total_tokens", "usage", "tokens"]), _VALUES))
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "reasoning_tokens"]
+        ),
+        _VALUES,
+    )
+)
 def test_no_bill_does_harm(usage: dict[str, object]) -> None:
-    found = completed(billed({"usage": usage, **usage}), REQUEST, [ANSWER])
+    found = completed(reported(usage), REQUEST, [ANSWER])
     assert found.input_tokens > 0
     assert found.output_tokens > 0
     assert found.cache_read_tokens <= found.input_tokens

@@ -13,10 +13,8 @@ def longest(_least: float, most: float) -> float:
     return most
 
 
-def met() -> CircuitBreaker:
-    breaker = CircuitBreaker(longest_wait=60, outage=600, jitter=longest)
-    breaker.answered()
-    return breaker
+def closed() -> CircuitBreaker:
+    return CircuitBreaker(longest_wait=60, outage=600, jitter=longest)
 
 
 def fail(breaker: CircuitBreaker, *faults: ClassifiedError, now: float = 0.0) -> None:
@@ -26,7 +24,7 @@ def fail(breaker: CircuitBreaker, *faults: ClassifiedError, now: float = 0.0) ->
 
 @pytest.mark.parametrize("fault", [DOWN, BROKEN, LATE])
 def test_five_faults_in_a_row_among_several_episodes_open_it(fault: ClassifiedError) -> None:
-    breaker = met()
+    breaker = closed()
     fail(breaker, *[fault] * 4)
     assert breaker.down_since is None
     assert breaker.failed(fault, episode=9, now=3.0)
@@ -35,7 +33,7 @@ def test_five_faults_in_a_row_among_several_episodes_open_it(fault: ClassifiedEr
 
 @given(st.lists(st.sampled_from([DOWN, BROKEN, LATE, None]), max_size=60))
 def test_no_five_in_a_row_no_outage(events: list[ClassifiedError | None]) -> None:
-    breaker, row = met(), 0
+    breaker, row = closed(), 0
     for index, fault in enumerate(events):
         row = 0 if fault is None else row + 1
         if row >= 5:
@@ -49,14 +47,14 @@ def test_no_five_in_a_row_no_outage(events: list[ClassifiedError | None]) -> Non
 
 def test_one_episode_alone_opens_it_only_where_no_prompt_can_be_at_fault() -> None:
     for fault, down in ((BROKEN, False), (LATE, False), (DOWN, True)):
-        breaker = met()
+        breaker = closed()
         for _ in range(20):
             breaker.failed(fault, episode=1, now=0.0)
         assert (breaker.down_since is not None) == down
 
 
 def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait() -> None:
-    breaker, now, waits = met(), 0.0, list[float]()
+    breaker, now, waits = closed(), 0.0, list[float]()
     fail(breaker, *[DOWN] * 5)
     for _ in range(9):
         waits.append(breaker.next_trial - now)
@@ -73,7 +71,6 @@ def test_the_waits_have_full_jitter() -> None:
     waits = set[float]()
     for _ in range(50):
         breaker = CircuitBreaker()
-        breaker.answered()
         fail(breaker, *[DOWN] * 5)
         waits.add(breaker.next_trial)
     assert len(waits) > 25
@@ -81,7 +78,7 @@ def test_the_waits_have_full_jitter() -> None:
 
 
 def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
-    breaker = met()
+    breaker = closed()
     fail(breaker, *[DOWN] * 5)
     expected = breaker.next_trial
     fail(breaker, *[DOWN] * 50, now=0.5)

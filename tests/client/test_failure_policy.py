@@ -14,7 +14,6 @@ from pydantic_ai.messages import ModelRequest
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest
-from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import RequestContext
@@ -43,9 +42,9 @@ ODD = UnusableAnswer(FailureAction.RETRY, ErrorCategory.DEFECT, "odd")
 def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: float) -> list[float]:
     """The waits after attempts that fail with these, up to the one that is the last."""
     backend = Backend.model_validate({"model": "m", **settings})
-    breaker = CircuitBreaker()
-    breaker.met = met
-    policy, found = FailurePolicy(backend, RateLimiter("m", breaker=breaker)), list[float]()
+    limiter = RateLimiter("m")
+    limiter.met = met
+    policy, found = FailurePolicy(backend, limiter), list[float]()
     call = PendingRequest(RequestContext(), attempt=attempt)
     for error in errors:
         wait = policy.wait(classify_error(error, backend), call, {})

@@ -1,5 +1,6 @@
 """Default bounds of answers, and what a server on this machine states of itself."""
 
+import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -152,8 +153,14 @@ async def test_a_server_on_this_machine_is_asked(props: object, models: object, 
 
 @pytest.mark.process
 async def test_a_server_that_loads_its_model_is_asked_for_its_slots_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.client.default_limits._AGAIN", 0.05)
     asked: list[str] = []
+    depths: list[int] = []
+
+    async def sleep(_: float) -> None:
+        depths.append(len(inspect.stack(0)))
+
+    monkeypatch.setattr("refinesynth.client.default_limits._AGAIN", 0.05)
+    monkeypatch.setattr("refinesynth.client.default_limits.anyio.sleep", sleep)
 
     async def of_props(request: web.Request) -> web.Response:
         asked.append(request.path)
@@ -166,6 +173,9 @@ async def test_a_server_that_loads_its_model_is_asked_for_its_slots_again(monkey
         backend = Backend(model="openai/m", base_url=f"{address}/v1", outage=60)
         assert (await facts_of(backend)) == ServerFacts()  # a look at once
         assert (await within_slots({Role.PLAYER: backend}))[Role.PLAYER].max_in_flight == 4
+        # An hour of loading needs no deeper stack than a moment.
+        assert len(depths) > 1
+        assert len(set(depths)) == 1
         del asked[:]
         impatient = backend.model_copy(update={"outage": 0.1})
         assert (await within_slots({Role.PLAYER: impatient}))[Role.PLAYER].max_in_flight is None

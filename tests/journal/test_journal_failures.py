@@ -18,7 +18,7 @@ from journal_records import committed, count_paid, episode, fill, held, paid
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
-from refinesynth.journal.commits import Commits
+from refinesynth.journal.commits import Writer
 from refinesynth.journal.sqlite_file import FORMAT
 
 PAGES_OF_A_FULL_DISK = 60
@@ -152,12 +152,12 @@ async def test_a_journal_whose_folder_goes_away_takes_no_more_money(tmp_path: Pa
 
 
 async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(commits: Commits, batch: object) -> None:
+    def fail(writer: Writer, batch: object) -> None:
         raise MemoryError("no more")
 
     with Journal(path) as journal:
         await journal.keep(paid(0))
-        monkeypatch.setattr(Commits, "commit", fail)
+        monkeypatch.setattr(Writer, "write", fail)
         with pytest.raises(StorageError, match="MemoryError") as caught:
             await journal.keep(paid(1))
         assert isinstance(caught.value.__cause__, MemoryError)

@@ -25,7 +25,7 @@ from virtual_time import in_virtual_time
 from refinesynth.backends import Backend
 from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import StorageError
-from refinesynth.journal.commits import Batch, Commits, Writer
+from refinesynth.journal.commits import Batch, Writer
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
@@ -91,19 +91,19 @@ class World:
 @contextmanager
 def synchronous_journal(world: World, killed: Callable[[], None]) -> Generator[None]:
     """The journal without its thread: each call is a commit, right where it is made."""
-    put, commit = Writer.put, Commits.commit
+    put, write = Writer.put, Writer.write
 
-    def committed(self: Commits, batch: Batch) -> None:
+    def committed(self: Writer, batch: Batch) -> None:
         before = world.commits_left
         after = world.rng.random() < 0.5 and before == 0 and not world.full
         if after:  # committed, and nobody is told
-            commit(self, batch)
+            write(self, batch)
         try:
             world.before_commit()
         except Killed:
             killed()
             raise
-        commit(self, batch)
+        write(self, batch)
 
     def put_now(self: Writer, fill: Callable[[Batch], None]) -> Batch:
         if self._failure is not None:  # pyright: ignore[reportPrivateUsage]
@@ -113,11 +113,11 @@ def synchronous_journal(world: World, killed: Callable[[], None]) -> Generator[N
         batch.end(self._commit(batch))  # pyright: ignore[reportPrivateUsage]
         return batch
 
-    Writer.put, Commits.commit = put_now, committed
+    Writer.put, Writer.write = put_now, committed
     try:
         yield
     finally:
-        Writer.put, Commits.commit = put, commit
+        Writer.put, Writer.write = put, write
 
 
 @dataclass(frozen=True)

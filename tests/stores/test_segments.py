@@ -13,10 +13,11 @@ from run_records import contents, write
 
 from refinesynth.errors import StorageError
 from refinesynth.files.output_folder import Holder
-from refinesynth.journal import JournalReader
+from refinesynth.journal import Journal, JournalReader
 from refinesynth.journal.journal_values import pack
-from refinesynth.run import RunFolder
-from refinesynth.stores import fetch, store, work_folder
+from refinesynth.journal.reader import ENDED_BELOW
+from refinesynth.run import RunConfig, RunFolder
+from refinesynth.stores import fetch, run_output, store, work_folder
 from refinesynth.stores.store import AlreadyThere, Ends, RunStore, Segment, name_of
 from refinesynth.synthesis import synthesize
 
@@ -49,6 +50,51 @@ async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     # What is copied already is not read again.
     (tmp_path / "store" / "run" / name_of(1)).write_bytes(b"")
     assert everything(await fetch(url)) == everything(work_folder(url))
+
+
+class Interrupted(Exception):
+    """As by Ctrl-C."""
+
+
+@pytest.mark.long
+async def test_a_copy_that_was_interrupted_between_any_two_steps_is_completed(
+    tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_EPISODES", 2)
+    monkeypatch.setattr(store, "_ENOUGH", 60_000)
+    url = f"{(tmp_path / 'store').as_uri()}/run"
+    result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
+    left = 0
+
+    def step(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            nonlocal left
+            if not left:
+                raise Interrupted
+            left -= 1
+            return function(*given, **named)
+
+        return counted
+
+    for name in ("keep", "enter", "keep_note", "forget_from"):
+        monkeypatch.setattr(Journal, name, step(getattr(Journal, name)))
+    monkeypatch.setattr(run_output, "cut", step(run_output.cut))
+    monkeypatch.setattr(RunConfig, "save", step(RunConfig.save))
+    whole, steps, interrupted = everything(result.path), 0, True
+    while interrupted:
+        machine(f"m{steps}")
+        left, interrupted = steps, False
+        try:
+            copy = await fetch(url)
+        except Interrupted:
+            left, interrupted = 1_000, True
+            copy = await fetch(url)
+        *files, notes = everything(copy)
+        # Harmless: it tells of episodes that are there.
+        notes.pop(ENDED_BELOW, None)
+        assert [*files, notes] == whole
+        steps += 1
+    assert steps > 20
 
 
 async def sealed(tmp_path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class CircuitBreaker:
     """Opens on faults in a row, tries from time to time, closes on the first answer. Pure arithmetic: no clock, no
     waiting.
 
-    It never opens before the first answer of the backend: that is a wrong address, not an outage. Between trials:
+    It never opens before the first answer of the backend (`met`): that is a wrong address, not an outage. Between trials:
     exponential backoff with full jitter, at most `longest_wait` seconds.
     """
 
@@ -41,8 +41,6 @@ class CircuitBreaker:
         self._episodes: set[float] = set()
         self.fault: ClassifiedError | None = None
         """Last fault, if the backend has not answered since."""
-        self.met = False
-        """True if the backend has ever answered."""
         self.down_since: float | None = None
         """None while the backend is up."""
         self.trying = False
@@ -66,9 +64,9 @@ class CircuitBreaker:
         return not self.trying and now >= self.next_trial
 
     def answered(self) -> bool:
-        """Report an answer, also a refusal; return True if that ends an outage."""
+        """Report an answer, also a refusal; return True if that ends an outage. Without effect if `fault` is None."""
         was_down = self.down_since is not None
-        self.met, self.trying = True, False
+        self.trying = False
         self.fault = self.down_since = None
         self.trials = 0
         self._row.clear()
@@ -81,10 +79,13 @@ class CircuitBreaker:
         *,
         episode: float,
         now: float,
+        met: bool = True,
         trial: bool = False,
         not_before: float = float("-inf"),
     ) -> bool:
-        """Report a fault of `DOWN`; return True if that begins an outage. No trial goes before `not_before`."""
+        """Report a fault of `DOWN`; return True if that begins an outage. `met` is True if the backend has ever answered.
+        No trial goes before `not_before`.
+        """
         began = self.down_since is None
         self.fault = fault
         self._row = [*self._row[1 - _FAULTS :], fault.kind]
@@ -93,7 +94,7 @@ class CircuitBreaker:
         if began:
             # No prompt makes a server refuse connections.
             of_server = len(self._episodes) >= _EPISODES or set(self._row) == {ErrorCategory.UNREACHED}
-            if not (self.met and self._opens and of_server) or len(self._row) < _FAULTS:
+            if not (met and self._opens and of_server) or len(self._row) < _FAULTS:
                 return False
             self.down_since = now
         elif not trial:

@@ -88,7 +88,7 @@ class Permit:
             if fault.kind is not ErrorCategory.DEFECT and fault.page is None:
                 limiter.up()
         elif limiter.breaker.failed(
-            fault, episode=self.priority, now=now, trial=self.trial, not_before=self.held_until
+            fault, episode=self.priority, now=now, met=limiter.met, trial=self.trial, not_before=self.held_until
         ):
             limiter.went_down(fault)
 
@@ -168,6 +168,8 @@ class RateLimiter:
         self.name = name
         self.limit = limit or ConcurrencyLimit()
         self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
+        self.met = False
+        """True if the backend has ever answered."""
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._any_buckets = TokenBuckets()
@@ -176,11 +178,6 @@ class RateLimiter:
         """Heap of the times until which places are empty because of a Retry-After."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def met(self) -> bool:
-        """True if the backend has ever answered."""
-        return self.breaker.met
 
     @property
     def down(self) -> bool:
@@ -328,8 +325,9 @@ class RateLimiter:
                 permit.deadline.stop(permit)
 
     def up(self) -> None:
+        self.met = True
         since, first = self.breaker.down_since, self.breaker.trials <= 1
-        if not self.breaker.answered():
+        if self.breaker.fault is None or not self.breaker.answered():
             return
         LOG.warning("%s is back after %.0f s", self.name, self.now() - (since or 0.0))
         if not first:

@@ -17,6 +17,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import cast
 
+from refinesynth.client.http.reply import Reply
+
 _COPY = "llm_provider-"
 """litellm's prefix of a provider's headers."""
 _AMOUNT = r"(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})"
@@ -93,14 +95,17 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
         return RateHeaders()
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
-    after = seconds(headers.get("retry-after", ""), clock=clock)
-    if (wait := seconds(headers.get("retry-after-ms", ""))) is not None:
-        after = wait / 1000
-    return RateHeaders(retry_after=after, requests=requests, tokens=tokens)
+    after, ms = headers.get("retry-after"), headers.get("retry-after-ms")
+    wait = None if after is None else seconds(after, clock=clock)
+    if ms is not None and (exact := seconds(ms)) is not None:
+        wait = exact / 1000
+    return RateHeaders(retry_after=wait, requests=requests, tokens=tokens)
 
 
 def headers_of(source: object) -> Mapping[str, str]:
     """Return the HTTP headers of an answer or an error, with names in lower case; empty if there are none."""
+    if isinstance(source, Reply):
+        return source.headers
     response = getattr(source, "response", None)
     hidden = getattr(source, "_hidden_params", None)
     carried = (
