@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Benchmark, Instance, Start, Step
 from refinesynth.evaluate.environments.worker import Served
+from refinesynth.synthesis.concurrency import memory_of_machine
 
 T = TypeVar("T")
 _START = TypeAdapter(Start)
@@ -363,5 +364,5 @@ class Episode:
 
 def usual_size(benchmark: Benchmark) -> int:
     """As many processes as half of the memory holds, at most `MOST`."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
-    return max(1, min(MOST, int(memory / 2 / benchmark.memory_mb)))
+    memory = memory_of_machine()
+    return MOST if memory is None else max(1, min(MOST, memory // 2 // 2**20 // benchmark.memory_mb))

@@ -22,6 +22,7 @@ from refinesynth.evaluate.environment_pool import (
     usual_size,
 )
 from refinesynth.evaluate.environments.environment import Instance
+from refinesynth.synthesis import concurrency
 
 pytestmark = pytest.mark.process
 
@@ -184,6 +185,9 @@ def test_a_request_is_not_waited_for_longer_than_a_step_may_take():
     assert not alive(process.pid)
 
 
-def test_a_pool_has_room_for_what_its_processes_need():
+def test_a_pool_has_room_for_what_its_processes_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert 1 <= usual_size(BENCHMARK) <= 16
     assert usual_size(replace(BENCHMARK, memory_mb=10**9)) == 1
+    (tmp_path / "memory.max").write_text(str(1_024 * 2**20))
+    monkeypatch.setattr(concurrency, "_LIMITS", (str(tmp_path / "memory.max"),))
+    assert usual_size(replace(BENCHMARK, memory_mb=128)) == 4

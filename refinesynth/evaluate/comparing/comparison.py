@@ -285,6 +285,8 @@ _PUBLISHED_WITH = {"compat": ("agentboard",), "steps": ("30",), "reflexion": ("0
 
 def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
     """Read evaluations and compare each with the first; `paper` adds the published rows. Raises InputError."""
+    if not folders:
+        raise InputError("no evaluation is named; give the folders of one or more")
     paths = [folder.resolve() for folder in folders]
     if again := next((str(path) for path in paths if paths.count(path) > 1), None):
         raise InputError(f"{again!r} is given more than once; give each folder once")
