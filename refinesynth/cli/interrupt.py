@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ ONE_PRESS = 0.2
 """Seconds within which a second signal counts as the first, sent by the terminal and by a wrapper."""
 LET_GO = 1.0
 """Seconds that an interrupted process waits for its threads."""
-HEARD = 1.5
-"""Seconds that the work may take to notice the first signal."""
 
 
 class Interrupt:
@@ -32,12 +29,8 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self.heard = threading.Event()
-        """Set by the work when it has noticed the signal."""
         self._at = 0.0
         self._stop: Callable[[], object] | None = None
-        self._signals = SimpleQueue[signal.Signals | None]()  # which a handler may put into, at any moment
-        self._main = threading.get_ident()
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -54,13 +47,8 @@ class Interrupt:
         from asyncio import get_running_loop
 
         loop = get_running_loop()
-
-        def stop() -> None:
-            self.heard.set()
-            scope.cancel()
-
         # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-        self.stops(lambda: loop.call_soon_threadsafe(stop))
+        self.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
 
     def receive(self, number: int, _frame: FrameType | None = None) -> None:
         """Signal handler: remember the first signal; at the second, end the process at once.
@@ -73,36 +61,8 @@ class Interrupt:
                 os._exit(EXIT_CODES[signal.Signals(number)])
             return
         self.received, self._at = signal.Signals(number), now
-        self._signals.put(self.received)
         if self._stop is not None:
             self._stop()
-
-    @contextmanager
-    def insisting(self) -> Generator[None]:
-        """Within the block, end the process when the first signal is not noticed in time. Files stay whole."""
-        watcher = threading.Thread(target=self._insist, name="refinesynth-interrupt", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            self.heard.set()
-            self._signals.put(None)
-            watcher.join()
-
-    def _insist(self) -> None:
-        number = self._signals.get()
-        if number is None or self.heard.wait(HEARD):
-            return
-        from refinesynth.cli.terminal import note, notes
-        from refinesynth.rules.rule import running
-
-        busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
-        with suppress(OSError, ValueError):
-            notes().show_cursor()
-            note(
-                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it"
-            )
-        os._exit(EXIT_CODES[number])
 
 
 def _pressed(pipe: int, until: float | None) -> bool | None:

@@ -118,7 +118,7 @@ async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, inte
         return None
     result: _Result | None = None
     failure: BaseException | None = None
-    with remarks(display.say), interrupt.insisting():
+    with remarks(display.say):
         async with anyio.create_task_group() as tasks:
             interrupt.cancels(tasks.cancel_scope)
             tasks.start_soon(_tick, display)

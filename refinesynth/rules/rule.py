@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter
-from traceback import walk_stack, walk_tb
+from traceback import walk_tb
 from types import FrameType
 from typing import Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
@@ -337,12 +337,6 @@ def _bracketed(rule: Rule, *looser: type[BaseRule]) -> str:
 
 def _name(rule: object) -> str:
     return getattr(rule, "__name__", type(rule).__name__)
-
-
-def running(frame: FrameType) -> str | None:
-    """Return the rule that a thread with this frame executes, and the place in it; None if there is none."""
-    rule, place = _innermost(reversed(list(walk_stack(frame))))
-    return None if rule is None else f"the rule {_name(rule)}{place}"
 
 
 def _failed(error: Exception) -> RuleFailed | None:

@@ -4,19 +4,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 
 import pytest
 import typer
-from samples import POT
 from typer.testing import CliRunner
 
 from refinesynth.cli.app import CommandLine, main
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, interruptible
-from refinesynth.rules import BaseRule, Violation, verify
-from refinesynth.trajectory import Draft
 
 
 @pytest.fixture(autouse=True)
@@ -147,36 +144,3 @@ def test_an_interrupted_command_ends_the_process_if_that_is_its_own(monkeypatch:
     finally:
         free.set()
         thread.join()
-
-
-def test_what_does_not_hear_the_first_signal_is_named_and_ends_with_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended, done = list[int](), threading.Event()
-    monkeypatch.setattr("refinesynth.cli.interrupt.HEARD", 0.0)
-
-    def end(code: int) -> None:
-        ended.append(code)
-        done.set()
-
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", end)
-
-    class Stuck(BaseRule):
-        def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-            os.kill(os.getpid(), signal.SIGTERM)
-            done.wait()
-            yield from ()
-
-    with interruptible() as interrupt, interrupt.insisting():
-        verify(Draft(script=POT), Stuck())
-    assert ended == [ExitCode.TERMINATED]
-    assert f"while the rule Stuck ({__file__}:" in capsys.readouterr().err
-
-
-def test_what_hears_the_signal_is_left_to_end_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = list[int]()
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
-    with interruptible() as interrupt, interrupt.insisting():
-        interrupt.stops(interrupt.heard.set)
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert ended == []
