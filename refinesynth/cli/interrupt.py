@@ -66,19 +66,24 @@ class Interrupt:
 
 
 def _pressed(pipe: int, until: float | None) -> bool | None:
-    """Wait for a signal: True for a Ctrl-C before `until`, False at that time, None if the pipe is closed first."""
+    """Wait for a Ctrl-C: True if one comes before `until`, False at that time, None if the pipe is closed first.
+
+    Another signal that ends a command ends the process.
+    """
     while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
         number = os.read(pipe, 1)
         if not number:
             return None
         if number[0] == signal.SIGINT:
             return True
+        if number[0] in EXIT_CODES:
+            _exit(EXIT_CODES[signal.Signals(number[0])])
     return False
 
 
 @contextmanager
 def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[Callable[[], None]]:
-    """Within the block, a Ctrl-C ends the process after `seconds` at the latest, and a second one at once.
+    """Within the block, a Ctrl-C ends the process after `seconds` at the latest; a second one and other signals at once.
 
     The installed handler stays: an event loop replaces it by one that cancels its work. The system writes the signal's
     number into a pipe, even while the main thread is in C code. Yields a function that prints the last words and, after a
@@ -131,6 +136,24 @@ def _exit(code: int) -> None:
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+@contextmanager
+def exits_on_signals() -> Generator[None]:
+    """Within the block, SIGTERM and SIGHUP raise SystemExit, so cleanup runs as after Ctrl-C; a second one ends the process.
+
+    Signals that are ignored (nohup) or handled already stay so. The handlers of a command replace these.
+    """
+    interrupt = Interrupt()
+    interrupt.stops(lambda: sys.exit(interrupt.exit_code))
+    numbers = [number for number in EXIT_CODES if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt.receive)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from refinesynth.cli.app import CommandLine, main
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, interruptible
+from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, exits_on_signals, interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,39 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_commands_without_handlers_of_their_own_exit_with_their_cleanup_done(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, ended, cleaned = [100.0], list[int](), list[str]()
+    monkeypatch.setattr("refinesynth.cli.interrupt.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            cleaned.append("once")
+
+    signal.signal(number, signal.SIG_DFL)
+    with exits_on_signals():
+        with pytest.raises(SystemExit) as exited:
+            work()
+        assert (exited.value.code, cleaned, ended) == (EXIT_CODES[number], ["once"], [])
+        now[0] += 1
+        os.kill(os.getpid(), number)
+        assert ended == [EXIT_CODES[number]]
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_exits_on_signals_leaves_ignored_signals_and_handlers_as_they_are() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with exits_on_signals():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("stuck", [True, False])
