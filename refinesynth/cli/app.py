@@ -90,8 +90,8 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
         context = getattr(error, "ctx", None)
         command = "refinesynth" if context is None else context.command_path
         # typer hands on what pydantic puts before the words of its own.
-        said = error.format_message().replace(": Value error, ", ": ")
-        message, code = f"{said}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
+        text = error.format_message().replace(": Value error, ", ": ")
+        message, code = f"{text}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
     else:
         message, code = describe(error, debug_hint="" if traceback else _DEBUG_HINT)
     if traceback:

@@ -209,22 +209,26 @@ async def _play(
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(EpisodeStep("", failed=True))
-            left, said = left - 1, str(error)
-            state.messages += chat.answers(output.message, f"{said[0].upper()}{said[1:]}.", marks=[{"refused": True}])
+            left, problem = left - 1, str(error)
+            state.messages += chat.answers(
+                output.message, f"{problem[0].upper()}{problem[1:]}.", marks=[{"refused": True}]
+            )
             continue
-        told: list[tuple[str, dict[str, Any]]] = []
+        answers: list[tuple[str, dict[str, Any]]] = []
         for action in (action[:MAX_ACTION] for action in actions[:left]):
             step = await episode.step(action)
             played.moves.append(EpisodeStep(action, failed=step.refused))
             played.progress = max(played.progress, step.progress)
             played.success, played.measures = step.success, step.measures
-            told.append((step.observation, {"refused": step.refused, "progress": round(step.progress, 4)}))
+            answers.append((step.observation, {"refused": step.refused, "progress": round(step.progress, 4)}))
             if step.done:
                 played.stopped = "done"
                 break
-        left -= len(told)
-        told += [(_NOT_EXECUTED, {})] * (len(actions) - len(told))
-        state.messages += chat.answers(output.message, *(text for text, _ in told), marks=[marks for _, marks in told])
+        left -= len(answers)
+        answers += [(_NOT_EXECUTED, {})] * (len(actions) - len(answers))
+        state.messages += chat.answers(
+            output.message, *(text for text, _ in answers), marks=[marks for _, marks in answers]
+        )
         if played.stopped:
             return
     played.stopped = "steps"
