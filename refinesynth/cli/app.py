@@ -3,8 +3,10 @@
 A command's module is imported when the command is called, so `--help` stays quick.
 """
 
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from io import TextIOWrapper
@@ -17,7 +19,7 @@ from typer.core import TyperGroup
 
 from refinesynth._version import __version__
 from refinesynth.cli.exit_codes import ExitCode, describe, traced
-from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
+from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, exits_on_signals
 from refinesynth.cli.supervised import report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -88,8 +90,8 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
         context = getattr(error, "ctx", None)
         command = "refinesynth" if context is None else context.command_path
         # typer hands on what pydantic puts before the words of its own.
-        said = error.format_message().replace(": Value error, ", ": ")
-        message, code = f"{said}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
+        text = error.format_message().replace(": Value error, ", ": ")
+        message, code = f"{text}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
     else:
         message, code = describe(error, debug_hint="" if traceback else _DEBUG_HINT)
     if traceback:
@@ -210,7 +212,9 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        # A rank of a training may wait for the others in C code, which no exception ends.
+        with nullcontext() if "RANK" in os.environ else exits_on_signals():
+            app()
     except SystemExit as ending:
         # Here and not in the application, which others run within a process of theirs.
         if ending.code in EXIT_CODES.values():

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 
 from refinesynth.cli.backend_options import value_of
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.field_options import given, option
+from refinesynth.cli.field_options import option, values_by_field
 from refinesynth.cli.interrupt import ended_within, interruptible
 from refinesynth.cli.terminal import labelled, note, say, styled
 from refinesynth.cli.terminal import output as standard_output
@@ -76,7 +76,7 @@ def evaluate(
             end()
             raise typer.Exit(interrupt.exit_code)
         asked = Evaluation(
-            **given(Evaluation, typed),
+            **values_by_field(Evaluation, typed),
             pythons=dict(_pairs(python, "--python", "NAME=PATH")),
             settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE")},
         )

@@ -16,7 +16,7 @@ from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run, RunOrFile, is_run, records
 from refinesynth.cli.terminal import note, say
-from refinesynth.cli.train import Set, given
+from refinesynth.cli.train import Set, typed_settings
 from refinesynth.cli.train_display import lost_of
 from refinesynth.environments.grounded import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError, RefinesynthError
@@ -199,7 +199,7 @@ def _writer(
 
 def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
     """The writer of the format `tokens`; raises InputError for a missing model or an unknown setting."""
-    settings = given(options, assignments=assignments)
+    settings = typed_settings(options, assignments=assignments)
     if not settings.get("model"):
         raise InputError("--format tokens needs --model NAME-OR-PATH: token ids are those of its tokenizer")
     if masking not in {None, Masking.FLAG}:

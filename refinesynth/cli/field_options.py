@@ -68,7 +68,7 @@ def options_from(
     return called
 
 
-def given(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
+def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Typed values by field of `model`, those of nested models in mappings."""
     found: dict[str, Any] = {}
     for (*within, name), _, _ in _marked(model):

@@ -1,17 +1,15 @@
 """`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import anyio
 import typer
-from anyio import CancelScope
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.terminal import note, progress_line, say
 from refinesynth.imports import import_trajectories
-from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted
 
 
@@ -33,23 +31,21 @@ def import_(
         output: The run folder; by default the next free runs/NNN.
         fresh: Begin anew; what is in the folder is kept beside it.
     """
-    with interruptible() as interrupt, progress_line() as report:
-
-        def tell(read: int) -> None:
-            report(f"{read:,} records")
-
-        async def until_stopped() -> SynthesisResult | None:
-            with CancelScope() as scope:
-                interrupt.cancels(scope)
-                return await import_trajectories(
-                    source, format=format_name, output=output, fresh=fresh, on_progress=tell
+    try:
+        with progress_line() as report:
+            result = anyio.run(
+                partial(
+                    import_trajectories,
+                    source,
+                    format=format_name,
+                    output=output,
+                    fresh=fresh,
+                    on_progress=lambda read: report(f"{read:,} records"),
                 )
-            return None
-
-        result = anyio.run(until_stopped)
-    if result is None:
+            )
+    except (KeyboardInterrupt, SystemExit):
         note("interrupted: the same command goes on with what it has begun")
-        raise typer.Exit(interrupt.exit_code or 0)
+        raise
     made = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
     say(f"{result.path}: {made}, {counted(result.figures.mistakes.total(), 'mistake')}")
     if first := next(iter(result.rejected), None):

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ ONE_PRESS = 0.2
 """Seconds within which a second signal counts as the first, sent by the terminal and by a wrapper."""
 LET_GO = 1.0
 """Seconds that an interrupted process waits for its threads."""
-HEARD = 1.5
-"""Seconds that the work may take to notice the first signal."""
 
 
 class Interrupt:
@@ -32,12 +29,8 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self.heard = threading.Event()
-        """Set by the work when it has noticed the signal."""
         self._at = 0.0
         self._stop: Callable[[], object] | None = None
-        self._signals = SimpleQueue[signal.Signals | None]()  # which a handler may put into, at any moment
-        self._main = threading.get_ident()
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -54,13 +47,8 @@ class Interrupt:
         from asyncio import get_running_loop
 
         loop = get_running_loop()
-
-        def stop() -> None:
-            self.heard.set()
-            scope.cancel()
-
         # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-        self.stops(lambda: loop.call_soon_threadsafe(stop))
+        self.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
 
     def receive(self, number: int, _frame: FrameType | None = None) -> None:
         """Signal handler: remember the first signal; at the second, end the process at once.
@@ -73,52 +61,29 @@ class Interrupt:
                 os._exit(EXIT_CODES[signal.Signals(number)])
             return
         self.received, self._at = signal.Signals(number), now
-        self._signals.put(self.received)
         if self._stop is not None:
             self._stop()
 
-    @contextmanager
-    def insisting(self) -> Generator[None]:
-        """Within the block, end the process when the first signal is not noticed in time. Files stay whole."""
-        watcher = threading.Thread(target=self._insist, name="refinesynth-interrupt", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            self.heard.set()
-            self._signals.put(None)
-            watcher.join()
-
-    def _insist(self) -> None:
-        number = self._signals.get()
-        if number is None or self.heard.wait(HEARD):
-            return
-        from refinesynth.cli.terminal import note, notes
-        from refinesynth.rules.rule import running
-
-        busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
-        with suppress(OSError, ValueError):
-            notes().show_cursor()
-            note(
-                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it"
-            )
-        os._exit(EXIT_CODES[number])
-
 
 def _pressed(pipe: int, until: float | None) -> bool | None:
-    """Wait for a signal: True for a Ctrl-C before `until`, False at that time, None if the pipe is closed first."""
+    """Wait for a Ctrl-C: True if one comes before `until`, False at that time, None if the pipe is closed first.
+
+    Another signal that ends a command ends the process.
+    """
     while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
         number = os.read(pipe, 1)
         if not number:
             return None
         if number[0] == signal.SIGINT:
             return True
+        if number[0] in EXIT_CODES:
+            _exit(EXIT_CODES[signal.Signals(number[0])])
     return False
 
 
 @contextmanager
 def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[Callable[[], None]]:
-    """Within the block, a Ctrl-C ends the process after `seconds` at the latest, and a second one at once.
+    """Within the block, a Ctrl-C ends the process after `seconds` at the latest; a second one and other signals at once.
 
     The installed handler stays: an event loop replaces it by one that cancels its work. The system writes the signal's
     number into a pipe, even while the main thread is in C code. Yields a function that prints the last words and, after a
@@ -171,6 +136,24 @@ def _exit(code: int) -> None:
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+@contextmanager
+def exits_on_signals() -> Generator[None]:
+    """Within the block, SIGTERM and SIGHUP raise SystemExit, so cleanup runs as after Ctrl-C; a second one ends the process.
+
+    Signals that are ignored (nohup) or handled already stay so. The handlers of a command replace these.
+    """
+    interrupt = Interrupt()
+    interrupt.stops(lambda: sys.exit(interrupt.exit_code))
+    numbers = [number for number in EXIT_CODES if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt.receive)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

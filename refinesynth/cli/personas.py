@@ -4,12 +4,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.terminal import labelled, note, print_json, progress_line, say
 from refinesynth.personas import PersonaStats, Sample, Similar, write_records
 from refinesynth.personas import dedup as deduplicate
@@ -62,7 +61,7 @@ def stats(
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
-    with _until_stopped() as tell:
+    with _progress() as tell:
         found = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
     _show_stats(found, json=json)
 
@@ -87,7 +86,7 @@ def dedup(
     By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
     similar = Similar(threshold, ngrams, permutations)
-    with _until_stopped() as tell:
+    with _progress() as tell:
         report = deduplicate(
             files or None,
             output,
@@ -134,7 +133,7 @@ def sample(
     """
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
-    with _until_stopped() as tell:
+    with _progress() as tell:
         drawn = draw(
             files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell
         )
@@ -144,23 +143,11 @@ def sample(
         raise typer.Exit(ExitCode.FELL_SHORT)
 
 
-class _Stopped(BaseException):
-    """A signal came. Not an `Exception`, so no handler on the way catches it."""
-
-
 @contextmanager
-def _until_stopped() -> Generator[Callable[[int], None]]:
-    """Yield a function that shows the rows read; exit with the signal's code if one comes within the block."""
-
-    def stop() -> NoReturn:
-        raise _Stopped
-
-    with interruptible() as interrupt, progress_line() as report:
-        try:
-            interrupt.stops(stop)
-            yield lambda rows: report(f"{rows:,} rows")
-        except _Stopped:
-            raise typer.Exit(interrupt.exit_code or 0) from None
+def _progress() -> Generator[Callable[[int], None]]:
+    """Yield a function that shows the rows read."""
+    with progress_line() as report:
+        yield lambda rows: report(f"{rows:,} rows")
 
 
 _LISTED = 10

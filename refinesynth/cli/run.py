@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from refinesynth.backends import Backend
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
-from refinesynth.cli.field_options import PlayOption, flag, given, option, typed_names
+from refinesynth.cli.field_options import PlayOption, flag, option, typed_names, values_by_field
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.terminal import note, output
 from refinesynth.errors import ConfigurationError, InputError
@@ -121,11 +121,11 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
 def _of_file(path: Path) -> dict[str, Any]:
     from refinesynth.synthesis.request import settings_of
 
-    with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as told:
+    with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as caught:
         try:
             return settings_of(path)
         finally:
-            for warning in told:
+            for warning in caught:
                 note(f"! {warning.message}")
 
 
@@ -146,7 +146,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
     from refinesynth.episode import plays
 
     own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
-    found = given(RunSettings, typed) | own
+    found = values_by_field(RunSettings, typed) | own
     if grounding := found.get("grounding"):
         play = typed["play"] or of_file.get("play")
         if play is None or not plays.find(play).executed:

@@ -57,12 +57,12 @@ def run_and_report(
     display = Display(notes())
     display.say(_announcement(asked, place))
     folder = work_folder(str(place)) if is_url(place) else Path(place)
-    there = None if asked.get("fresh") else _accepted_in(folder)
-    if there is not None and there < n:
-        display.say(f"goes on with the run that is there: {there:,} of {n:,} accepted so far")
+    accepted = None if asked.get("fresh") else _accepted_in(folder)
+    if accepted is not None and accepted < n:
+        display.say(f"goes on with the run that is there: {accepted:,} of {n:,} accepted so far")
     elif asked.get("fresh") and not is_url(place) and _accepted_in(folder) is not None:
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
-    if there is None or there < n:
+    if accepted is None or accepted < n:
         import_backends(asked)
         with suppress(RefinesynthError):  # which `synthesize` raises again
             for line in _limits(asked, place):
@@ -75,8 +75,8 @@ def run_and_report(
     if result is None:
         _report_unfinished(folder, "interrupted", arguments, json=json)
         return code
-    if there is not None and there >= n:
-        display.say(f"nothing was left to do: {there:,} of {n:,} were accepted before")
+    if accepted is not None and accepted >= n:
+        display.say(f"nothing was left to do: {accepted:,} of {n:,} were accepted before")
     _report(result, result.shortfall, arguments, json=json)
     if is_url(place):
         display.say(f"all of it is in {place}")
@@ -118,7 +118,7 @@ async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, inte
         return None
     result: _Result | None = None
     failure: BaseException | None = None
-    with remarks(display.say), interrupt.insisting():
+    with remarks(display.say):
         async with anyio.create_task_group() as tasks:
             interrupt.cancels(tasks.cancel_scope)
             tasks.start_soon(_tick, display)
@@ -144,8 +144,8 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     source = "the personas that come with refinesynth" if personas is None else str(personas)
     source = source if scripts is None else f"the scripts of {scripts}"
     backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = asked.get("backend", "rehearsal")
-    given = {"default": backend} if isinstance(backend, str) else backend
-    labels = {role: _label(each) for role, each in given.items()}
+    by_role = {"default": backend} if isinstance(backend, str) else backend
+    labels = {role: _label(each) for role, each in by_role.items()}
     one = labels.keys() == {"default"}
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
@@ -178,9 +178,9 @@ def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
         if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].each[0])) is not None
     }
     each = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
-    said = [f"an answer has at most {each}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    lines = [f"an answer has at most {each}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
     found = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
-    return [*said, *(f"! {warning}" for warning in found)]
+    return [*lines, *(f"! {warning}" for warning in found)]
 
 
 def _paths(asked: Mapping[str, Any]) -> str:

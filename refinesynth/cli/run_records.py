@@ -15,6 +15,7 @@ from refinesynth.errors import InputError, RefinesynthError, RunFolderError
 from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
+from refinesynth.run.jsonl import read_lines
 from refinesynth.run.run_folder import JOURNAL
 from refinesynth.stores import fetch
 from refinesynth.trajectory import Trajectory, explain
@@ -70,26 +71,33 @@ def file_of(source: Path, *, refused: bool = False) -> Path:
 def lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; a missing file has none.
 
-    In a run folder, only lines that the journal counts: others are being written, or were when the process was killed.
+    Of the files of a run only complete lines are read, and with a journal only those that it counts: others are being
+    written, or were when the process was killed.
 
     Raises:
         StorageError: The journal cannot be read.
+        RunFolderError: Lines that the journal counts are missing.
     """
-    if not path.exists():
-        return
-    journal, end = path.with_name(JOURNAL), None
-    if path.name in {ACCEPTED, REFUSED} and journal.is_file():
-        with JournalReader(journal) as reader:
-            counted = reader.committed
-        end = counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
-    with path.open("rb") as file:
-        at = 0
-        for number, data in enumerate(file, start=1):
-            at += len(data)
-            if end is not None and at > end:
-                return
-            if data.strip():
-                yield Line(path, number, data)
+    of_run = path.name in {ACCEPTED, REFUSED}
+    found = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
+    for number, data in enumerate(found, start=1):
+        if data.strip():
+            yield Line(path, number, data)
+
+
+def _counted_end(path: Path) -> int | None:
+    journal = path.with_name(JOURNAL)
+    if not journal.is_file():
+        return None
+    with JournalReader(journal) as reader:
+        counted = reader.committed
+    return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
+
+
+def _every_line(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, also a last one without a newline."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        yield from file
 
 
 def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
@@ -124,13 +132,13 @@ def key(record: Trajectory | Refused) -> str:
     return record.id if isinstance(record, Trajectory) else record.episode
 
 
-def by_id(lines: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
+def by_id(among: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
     """Records of one episode, by its id, its number, or a prefix of its id; raises InputError for none or several."""
     start = f"{wanted.zfill(_DIGITS)}-" if wanted.isdecimal() else wanted
     # Ids are plain text, which JSON does not escape: a line without the text holds no such id and need not be parsed.
     needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
     found: dict[str, list[Trajectory | Refused]] = {}
-    for line in lines:
+    for line in among:
         if not any(needle in line.data for needle in needles):
             continue
         with suppress(InputError):
@@ -147,10 +155,10 @@ def by_id(lines: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
     return next(iter(found.values()))
 
 
-def at_random(lines: Iterable[Line]) -> Line | None:
+def drawn(among: Iterable[Line]) -> Line | None:
     """One line, uniformly, in one pass; None if there is none."""
     chosen: Line | None = None
-    for seen, line in enumerate(lines):
+    for seen, line in enumerate(among):
         if random.randrange(seen + 1) == 0:
             chosen = line
     return chosen

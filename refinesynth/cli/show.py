@@ -7,7 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
-from refinesynth.cli.run_records import RunOrFile, at_random, by_id, file_of, lines, records
+from refinesynth.cli.run_records import RunOrFile, by_id, drawn, file_of, lines, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
@@ -85,7 +85,7 @@ def _masked(record: Trajectory | Refused, model: str) -> RenderableType:
 def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory | Refused]:
     if wanted is not None:
         return by_id(lines(path), wanted)
-    line = at_random(lines(path)) if any_one else next(lines(path), None)
+    line = drawn(lines(path)) if any_one else next(lines(path), None)
     if line is None:
         raise InputError(f"there is nothing in {str(path)!r}")
     return [line.read()]

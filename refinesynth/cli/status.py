@@ -90,8 +90,8 @@ def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     if found.elapsed is not None:
         yield "elapsed", duration(found.elapsed)
     if event := found.last_event:
-        said = " ".join(str(event[name]) for name in ("event", "id", "why") if event.get(name))
-        yield "last event", styled(one_line(f"{said}, {event.get('timestamp', 'at no known time')}"))
+        facts = " ".join(str(event[name]) for name in ("event", "id", "why") if event.get(name))
+        yield "last event", styled(one_line(f"{facts}, {event.get('timestamp', 'at no known time')}"))
     yield from ((label, text if label else styled(text, "dim")) for label, text in variety_rows(found.variety))
     if found.outstanding:
         label = "in flight" if found.state == "running" else "begun"

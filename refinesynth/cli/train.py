@@ -82,7 +82,7 @@ def train(
         raise InputError("--sample is for --preview alone; give that too, or leave it out")
     options: dict[str, Any] = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
     recipe = options.pop("recipe", None)
-    typed = given(options, assignments=set_ or [])
+    typed = typed_settings(options, assignments=set_ or [])
 
     def settled(**defaults: Any) -> Layered:
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
@@ -231,7 +231,7 @@ _NAME: Final = re.compile(r"[\w.-]+")
 _STAGES: Final = ("zero2", "zero3")
 
 
-def given(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
+def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
     """The given settings; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
 
     Raises `ConfigurationError` for an assignment of another form, and for two of one setting.

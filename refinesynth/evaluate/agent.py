@@ -21,7 +21,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from refinesynth.evaluate.chat_form import FORMS, ReactForm
-from refinesynth.evaluate.environment_pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
+from refinesynth.evaluate.environment_pool import EnvironmentFault, EnvironmentPool, Episode
 from refinesynth.evaluate.environments.environment import Instance, Start
 from refinesynth.evaluate.episode_counts import EpisodeStep, counts
 from refinesynth.text.json_reader import scrub
@@ -117,7 +117,7 @@ class EpisodeResult:
     progress: float = 0.0
     success: bool = False
     stopped: str = ""
-    """`done`, `steps`, `context` (full window), `environment` (failed twice or changed), `no action` (of a control)."""
+    """`done`, `steps`, `context` (full window), `environment` (failed twice), `no action` (of a control)."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -171,8 +171,9 @@ def player(
 
 
 async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *, steps: int) -> EpisodeResult:
-    """Play, repeated once where it cannot go on in a new process."""
-    for again in (False, True):
+    """Play; once more from the beginning, in a new process, if the environment fails."""
+    played = EpisodeResult()
+    for _ in range(2):
         played = EpisodeResult()
         try:
             start = await episode.reset()
@@ -180,12 +181,11 @@ async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *,
             state.messages = list(_opening(start, chat))
             played.moves += [EpisodeStep(one.action, one.refused, given=True) for one in start.history[-1:]]
             await _play(state, episode, control_of(state) or _model, chat, played, steps=steps)
-        except EnvironmentLost as lost:
-            if isinstance(lost, EnvironmentChanged) and not again:
-                continue
+        except EnvironmentFault:
             played.stopped = "environment"
-        return played
-    raise AssertionError
+        else:
+            break
+    return played
 
 
 async def _play(
@@ -209,22 +209,26 @@ async def _play(
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(EpisodeStep("", failed=True))
-            left, said = left - 1, str(error)
-            state.messages += chat.answers(output.message, f"{said[0].upper()}{said[1:]}.", marks=[{"refused": True}])
+            left, problem = left - 1, str(error)
+            state.messages += chat.answers(
+                output.message, f"{problem[0].upper()}{problem[1:]}.", marks=[{"refused": True}]
+            )
             continue
-        told: list[tuple[str, dict[str, Any]]] = []
+        answers: list[tuple[str, dict[str, Any]]] = []
         for action in (action[:MAX_ACTION] for action in actions[:left]):
             step = await episode.step(action)
             played.moves.append(EpisodeStep(action, failed=step.refused))
             played.progress = max(played.progress, step.progress)
             played.success, played.measures = step.success, step.measures
-            told.append((step.observation, {"refused": step.refused, "progress": round(step.progress, 4)}))
+            answers.append((step.observation, {"refused": step.refused, "progress": round(step.progress, 4)}))
             if step.done:
                 played.stopped = "done"
                 break
-        left -= len(told)
-        told += [(_NOT_EXECUTED, {})] * (len(actions) - len(told))
-        state.messages += chat.answers(output.message, *(text for text, _ in told), marks=[marks for _, marks in told])
+        left -= len(answers)
+        answers += [(_NOT_EXECUTED, {})] * (len(actions) - len(answers))
+        state.messages += chat.answers(
+            output.message, *(text for text, _ in answers), marks=[marks for _, marks in answers]
+        )
         if played.stopped:
             return
     played.stopped = "steps"

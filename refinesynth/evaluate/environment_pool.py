@@ -1,4 +1,4 @@
-"""Processes of environments with time limits, a bounded pool of them, and episodes that outlive their process.
+"""Processes of environments with time limits, a bounded pool of them, and the episodes played in them.
 
 A process is used from a thread: it does not depend on an event loop, of which an evaluation may have several.
 """
@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -25,14 +24,13 @@ from pydantic import TypeAdapter
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Benchmark, Instance, Start, Step
 from refinesynth.evaluate.environments.worker import Served
+from refinesynth.synthesis.concurrency import memory_of_machine
 
 T = TypeVar("T")
 _START = TypeAdapter(Start)
 
 MOST = 16
 """Most processes of one benchmark."""
-_TRIES = 2
-"""Tries of an action or a start; the second one in a new process."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
 """Bytes of one answer."""
@@ -209,14 +207,6 @@ class EnvironmentHere(EnvironmentProcess):
         return self._served.answer(request)
 
 
-class EnvironmentLost(Exception):
-    """An action or a start failed on each try."""
-
-
-class EnvironmentChanged(EnvironmentLost):
-    """The episode could not be replayed up to where its process was lost."""
-
-
 @dataclass(eq=False)
 class EnvironmentPool:
     """Processes of one benchmark, kept for the next episode."""
@@ -286,7 +276,7 @@ class EnvironmentPool:
 
 @dataclass(eq=False)
 class Episode:
-    """One episode. If its process dies or hangs, it is replayed in a new one: environments are deterministic."""
+    """One episode. A process that fails is ended; `reset` begins the episode anew, in another one."""
 
     pool: EnvironmentPool
     instance: Instance
@@ -294,30 +284,24 @@ class Episode:
     slipped: bool = False
     """True if the last action was right and failed for a moment."""
     _process: EnvironmentProcess | None = None
-    _taken: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    _start: str = ""
 
     async def reset(self) -> Start:
-        """Begin, or begin again; raises InputError for an unusable instance, EnvironmentLost if it cannot be started."""
-        self._taken = []
-        start = await self._asked(lambda process: process.reset(self.instance), again=False)
-        self._start = start.observation
-        return start
+        """Begin, or begin again; raises InputError for an unusable instance, and EnvironmentFault."""
+        return await self._ask(lambda process: process.reset(self.instance))
 
     async def step(self, action: str) -> Step:
-        """Take one action; raises EnvironmentLost if it fails each time, EnvironmentChanged if the replay differs."""
-        step = await self._asked(lambda process: process.step(action))
-        self._taken.append((action, step.observation))
+        """Take one action; raises EnvironmentFault."""
+        step = await self._ask(lambda process: process.step(action))
         self.slipped = step.slipped
         return step
 
     async def valid_actions(self) -> Sequence[str]:
-        """Actions that are possible now; raises what `step` raises."""
-        return await self._asked(EnvironmentProcess.valid_actions)
+        """Actions that are possible now; raises EnvironmentFault."""
+        return await self._ask(EnvironmentProcess.valid_actions)
 
     async def solution(self) -> Sequence[str] | None:
-        """The environment's own solution; raises what `step` raises."""
-        return await self._asked(EnvironmentProcess.solution)
+        """The environment's own solution; raises EnvironmentFault."""
+        return await self._ask(EnvironmentProcess.solution)
 
     async def leave(self) -> None:
         process, self._process = self._process, None
@@ -325,43 +309,28 @@ class Episode:
             # In a thread, as ending may take a second; not awaited on a cancelled task, whose process is gone already.
             await to_thread.run_sync(self.pool.put_back, process)
 
-    async def _asked(self, ask: Callable[[EnvironmentProcess], T], *, again: bool = True) -> T:
-        """Ask in a thread; a process whose answer was not awaited is ended."""
-        for left in reversed(range(_TRIES)):
-            process, self._process = self._process, None
-            work = partial(self._answered, process, ask, again=again)
-            try:
-                self._process, answer = await to_thread.run_sync(work, abandon_on_cancel=True)
-            except EnvironmentFault as fault:
-                self.faults.append(str(fault))
-                if not left:
-                    raise EnvironmentLost(str(fault)) from fault
-            else:
-                return answer
-        raise AssertionError
+    async def _ask(self, ask: Callable[[EnvironmentProcess], T]) -> T:
+        """Ask in a thread; a process that fails, or whose answer is not awaited, is ended."""
+        process, self._process = self._process, None
+        try:
+            self._process, answer = await to_thread.run_sync(self._answered, process, ask, abandon_on_cancel=True)
+        except EnvironmentFault as fault:
+            self.faults.append(str(fault))
+            raise
+        return answer
 
     def _answered(
-        self, process: EnvironmentProcess | None, ask: Callable[[EnvironmentProcess], T], *, again: bool
+        self, process: EnvironmentProcess | None, ask: Callable[[EnvironmentProcess], T]
     ) -> tuple[EnvironmentProcess, T]:
-        fresh = process is None
         process = process or self.pool.taken()
         try:
-            if fresh and again:
-                self._play_again(process)
             return process, ask(process)
         except BaseException:
             process.end()
             raise
 
-    def _play_again(self, process: EnvironmentProcess) -> None:
-        same = process.reset(self.instance).observation == self._start
-        if not same or any(process.step(action).observation != seen for action, seen in self._taken):
-            fault = f"{self.pool.benchmark.name} gave other observations when the episode was played again"
-            self.faults.append(fault)
-            raise EnvironmentChanged(fault)
-
 
 def usual_size(benchmark: Benchmark) -> int:
     """As many processes as half of the memory holds, at most `MOST`."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
-    return max(1, min(MOST, int(memory / 2 / benchmark.memory_mb)))
+    memory = memory_of_machine()
+    return MOST if memory is None else max(1, min(MOST, memory // 2 // 2**20 // benchmark.memory_mb))

@@ -5,12 +5,10 @@ randomness. They never raise, for any content of a draft. A composition of rules
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter
-from traceback import walk_stack, walk_tb
-from types import FrameType
 from typing import Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic.dataclasses
@@ -169,13 +167,21 @@ def _refuse_others(*given: object) -> None:
 def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
     """Yield the violations of `rule`. Log a warning if it takes more than `SECONDS` and is no composition, whose parts
     are timed themselves.
+
+    Raises RuleFailed if a rule of another package raises; the innermost one is named.
     """
     began = perf_counter()
     try:
         for found in rule(draft):
             if not isinstance(cast("object", found), Violation):
-                raise TypeError(f"it yields {found!r}, which is no Violation")
+                raise TypeError(f"it yields {found!r}, which is no Violation")  # noqa: TRY301 - reported as other errors are
             yield found
+    except RuleFailed:
+        raise
+    except Exception as error:
+        if (failed := _failed(rule, error)) is None:
+            raise
+        raise failed from error
     finally:
         seconds = perf_counter() - began
         if seconds > SECONDS and not isinstance(rule, _Composition):
@@ -315,13 +321,8 @@ def verify(draft: Draft | Trajectory, rule: Rule) -> Verdict:
     """
     _refuse_others(rule)
     draft = draft.draft() if isinstance(draft, Trajectory) else draft
-    try:
-        violations = tuple(_violations(rule, draft))
-        refusing = [violation for violation in violations if rejects(violation)]
-    except Exception as error:
-        if (failed := _failed(error)) is None:
-            raise
-        raise failed from error
+    violations = tuple(_violations(rule, draft))
+    refusing = [violation for violation in violations if rejects(violation)]
     if not refusing:
         kept = len(draft.turns)
     elif all(violation.keeps_prefix for violation in refusing):
@@ -339,35 +340,18 @@ def _name(rule: object) -> str:
     return getattr(rule, "__name__", type(rule).__name__)
 
 
-def running(frame: FrameType) -> str | None:
-    """Return the rule that a thread with this frame executes, and the place in it; None if there is none."""
-    rule, place = _innermost(reversed(list(walk_stack(frame))))
-    return None if rule is None else f"the rule {_name(rule)}{place}"
-
-
-def _failed(error: Exception) -> RuleFailed | None:
-    """Return the error that names a user's rule; None if `error`, raised by a rule, is a bug of this package."""
-    rule, place = _innermost(walk_tb(error.__traceback__))
-    if not place and _is_ours(str(getattr(rule, "__module__", type(rule).__module__))):
+def _failed(rule: Rule, error: Exception) -> RuleFailed | None:
+    """Return the error that names a user's rule and the place in it; None for a bug of a rule of this package."""
+    # The frame behind that of the caller is the rule's; there is none if it could not be called.
+    frame = error.__traceback__ and error.__traceback__.tb_next
+    outside = frame is not None and not _is_ours(str(frame.tb_frame.f_globals.get("__name__", "")))
+    if not outside and _is_ours(str(getattr(rule, "__module__", type(rule).__module__))):
         return None
+    place = f" ({frame.tb_frame.f_code.co_filename}:{frame.tb_lineno})" if frame is not None and outside else ""
     return RuleFailed(
         f"the rule {_name(rule)}{place} raised {type(error).__name__}: {error}. A rule yields violations and raises nothing, whatever "
         f"the draft holds: correct it, and the same command goes on"
     )
-
-
-def _innermost(frames: Iterable[tuple[FrameType, int]]) -> tuple[Rule | None, str]:
-    """Return the last rule in these frames, from the outermost on, and the place in it if it is not of this package."""
-    rule, place, called = None, "", False
-    for frame, line in frames:
-        # Compared by name: a measurement of coverage may exchange the code of a function that already runs.
-        if frame.f_globals is globals() and frame.f_code.co_name == _violations.__name__:
-            rule, place, called = cast("Rule", frame.f_locals["rule"]), "", True
-        elif called:
-            called = False
-            if not _is_ours(str(frame.f_globals.get("__name__", ""))):
-                place = f" ({frame.f_code.co_filename}:{line})"
-    return rule, place
 
 
 def _is_ours(module: str) -> bool:

@@ -73,10 +73,15 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
             at += len(line)
             yield line[:-1]
     if end is not None and at < end:
-        raise RunFolderError(
-            f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command "
-            f"that made the run, given once more, makes what is missing again from its journal for free"
-        )
+        raise lines_missing(path, end)
+
+
+def lines_missing(path: Path, end: int) -> RunFolderError:
+    """Return the error for a file whose complete lines do not reach `end`, which the journal counts."""
+    return RunFolderError(
+        f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command "
+        f"that made the run, given once more, makes what is missing again from its journal for free"
+    )
 
 
 def size_of(path: Path) -> int:

@@ -14,6 +14,7 @@ from refinesynth.errors import InputError, RunFolderError
 from refinesynth.journal import JournalReader, SpentRow
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine
+from refinesynth.run.jsonl import lines_missing, size_of
 from refinesynth.run.run_config import RunConfig
 from refinesynth.run.run_folder import RunFolder, holds_run, summed
 from refinesynth.run.writer import RunWriter
@@ -85,10 +86,14 @@ def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
     if not folders:
         raise InputError("no run is named; give the folders of one or more")
     for folder in folders:
-        if not folder.journal_file.exists():
+        if (counted := folder.counted()) is None:
             raise RunFolderError(
                 f"{str(folder.path)!r} has no journal, which says what belongs together; give the whole folder"
             )
+        files = (folder.trajectories_file, counted.trajectories_end), (folder.rejected_file, counted.rejected_end)
+        for path, end in files:
+            if size_of(path) < end:
+                raise lines_missing(path, end)
         if output.resolve() == folder.path.resolve():
             raise InputError(f"{str(output)!r} is one of the runs that are read; give a new folder")
     if holds_run(output) and not fresh:

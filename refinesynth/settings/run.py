@@ -62,18 +62,20 @@ class Attempts(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
     @model_validator(mode="before")
     @classmethod
     def _of_text(cls, given: Any) -> Any:
-        """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number is `drafts`."""
+        """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number at the beginning is `drafts`."""
         if not isinstance(given, str):
             return given
-        parts = [part.partition("=") for part in given.split(",")]
-        values = {name.strip() if sign else "drafts": number if sign else name for name, sign, number in parts}
-        if unknown := values.keys() - cls.model_fields.keys() or {
-            name for name, number in values.items() if not number.strip().isdecimal()
+        text = given if "=" in given.partition(",")[0] else f"drafts={given}"
+        parts = [(name.strip(), number) for name, _, number in (part.partition("=") for part in text.split(","))]
+        names = [name for name, _ in parts]
+        if wrong := set(names) - cls.model_fields.keys() or {
+            name for name, number in parts if names.count(name) > 1 or not number.strip().isdecimal()
         }:
             raise ValueError(
-                f"{', '.join(sorted(unknown))}: expected numbers by name, such as scripts=3,drafts=4,calls=8,answers=2"
+                f"{', '.join(sorted(wrong))}: expected numbers by name, each once, such as "
+                f"scripts=3,drafts=4,calls=8,answers=2"
             )
-        return values
+        return dict(parts)
 
 
 class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from socket import gethostname
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -131,20 +131,20 @@ async def begin(
             await anyio.to_thread.run_sync(read)
 
         # 4. The roles, and how many episodes they play at once.
-        play, elsewhere, queued = await until.enter_async_context(
+        opened = await until.enter_async_context(
             roles.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
         most = most_of(asked.concurrency, workers=asked.workers)
         # A batch has room for all.
         fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and roles.batches is None else most
-        probe = StatusProbe(tracker, roles.calls, lambda: roles.models, elsewhere)
+        probe = StatusProbe(tracker, roles.calls, lambda: roles.models, opened.elsewhere)
         ahead = AHEAD if asked.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
-            play=play,
-            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: elsewhere().room, ahead),
-            queued=queued,
+            play=opened.play,
+            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: opened.elsewhere().room, ahead),
+            queued=opened.queued,
             may_start=tracker.may_start,
             has_room=lambda: (uploads is None or uploads.has_room()) and has_room(),
             curate=None if curator is None else curator.curate,
@@ -161,6 +161,16 @@ async def begin(
             if uploads is not None:
                 await uploads.begin(pool.wake)
         yield StartedRun(pool, tracker)
+
+
+class OpenRoles(NamedTuple):
+    """Functions that play the episodes of a run, in this process or in tasks on Ray."""
+
+    play: PlayEpisode
+    elsewhere: Callable[[], BackendsState] = BackendsState
+    """Returns the state of the backends in other processes."""
+    queued: Callable[[], int] = int
+    """Returns the number of episodes that were handed over and wait for a worker."""
 
 
 class EpisodeRoles:
@@ -209,12 +219,8 @@ class EpisodeRoles:
     @asynccontextmanager
     async def open(
         self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
-    ) -> AsyncGenerator[tuple[PlayEpisode, Callable[[], BackendsState], Callable[[], int]], None]:
-        """Yield three functions: one plays an episode, one gives the state of the backends elsewhere, and one the number
-        of episodes that were handed over and wait for a worker.
-
-        `on_change` is called when workers begin or end an episode.
-        """
+    ) -> AsyncGenerator[OpenRoles]:
+        """Open the models, here or in workers; `on_change` is called when workers begin or end an episode."""
         # Imported here: they bring pydantic-ai with them.
         from refinesynth.client import close_models
 
@@ -233,12 +239,12 @@ class EpisodeRoles:
                 workers=asked.workers,
             )
             async with blocks.opened(asked.cluster):
-                yield blocks.play, blocks.how, blocks.queued
+                yield OpenRoles(blocks.play, blocks.how, blocks.queued)
             return
         try:
             with traced(self._request.tracing):
                 async with self.batches.running() if self.batches else nullcontext():
-                    yield partial(self._play_here, folder, tracker), BackendsState, int
+                    yield OpenRoles(partial(self._play_here, folder, tracker))
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):

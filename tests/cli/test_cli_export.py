@@ -3,8 +3,10 @@
 import gzip
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,24 @@ def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
     assert "cc-by-4.0" in card
     assert "personas started" in card
     assert "first" in card
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_leaves_no_part_of_a_file(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    # The reader waits for a second trajectory that never comes.
+    os.mkfifo(pipe := tmp_path / "pipe.jsonl")
+    command = [sys.executable, "-m", "refinesynth", "export", str(pipe), "--format", "trl", "-o"]
+    with subprocess.Popen([*command, str(tmp_path / "out.jsonl")], stderr=subprocess.PIPE, text=True) as process:
+        with pipe.open("wb", buffering=0) as writer:
+            writer.write(a_trajectory().to_json() + b"\n")
+            while not list(tmp_path.glob(".out.jsonl.*.part")) and process.poll() is None:
+                time.sleep(0.02)
+            process.send_signal(number)
+            assert process.wait(60) == code
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe.jsonl"]
 
 
 @pytest.mark.process

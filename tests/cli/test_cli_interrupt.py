@@ -4,19 +4,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 
 import pytest
 import typer
-from samples import POT
 from typer.testing import CliRunner
 
 from refinesynth.cli.app import CommandLine, main
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, interruptible
-from refinesynth.rules import BaseRule, Violation, verify
-from refinesynth.trajectory import Draft
+from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, exits_on_signals, interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +102,39 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_commands_without_handlers_of_their_own_exit_with_their_cleanup_done(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, ended, cleaned = [100.0], list[int](), list[str]()
+    monkeypatch.setattr("refinesynth.cli.interrupt.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            cleaned.append("once")
+
+    signal.signal(number, signal.SIG_DFL)
+    with exits_on_signals():
+        with pytest.raises(SystemExit) as exited:
+            work()
+        assert (exited.value.code, cleaned, ended) == (EXIT_CODES[number], ["once"], [])
+        now[0] += 1
+        os.kill(os.getpid(), number)
+        assert ended == [EXIT_CODES[number]]
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_exits_on_signals_leaves_ignored_signals_and_handlers_as_they_are() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with exits_on_signals():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+
+
 @pytest.mark.parametrize("stuck", [True, False])
 def test_only_a_thread_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch, *, stuck: bool) -> None:
     ended: list[int] = []
@@ -147,36 +177,3 @@ def test_an_interrupted_command_ends_the_process_if_that_is_its_own(monkeypatch:
     finally:
         free.set()
         thread.join()
-
-
-def test_what_does_not_hear_the_first_signal_is_named_and_ends_with_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended, done = list[int](), threading.Event()
-    monkeypatch.setattr("refinesynth.cli.interrupt.HEARD", 0.0)
-
-    def end(code: int) -> None:
-        ended.append(code)
-        done.set()
-
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", end)
-
-    class Stuck(BaseRule):
-        def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-            os.kill(os.getpid(), signal.SIGTERM)
-            done.wait()
-            yield from ()
-
-    with interruptible() as interrupt, interrupt.insisting():
-        verify(Draft(script=POT), Stuck())
-    assert ended == [ExitCode.TERMINATED]
-    assert f"while the rule Stuck ({__file__}:" in capsys.readouterr().err
-
-
-def test_what_hears_the_signal_is_left_to_end_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = list[int]()
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
-    with interruptible() as interrupt, interrupt.insisting():
-        interrupt.stops(interrupt.heard.set)
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert ended == []

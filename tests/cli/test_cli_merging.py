@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from cli_records import a_trajectory, write_run
+from cli_records import a_trajectory, write_journal, write_run
 from run_records import CONFIG
 from typer.testing import CliRunner, Result
 
@@ -91,6 +91,17 @@ def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
     order = [one.id for one in run]
     assert all(len(ids) == 3 and ids == sorted(ids, key=order.index) for ids in drawn)
     assert refinesynth("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
+
+
+def test_a_run_that_lost_lines_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", [a_trajectory()])
+    CONFIG.save(folder / "config.json")
+    write_journal(folder)
+    (folder / "trajectories.jsonl").write_bytes(b"")
+    refused = refinesynth("merge", folder, "-o", tmp_path / "b")
+    assert refused.exit_code == 2
+    assert "the run's journal counts" in refused.stderr
+    assert not (tmp_path / "b").exists()
 
 
 async def test_what_cannot_be_put_together_is_refused_before_anything_is_written(tmp_path: Path) -> None:

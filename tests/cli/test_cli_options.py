@@ -66,12 +66,13 @@ ATTEMPTS = {
     "2": Attempts(drafts=2),
     "drafts=2, scripts=5": Attempts(drafts=2, scripts=5),
     "calls=4,answers=0": Attempts(calls=4, answers=0),
+    "2,scripts=5": Attempts(drafts=2, scripts=5),
 }
 
 
 def test_attempts_as_text() -> None:
     assert {text: Attempts.model_validate(text) for text in ATTEMPTS} == ATTEMPTS
-    for text in ("", "drafts", "tries=3", "drafts=many", "drafts=1.5"):
+    for text in ("", "drafts", "tries=3", "drafts=many", "drafts=1.5", "4,5", "scripts=3,4", "calls=1,calls=2"):
         with pytest.raises(ValidationError, match="such as scripts=3"):
             Attempts.model_validate(text)
     with pytest.raises(ValidationError, match="greater than or equal to 1"):

@@ -39,12 +39,6 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["run", *map(str, arguments)])
 
 
-@pytest.fixture(autouse=True)
-def _time_to_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that does not hear a signal in time has its process end, which here is that of the tests."""
-    monkeypatch.setattr("refinesynth.cli.interrupt.HEARD", 600.0)
-
-
 @pytest.fixture
 def personas(tmp_path: Path) -> Path:
     path = tmp_path / "personas.txt"

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train import given
+from refinesynth.cli.train import typed_settings
 from refinesynth.cli.train_display import TrainDisplay, as_lines, in_a_line, preview_laid_out
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
@@ -181,7 +181,7 @@ def test_every_option_sets_its_field(arguments: list[object], field: str, value:
 def test_a_file_of_deepspeed_is_taken_as_such(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text("{}")
-    assert given({"deepspeed": str(file)}) == {"deepspeed": str(file)}
+    assert typed_settings({"deepspeed": str(file)}) == {"deepspeed": str(file)}
 
 
 def test_the_configuration_can_be_given_back(tmp_path: Path) -> None:

@@ -99,11 +99,37 @@ def test_script_rules_are_used_for_scripts(folder: Path) -> None:
 
 def test_bad_lines_are_named_and_counted(folder: Path) -> None:
     with (folder / "trajectories.jsonl").open("ab") as file:
-        file.write(b'{"half')
+        file.write(b'{"half}\n')
     result = verify(folder)
     assert result.exit_code == 1
     assert "line 2 of" in result.stderr
     assert rows(result)["lines that cannot be read"] == ["1"]
+
+
+def test_verify_show_and_export_read_the_same_lines_of_one_folder(folder: Path, tmp_path: Path) -> None:
+    CONFIG.save(folder / "config.json")
+    export = ("export", str(folder), "--format", "trl", "-o", str(tmp_path / "out.jsonl"), "--overwrite")
+    commands = (("verify", str(folder)), ("show", str(folder), "--list"), export)
+    whole = (folder / "trajectories.jsonl").read_bytes()
+
+    def exit_codes() -> set[int]:
+        return {CliRunner().invoke(app, command).exit_code for command in commands}
+
+    # A copy without the journal whose last line is half-written, and a line lost that the journal counts.
+    (folder / "trajectories.jsonl").write_bytes(whole + whole[:40])
+    assert exit_codes() == {0}
+    (folder / "trajectories.jsonl").write_bytes(whole * 2)
+    write_journal(folder)
+    assert exit_codes() == {0}
+    (folder / "trajectories.jsonl").write_bytes(whole)
+    assert exit_codes() == {2}
+    assert "the run's journal counts" in verify(folder).stderr
+
+
+def test_a_last_line_without_a_newline_counts_in_a_file_that_no_run_wrote(folder: Path) -> None:
+    copied = folder / "copied.jsonl"
+    copied.write_bytes((folder / "trajectories.jsonl").read_bytes().rstrip(b"\n"))
+    assert rows(verify(copied))["trajectories kept"] == ["1", "1"]
 
 
 def test_what_a_killed_run_was_writing_does_not_count(folder: Path) -> None:

@@ -21,7 +21,7 @@ GOAL = 3
 
 class Chaos:
     """`count` three times wins. An instance's `wrong` maps a turn to what happens then: `die`, `hang`, `raise`, `print`,
-    `leak`; with a file `once`, only as long as that file is there. With `changes` it is another one in each process.
+    `leak`; with a file `once`, only as long as that file is there.
     """
 
     def __init__(self, *, compat: str) -> None:  # as environments of earlier versions have it
@@ -39,7 +39,7 @@ class Chaos:
         self._misbehave()
         actions = (Action("count", "counts one"), Action("wait"))
         pid = f"pid {os.getpid()}"
-        return Start(pid if self._data.get("changes") else "", "Count to three.", actions, pid)
+        return Start("", "Count to three.", actions, pid)
 
     def step(self, action: str, /) -> Step:
         self._turn += 1

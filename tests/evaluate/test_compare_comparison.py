@@ -250,6 +250,8 @@ def test_a_published_row_without_a_task_has_no_held_out_score() -> None:
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no evaluation is named"):
+        compare([])
     with pytest.raises(InputError, match="is no folder"):
         compare([tmp_path / "none"])
     write_log(tmp_path / "evals" / "first", "worlds", flat(1, 3))

@@ -14,14 +14,13 @@ from chaos import BENCHMARK
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environment_pool import (
-    EnvironmentChanged,
     EnvironmentFault,
-    EnvironmentLost,
     EnvironmentPool,
     EnvironmentProcess,
     usual_size,
 )
 from refinesynth.evaluate.environments.environment import Instance
+from refinesynth.synthesis import concurrency
 
 pytestmark = pytest.mark.process
 
@@ -53,38 +52,15 @@ async def counted(pool: EnvironmentPool, one: Instance) -> tuple[bool, list[str]
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("wrong", ["die", "hang"])
-async def test_an_episode_goes_on_in_a_new_process_where_its_own_failed_once(
-    pool: EnvironmentPool, tmp_path: Path, wrong: str
-):
-    once = tmp_path / "once"
-    once.touch()
-    success, faults = await counted(pool, instance({"2": wrong}, once=str(once)))
-    assert success
-    assert len(faults) == 1
-    assert not once.exists()
-
-
-async def test_an_episode_does_not_go_on_in_another_world(pool: EnvironmentPool, tmp_path: Path):
-    once = tmp_path / "once"
-    once.touch()
-    async with pool.episode(instance({"2": "die"}, once=str(once), changes=True)) as episode:
-        await episode.reset()
-        await episode.step("count")
-        with pytest.raises(EnvironmentChanged, match="other observations"):
-            await episode.step("count")
-        assert len(episode.faults) == 2
-        await episode.reset()
-        assert (await episode.step("count")).progress == pytest.approx(1 / 3)
-
-
 @pytest.mark.parametrize("wrong", ["die", "hang", "raise"])
-async def test_an_action_that_always_fails_ends_its_episode_and_no_other(pool: EnvironmentPool, wrong: str):
+async def test_a_failed_episode_begins_anew_in_a_new_process_and_no_other_is_hurt(pool: EnvironmentPool, wrong: str):
     async with pool.episode(instance({"2": wrong})) as episode:
-        await episode.reset()
-        assert (await episode.step("count")).progress == pytest.approx(1 / 3)
-        with pytest.raises(EnvironmentLost, match=r"ended|in time|on purpose"):
-            await episode.step("count")
+        for _ in range(2):
+            await episode.reset()
+            assert (await episode.step("count")).progress == pytest.approx(1 / 3)
+            with pytest.raises(EnvironmentFault, match=r"ended|in time|on purpose"):
+                await episode.step("count")
+        assert len(episode.faults) == 2
     assert await counted(pool, instance()) == (True, [])
 
 
@@ -184,6 +160,9 @@ def test_a_request_is_not_waited_for_longer_than_a_step_may_take():
     assert not alive(process.pid)
 
 
-def test_a_pool_has_room_for_what_its_processes_need():
+def test_a_pool_has_room_for_what_its_processes_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert 1 <= usual_size(BENCHMARK) <= 16
     assert usual_size(replace(BENCHMARK, memory_mb=10**9)) == 1
+    (tmp_path / "memory.max").write_text(str(1_024 * 2**20))
+    monkeypatch.setattr(concurrency, "_LIMITS", (str(tmp_path / "memory.max"),))
+    assert usual_size(replace(BENCHMARK, memory_mb=128)) == 4

@@ -74,22 +74,22 @@ def sign_test(parts: Parts) -> Chance:
     20,000 drawn signs, and then at least 1 / 20,001.
     """
     differences = np.concatenate([weight / len(values) * values for weight, values in parts])
-    there = differences[np.abs(differences) > _CLOSE]
-    if not len(there):
+    nonzero = differences[np.abs(differences) > _CLOSE]
+    if not len(nonzero):
         return Chance(1.0, "no differences")
-    sizes = np.abs(there)
+    sizes = np.abs(nonzero)
     if np.allclose(sizes, sizes[0], rtol=1e-9, atol=0):
-        fewer = min(int((there > 0).sum()), int((there < 0).sum()))
-        tail = sum(math.comb(len(there), wins) for wins in range(fewer + 1))
-        return Chance(min(1.0, 2 * tail / 2 ** len(there)), "McNemar, exact")
-    least = abs(float(there.sum())) - _CLOSE
-    if len(there) <= _ENUMERATED:
-        signs = np.array(list(product((1.0, -1.0), repeat=len(there))))
-        return Chance(float((np.abs(signs @ there) >= least).mean()), "sign flips, exact")
-    generator, extreme, rows = np.random.default_rng(SEED), 0, max(1, _AT_ONCE // len(there))
+        fewer = min(int((nonzero > 0).sum()), int((nonzero < 0).sum()))
+        tail = sum(math.comb(len(nonzero), wins) for wins in range(fewer + 1))
+        return Chance(min(1.0, 2 * tail / 2 ** len(nonzero)), "McNemar, exact")
+    least = abs(float(nonzero.sum())) - _CLOSE
+    if len(nonzero) <= _ENUMERATED:
+        signs = np.array(list(product((1.0, -1.0), repeat=len(nonzero))))
+        return Chance(float((np.abs(signs @ nonzero) >= least).mean()), "sign flips, exact")
+    generator, extreme, rows = np.random.default_rng(SEED), 0, max(1, _AT_ONCE // len(nonzero))
     for at in range(0, _FLIPPED, rows):
-        signs = generator.integers(2, size=(min(rows, _FLIPPED - at), len(there))) * 2.0 - 1
-        extreme += int((np.abs(signs @ there) >= least).sum())
+        signs = generator.integers(2, size=(min(rows, _FLIPPED - at), len(nonzero))) * 2.0 - 1
+        extreme += int((np.abs(signs @ nonzero) >= least).sum())
     return Chance((extreme + 1) / (_FLIPPED + 1), "sign flips, drawn")
 
 
@@ -123,10 +123,10 @@ def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table
         if (left := [one.task for one in tasks if one.missing and one.task in INSTANCES])
     ]
     for name, tasks in whole.items():
-        there = [one for one in tasks if one.task in INSTANCES]
-        if there:
-            ours[name] = {one.task: Pair(*(float(one.means(measure).mean()) for measure in _CORE)) for one in there}
-        if few := [_other_instances(one) for one in there if _other_instances(one)]:
+        known = [one for one in tasks if one.task in INSTANCES]
+        if known:
+            ours[name] = {one.task: Pair(*(float(one.means(measure).mean()) for measure in _CORE)) for one in known}
+        if few := [_other_instances(one) for one in known if _other_instances(one)]:
             notes.append(f"{name} does not compare with published figures: instances are {', '.join(few)}")
     table = main_table(ours, paper=paper)
     return replace(table, notes=[*table.notes, *notes])
@@ -151,10 +151,12 @@ def _scores(evaluations: Evaluations) -> Table:
         else:
             rows.append((one.task, name, instances, *(estimate([(1.0, one.means(measure))]) for measure in _CORE)))
     for name, tasks in evaluations.items():
-        there = {one.task: one for one in tasks if one.task in HELD_OUT and not one.missing}
-        if there.keys() == set(HELD_OUT):
-            other = any(map(_other_instances, there.values()))
-            scores = (estimate(weighted({task: there[task].means(measure) for task in HELD_OUT})) for measure in _CORE)
+        held_out = {one.task: one for one in tasks if one.task in HELD_OUT and not one.missing}
+        if held_out.keys() == set(HELD_OUT):
+            other = any(map(_other_instances, held_out.values()))
+            scores = (
+                estimate(weighted({task: held_out[task].means(measure) for task in HELD_OUT})) for measure in _CORE
+            )
             rows.append((HELD_OUT_TASK, name, "partial" if other else "all", *scores))
     notes = ["[-]: all instances gave the same, so there is no interval"]
     if any(isinstance(cell, Bounds) for row in rows for cell in row):
@@ -285,12 +287,14 @@ _PUBLISHED_WITH = {"compat": ("agentboard",), "steps": ("30",), "reflexion": ("0
 
 def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
     """Read evaluations and compare each with the first; `paper` adds the published rows. Raises InputError."""
+    if not folders:
+        raise InputError("no evaluation is named; give the folders of one or more")
     paths = [folder.resolve() for folder in folders]
     if again := next((str(path) for path in paths if paths.count(path) > 1), None):
         raise InputError(f"{again!r} is given more than once; give each folder once")
     names = [path.name if [p.name for p in paths].count(path.name) == 1 else str(path) for path in paths]
     read = {name: read_evaluation(path) for name, path in zip(names, folders, strict=True)}
-    warnings = [f"{name}: {said}" for name, tasks in read.items() for said in _remarks(tasks, paper=paper)]
+    warnings = [f"{name}: {remark}" for name, tasks in read.items() for remark in _remarks(tasks, paper=paper)]
     played = {name: [one for one in tasks if one.ids] for name, tasks in read.items()}
     for name in names[1:]:
         warnings += _unlike(names[0], played[names[0]], name, played[name])
@@ -302,7 +306,7 @@ def _remarks(tasks: Sequence[LoggedEvaluation], *, paper: bool) -> Iterator[str]
     if len(models := sorted({one.model for one in tasks})) > 1:
         yield f"several models in one folder: {', '.join(models)}"
     for one in tasks:
-        yield from (f"{one.task}: {said}" for said in one.remarks)
+        yield from (f"{one.task}: {remark}" for remark in one.remarks)
         for name, usual in _PUBLISHED_WITH.items() if paper and one.benchmark in INSTANCES else ():
             if (value := one.settings.get(name, usual[0])) not in usual:
                 yield f"{one.task}: {name} is {value}; published scores are with {usual[0]}"

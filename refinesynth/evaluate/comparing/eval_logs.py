@@ -126,8 +126,8 @@ def _read(path: Path) -> _Log:
     try:
         header, samples = read_eval_log(str(path), header_only=True), read_eval_log_sample_summaries(str(path))
     except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
-        said = f"{type(error).__name__}: {str(error)[:200]}"
-        raise InputError(f"the log {str(path)!r} cannot be read ({said}); move it away, or evaluate again") from error
+        cause = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"the log {str(path)!r} cannot be read ({cause}); move it away, or evaluate again") from error
     return _Log(header.status == "success", header.eval.created, path, header, samples)
 
 
@@ -178,7 +178,7 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_numbers(about).get("instances", 0))),
         measures=_measures(episodes, ids, epochs),
         counts=counts,
-        remarks=tuple(said for said, holds in remarks.items() if holds),
+        remarks=tuple(remark for remark, holds in remarks.items() if holds),
         levels=levels,
         missing=0 if finished else max(of, len(samples)) - len(episodes),
     )
@@ -186,8 +186,8 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
 
 def _numbers(values: object) -> dict[str, float]:
     """The finite numbers among untrusted values."""
-    given = cast("Mapping[str, object]", values if isinstance(values, Mapping) else {})
-    return {name: float(one) for name, one in given.items() if isinstance(one, int | float) and math.isfinite(one)}
+    mapping = cast("Mapping[str, object]", values if isinstance(values, Mapping) else {})
+    return {name: float(one) for name, one in mapping.items() if isinstance(one, int | float) and math.isfinite(one)}
 
 
 def _measures(

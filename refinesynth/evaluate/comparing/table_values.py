@@ -156,7 +156,7 @@ class Comparison:
             lines += [f"## {plain_text(table.title)}", "", head, f"{align}|", *rows, ""]
             lines += [*(f"- {plain_text(note)}" for note in table.notes), ""]
         if self.warnings:
-            lines += ["## Warnings", "", *(f"- {plain_text(said)}" for said in self.warnings), ""]
+            lines += ["## Warnings", "", *(f"- {plain_text(warning)}" for warning in self.warnings), ""]
         return "\n".join(lines)
 
 

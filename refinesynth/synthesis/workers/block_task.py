@@ -137,7 +137,7 @@ class BlockSettings:
     call: Completion | None
     most: int
     fewest: int
-    """Fewest; as many as `most`, unless the servers decide."""
+    """Lowest limit of the episodes in flight; equal to `most` unless the servers decide."""
     folder: Path
     host: str
     """Name of the machine with the run's folder."""
