@@ -172,13 +172,18 @@ class _Training:
         config, distributed = self._config, self._distributed
         (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
         ready = ready or prepare_training(config, distributed, self._sources)
+        identity = self._identity(ready)
+        # A refused command must not change the settings and the plan in the folder.
+        start, remarks = self._checkpoint(identity)
         self._events.planned(ready.plan)
+        for remark in remarks:
+            self._events.note(remark)
         # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
         neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
         with neither, single_process_environment(ready.plan.means.parallel):
-            return self._trained(ready)
+            return self._trained(ready, identity, start)
 
-    def _trained(self, ready: PreparedTraining) -> TrainResult:
+    def _trained(self, ready: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
         config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
         schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=config.packing)
         accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
@@ -187,7 +192,6 @@ class _Training:
             raise TrainingError(
                 f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
             )
-        start = self._checkpoint(identity := self._identity(ready))
         load = partial(
             load_model,
             config,
@@ -259,27 +263,23 @@ class _Training:
         }
         return settings | passed | found
 
-    def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
+    def _checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        """The checkpoint to resume from, and remarks for the user. Raises `InputError` for one of another training."""
         resume = self._config.resume
-        folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":
-            for path in checkpoints.checkpoint_folders(folder) if self._distributed.rank == 0 else ():
-                checkpoints.remove(path)
-            return None
-        if resume != "auto":
-            found = checkpoints.read(Path(resume))
+            return None, []
+        if resume == "auto":
+            found, remarks = checkpoints.newest(Path(self._config.output) / CHECKPOINTS)
+        else:
+            found, remarks = checkpoints.read(Path(resume)), []
             if isinstance(found, str):
                 raise InputError(
                     f"the checkpoint {resume!r} cannot be used: {found}. Give another, or auto for the newest sound one."
                 )
-        else:
-            found, remarks = checkpoints.newest(folder)
-            for remark in remarks:
-                self._events.note(remark)
         if found is not None:
             checkpoints.refuse_differences(found, identity)
-            self._events.note(f"Going on from {found.path}, after step {found.step}.")
-        return found
+            remarks.append(f"Going on from {found.path}, after step {found.step}.")
+        return found, remarks
 
     def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
         progress = loop.progress
