@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from torch import nn
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
@@ -20,7 +19,6 @@ from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import Reading, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
-from refinesynth.train.engine.batch_layout import Layout, choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.lm_head import base_model, coefficient
 from refinesynth.train.engine.loading import (
@@ -185,7 +183,7 @@ class _Training:
 
     def _trained(self, ready: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
         config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
-        schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=config.packing)
+        schedule = Schedule.configured(ready.store, config, ranks=ranks)
         accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
         digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
         if any(each != digests[0] for each in digests):
@@ -203,30 +201,8 @@ class _Training:
         model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
 
-        def lay_out(call: nn.Module | None = None) -> Layout:
-            found = choose_layout(
-                model,
-                call=call,
-                attention=config.attention,
-                packing=config.packing,
-                backward=not means.deepspeed,
-                autocast=cast("Any", accelerator.autocast),
-            )
-            # A model that can be called only when wrapped has its schedule by then.
-            if call is not None and config.packing and not found.packed:
-                raise InputError(
-                    f"{found.note} With parallel {means.parallel} that has to be asked for: set packing to false."
-                )
-            if found.note:
-                self._events.note(found.note)
-            return found
-
-        layout = None
-        if means.parallel in {"none", "ddp"}:
-            if not is_quantized(base_model(model)):
-                model.to(accelerator.device)
-            layout = lay_out()
-            schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=layout.packed)
+        if means.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
+            model.to(accelerator.device)
         task = Task(
             ready.store,
             ready.held_out,
@@ -237,7 +213,7 @@ class _Training:
             coefficient(config, model),
             base_name(config),
         )
-        loop = Loop(model, task, config, accelerator, lay_out=lambda call: layout or lay_out(call), events=self._events)
+        loop = Loop(model, task, config, accelerator, events=self._events)
         with loop.interruption.watched():
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
