@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -72,11 +73,19 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": written}
     observation: Any = step.get("observation") or {}
     results: list[dict[str, Any]] = observation.get("results") or []
+    if not calls:
+        if results:
+            yield {"role": "user", "content": "\n\n".join(_text(one.get("content")) for one in results)}
+        return
+    of_calls = [one.get("source_call_id") for one in results]
+    unanswered = [call["id"] for call in written if call["id"] not in of_calls]
+    # As many results without a call as calls without a result belong together in order; others follow the last call.
+    others = iter(unanswered) if len(unanswered) == of_calls.count(None) else repeat(written[-1]["id"])
+    answers: dict[str, list[str]] = {call["id"]: [] for call in written}
+    for of_call, one in zip(of_calls, results, strict=True):
+        answers.setdefault(next(others) if of_call is None else of_call, []).append(_text(one.get("content")))
     for call in written:
-        given = (_text(one.get("content")) for one in results if one.get("source_call_id") in {call["id"], None})
-        yield {"role": "tool", "content": "\n\n".join(given), "tool_call_id": call["id"]}
-    if results and not calls:
-        yield {"role": "user", "content": "\n\n".join(_text(one.get("content")) for one in results)}
+        yield {"role": "tool", "content": "\n\n".join(answers[call["id"]]), "tool_call_id": call["id"]}
 
 
 def _text(content: object) -> str:

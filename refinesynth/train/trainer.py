@@ -52,9 +52,12 @@ class Trainer:
         recipe: str | None = None,
         **fields: Any,
     ) -> None:
-        names, self._sources = _sources(data)
+        is_held = isinstance(data, str | Path | list | tuple | dict) or is_dataset(data)
+        # Plan, preview and training each read the items of an iterator.
+        sources = _sources(data if is_held else list(cast("Iterable[Any]", data)))
+        self._sources = None if all(isinstance(each, str | Path) for each in sources) else sources
         named = {} if model is None else {"model": str(model)}
-        given = {**named, "data": names, "output": str(output), **fields}
+        given = {**named, "data": [*map(_described, sources)], "output": str(output), **fields}
         self._config = layered(recipe=recipe, given=given, given_by="argument").config
 
     @property
@@ -112,14 +115,14 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     return result
 
 
-def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
-    """Names for the settings, and the data itself if it is in memory or in a pair."""
-    is_one = isinstance(data, str | Path) or is_dataset(data) or weighed(data)[0] is not data
-    items: list[Any] = [data] if is_one or isinstance(data, dict) else list(cast("Iterable[Any]", data))
-    if all(isinstance(each, str | Path) for each in items):
-        return [str(each) for each in items], None
-    sources = items if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items) else [items]
-    return [*map(_described, sources)], sources
+def _sources(data: Any) -> list[Any]:
+    """The sources in `data`, which is one of them or holds several; a single record is a source of one."""
+    if isinstance(data, dict) and not is_dataset(cast("object", data)):
+        data = [cast("object", data)]
+    if not isinstance(data, list | tuple) or weighed(data)[0] is not data:
+        return [data]
+    items = list(cast("Iterable[Any]", data))
+    return items if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items) else [items]
 
 
 def _described(data: Any) -> str:
@@ -167,14 +170,18 @@ def preview(rendered: Rendered, tokenizer: Any) -> Preview:
     """Split `rendered` into pieces. Decodes once per change of label: for a few examples."""
     labels, ids = rendered.labels, rendered.input_ids.tolist()
     edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(ids)] if ids else [0]
+
+    def decoded(start: int, stop: int) -> str:
+        return str(tokenizer.decode(ids[start:stop], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
     segments: list[Segment] = []
     before = ""
     for start, stop in pairwise(edges):
         # The text that the later edge adds, since tokenizers make blanks part of words.
-        whole = str(tokenizer.decode(ids[:stop], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        whole = decoded(0, stop)
         text = whole.removeprefix(before)
         if not whole.startswith(before):  # A character's bytes lie on both sides of the edge.
-            text = str(tokenizer.decode(ids[start:stop], skip_special_tokens=False))
+            text = decoded(start, stop)
         segments.append(Segment(text, Label(int(labels[start])), stop - start))
         before = whole
     mistakes = int(np.count_nonzero(labels == Label.MISTAKE))
@@ -239,8 +246,7 @@ def write_tokens(
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
-    every = list(cast("Sequence[Any]", data)) if isinstance(data, list | tuple) else [data]
-    sources: Sequence[Any] = every if all(isinstance(each, str | Path | tuple) for each in every) else [data]
+    sources = _sources(data)
     config = layered(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config

@@ -185,23 +185,26 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
         compared -= {"data"}
     else:
         compared |= {"save_dtype"} & before.keys()  # the model is written, and will not be written again
-    differences = [
-        f"{name} was {before[name]!r} and is {now[name]!r}"
-        for name in sorted(compared)
-        if _same_paths(name, before[name]) != _same_paths(name, now[name])
-    ]
-    if differences:
+    names = differing({name: before[name] for name in compared}, {name: now[name] for name in compared})
+    if names:
+        differences = "; ".join(f"{name} was {before[name]!r} and is {now[name]!r}" for name in names)
         raise InputError(
-            f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
+            f"a training with other settings is in {str(output)!r}: {differences}. Give the same settings to go on with it, "
             "another -o, or --resume never to start over"
         )
 
 
-def _same_paths(name: str, value: object) -> object:
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names of the settings that differ; of paths, those that lead to different places."""
+    names = sorted({*before, *now})
+    return [name for name in names if _real_path(name, before.get(name)) != _real_path(name, now.get(name))]
+
+
+def _real_path(name: str, value: object) -> object:
     if name not in PATHS:
         return value
     if isinstance(value, list | tuple):
-        return [_same_paths(name, each) for each in cast("Iterable[object]", value)]
+        return [_real_path(name, each) for each in cast("Iterable[object]", value)]
     path = Path(value).expanduser() if isinstance(value, str) and value else None
     return str(path.resolve()) if path is not None and path.exists() else value
 

@@ -165,6 +165,32 @@ def test_documents_of_others() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("results", "observed"),
+    [
+        ([(None, "a")], [UNANSWERED, "a"]),
+        ([(None, "a"), (None, "b")], ["a", "b"]),
+        ([(None, "a"), (None, "b"), (None, "c")], [UNANSWERED, "a\n\nb\n\nc"]),
+        ([("c0", "a"), (None, "b")], ["a", "b"]),
+        ([(None, "b"), ("c1", "a")], ["b", "a"]),
+        ([(None, "c"), ("c1", "b"), ("c0", "a")], ["a", "c\n\nb"]),
+        ([("c1", "b")], [UNANSWERED, "b"]),
+    ],
+)
+def test_a_result_of_no_named_call_answers_one_call(results: list[tuple[str | None, str]], observed: list[str]) -> None:
+    step = {
+        **DOCUMENT["steps"][3],
+        "tool_calls": [
+            {"tool_call_id": f"c{at}", "function_name": "bash", "arguments": {"command": name}}
+            for at, name in enumerate(("ls", "pwd"))
+        ],
+        "observation": {"results": [{"source_call_id": of, "content": content} for of, content in results]},
+    }
+    found = read_record({**DOCUMENT, "steps": [*DOCUMENT["steps"][:3], step]}, "atif", "file:1")
+    answers = [turn.observation for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
+    assert answers == observed
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(("Rome", "Oslo", "Bern")), st.integers(0, 9)), min_size=1, max_size=5),
     st.randoms(use_true_random=False),

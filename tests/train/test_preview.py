@@ -32,5 +32,11 @@ def test_a_character_across_an_edge_and_an_empty_example_are_shown_all_the_same(
     labels = np.array([Label.TRAINED] + [Label.CONTEXT] * (len(ids) - 1), np.int8)
     shown = preview(Rendered("x", ids, labels, ()), tokenizer)
     assert [segment.tokens for segment in shown.segments] == [1, len(ids) - 1]
+    # As tokenizers of old models have it: they write "n't" for " n't".
+    tokenizer.clean_up_tokenization_spaces = True
+    tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    ids = np.array(tokenizer("試 n't .")["input_ids"], np.int32)
+    labels = np.array([Label.TRAINED] + [Label.CONTEXT] * (len(ids) - 1), np.int8)
+    assert preview(Rendered("x", ids, labels, ()), tokenizer).segments[1].text.endswith(" n't .")
     empty = preview(Rendered("x", ids[:0], labels[:0], ()), tokenizer)
     assert (empty.segments, empty.trained_share) == ((), 0.0)

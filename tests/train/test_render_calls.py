@@ -276,6 +276,17 @@ def test_a_template_that_leaves_out_part_of_a_call_is_refused_with_a_way_out(nam
         Renderer(made).render(called())
 
 
+def test_a_template_of_one_call_a_turn_is_refused_where_a_turn_has_several() -> None:
+    """As gpt-oss's, which writes the first and says nothing of the others."""
+    made = tokenizer(tool_templates.with_call(tool_templates.LEAVING_OUT["later calls"]))
+    conversation = called()
+    with pytest.raises(TemplateError, match="does not write the name of a call"):
+        Renderer(made).render(conversation)
+    turns = (conversation.turns[0], *conversation.turns[4:])
+    (example,) = Renderer(made).render(replace(conversation, turns=turns))
+    assert len(example.spans) == 2
+
+
 def test_a_template_that_cannot_be_written_without_tools_is_trained_through() -> None:
     made = tokenizer(tool_templates.PHI)
     (example,) = Renderer(made).render(called())

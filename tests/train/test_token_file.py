@@ -3,10 +3,11 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import tiny
+from datasets import Dataset
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import write_tokens
@@ -59,6 +60,15 @@ def test_sources_may_have_weights_and_files_be_compressed(tmp_path: Path, model:
     found = write_tokens([f"{data}:0.5", (TALKS, 2)], tmp_path / "t.jsonl.gz", model=model)
     assert found.counts.conversations == 15
     assert len(gzip.decompress((tmp_path / "t.jsonl.gz").read_bytes()).splitlines()) == found.counts.records == 13
+
+
+def test_several_datasets_are_as_many_sources(tmp_path: Path, model: Path) -> None:
+    messages = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "This."}]
+    tables: list[Any] = [cast("Any", Dataset).from_list([{"id": f"t{k}", "messages": messages}]) for k in range(2)]
+    assert write_tokens(tables, tmp_path / "t.jsonl", model=model).counts.records == 2
+    assert write_tokens([(tables[0], 3), tables[1]], tmp_path / "w.jsonl", model=model).counts.records == 4
+    record = {"id": "t", "messages": messages}
+    assert write_tokens(record, tmp_path / "r.jsonl", model=model).counts.records == 1
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, model: Path) -> None:

@@ -1,8 +1,8 @@
 """Layout of conversations in a forward pass: attention implementation, packing or padding.
 
 The implementation is chosen by rule and checked on the model: a short sequence must have the same logits behind another
-one in a pack as alone, and a backward pass must work. If that fails, the library's own implementation is checked, then
-conversations are padded. State-space layers without their kernels carry their state across, models without position ids
+one in a pack as alone, and a backward pass must work. If that fails, the library's own implementation is checked; if that
+fails too, packing is refused. State-space layers without their kernels carry their state across, models without position ids
 number tokens through, and some attention ignores boundaries.
 """
 
@@ -54,7 +54,7 @@ class Layout:
     plain_head: bool
     """The logits are the head's unscaled output, so the head may be evaluated in chunks."""
     note: str | None = None
-    """A remark for the user on the choice."""
+    """A remark for the user."""
 
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
@@ -78,37 +78,31 @@ def choose_layout(
     restored.
 
     Raises:
-        InputError: `attention` names an implementation that the model cannot use.
+        InputError: `attention` names an implementation that the model cannot use, or the model cannot be packed.
     """
     register()
     base = cast("Any", base_model(model))
-    own = _attention(base)
+    own, is_left_open = _attention(base), attention == "auto"
     stateful = layers_with_state(base)
     trial = _Trial(model, call, autocast, backward=backward)
+    failed: dict[str, str] = {}
     with _evaluating(model):
-        padded = Layout(False, own, False, False, trial.head_is_last())
-        packed = replace(padded, packed=True, boundaries=takes(base, "**"), indices=bool(stateful))
-        failed: dict[str, str] = {}
-        named = [attention] if attention != "auto" else dict.fromkeys((_preferred(base, own, half=trial.half), own))
-        for name in named if packing else ():
-            if (why := _set(base, name, strict=attention != "auto")) is None:
-                packed = replace(packed, attention=_attention(base))
-                if (why := trial.failure(packed)) is None:
-                    return replace(packed, note=trial.note())
+        layout = Layout(packing, own, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
+        preferred = _preferred(base, own, half=trial.half) if packing else own
+        for name in dict.fromkeys((preferred, own)) if is_left_open else [attention]:
+            if (why := _set(base, name, strict=not (is_left_open and packing))) is None:
+                layout = replace(layout, attention=_attention(base))
+                why = trial.failure(layout)
+                if why is None or not packing:
+                    return replace(layout, note=trial.note())
             failed[name] = why
-        _set(base, own if packing or attention == "auto" else attention, strict=not packing)
-        padded = replace(padded, attention=_attention(base))
-        trial.failure(padded)
-    if not packing:
-        return replace(padded, note=trial.note())
-    state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
     alike = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
     reasons = "; ".join(f"{names}: {why.rstrip('.')}" for why, names in alike.items())
-    note = (
-        f"{type(base).__name__} does not keep packed conversations apart ({reasons}); "
-        f"it is trained with one conversation a row, padded, which takes longer.{state}"
+    state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
+    raise InputError(
+        f"{type(base).__name__} does not keep packed conversations apart ({reasons}).{state} Give --set packing=false: it is then "
+        "trained with one conversation a row, padded, which takes longer"
     )
-    return replace(padded, note=trial.note(note))
 
 
 def layers_with_state(base: nn.Module) -> list[str]:
@@ -176,10 +170,9 @@ class _Trial:
             self._model.zero_grad(set_to_none=True)
         return None
 
-    def note(self, *notes: str) -> str | None:
-        """Remarks for the user, joined."""
-        frozen = [f"{describe_unused(self._unused)}."] if self._unused else []
-        return " ".join([*notes, *frozen]) or None
+    def note(self) -> str | None:
+        """A remark for the user on what was frozen."""
+        return f"{describe_unused(self._unused)}." if self._unused else None
 
     def _joined(self, layout: Layout) -> float | None:
         """None, or the change of a sequence's logits in a pack.
@@ -197,6 +190,8 @@ class _Trial:
             self._logits(input_ids=torch.from_numpy(np.concatenate(ids)).long()[None].to(self._device))
             for ids in ([self._second.input_ids], [self._first.input_ids, self._second.input_ids])
         )
+        if not second.isfinite().all():  # Weights that are broken in every layout show in the first step's loss.
+            return None
         every = [self._first, *self._others]
         before = [packed(other, self._second)[_FIRST:] for other in every]
         moved = float(_moved(before[0], second).square().mean().sqrt())

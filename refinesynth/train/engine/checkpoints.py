@@ -33,6 +33,7 @@ from refinesynth.train.config import ALL
 from refinesynth.train.engine.model_writer import SHARDS, ModelWriter, file_errors
 from refinesynth.train.engine.parallel import all_gather_objects
 from refinesynth.train.events import LOSS, Events
+from refinesynth.train.training_folder import differing
 
 MARK: Final = "refinesynth.json"
 _FORMAT: Final = 2
@@ -125,8 +126,7 @@ def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> N
     before, now = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
     lines = [
         f"  {name}: {before.get(name, 'not known')!r} in the checkpoint, {now.get(name, 'not known')!r} now"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
+        for name in differing(before, now)
     ]
     if lines:
         raise InputError(

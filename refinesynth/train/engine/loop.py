@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -25,7 +26,7 @@ from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
-from refinesynth.train.engine.batch_layout import Layout
+from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
 from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, Balanced, base_model, token_losses
 from refinesynth.train.engine.model_writer import ModelWriter, Trained
@@ -65,8 +66,9 @@ class Task:
 
 
 class Loop:
-    """Training on one rank; all ranks call its methods in the same order. `lay_out` finds the layout of the wrapped
-    model.
+    """Training on one rank; all ranks call its methods in the same order.
+
+    Raises `InputError` if the model cannot be packed, or cannot use the attention of the settings.
     """
 
     def __init__(
@@ -76,7 +78,6 @@ class Loop:
         config: TrainConfig,
         accelerator: Accelerator,
         *,
-        lay_out: Callable[[nn.Module], Layout],
         events: Events,
         chunk_elements: int = CHUNK_ELEMENTS,
     ) -> None:
@@ -89,6 +90,18 @@ class Loop:
         """Of steps that are not logged yet, without evaluations and saving."""
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         """Of the step's micro-batches, with the conversations in each."""
+        kind = accelerator.distributed_type
+        lay_out = partial(
+            choose_layout,
+            model,
+            attention=config.attention,
+            packing=config.packing,
+            backward=kind != DistributedType.DEEPSPEED,
+            autocast=cast("Any", accelerator.autocast),
+        )
+        # Parameters are frozen before DDP looks for them; a split model can be called only when it is wrapped.
+        splits = kind in {DistributedType.DEEPSPEED, DistributedType.FSDP}
+        layout = None if splits else lay_out()
         alpha = config.trainer.neftune_noise_alpha
         self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
         trained = Trained.of(model)
@@ -102,7 +115,9 @@ class Loop:
         self.checkpoints = Checkpoints(
             folder, self.writer, self.optimizer, self.rates, task.identity, config.keep, events
         )
-        self.layout = lay_out(wrapped)
+        self.layout = layout or lay_out(call=wrapped)
+        if self.layout.note:
+            events.note(self.layout.note)
         self._chunk = chunk_elements if self.layout.plain_head else None
         start_trackers(accelerator, config)
 

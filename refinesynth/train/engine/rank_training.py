@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from torch import nn
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
@@ -20,7 +19,6 @@ from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import Reading, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
-from refinesynth.train.engine.batch_layout import Layout, choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.lm_head import base_model, coefficient
 from refinesynth.train.engine.loading import (
@@ -172,22 +170,26 @@ class _Training:
         config, distributed = self._config, self._distributed
         (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
         ready = ready or prepare_training(config, distributed, self._sources)
+        identity = self._identity(ready)
+        # A refused command must not change the settings and the plan in the folder.
+        start, remarks = self._checkpoint(identity)
         self._events.planned(ready.plan)
+        for remark in remarks:
+            self._events.note(remark)
         # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
         neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
         with neither, single_process_environment(ready.plan.means.parallel):
-            return self._trained(ready)
+            return self._trained(ready, identity, start)
 
-    def _trained(self, ready: PreparedTraining) -> TrainResult:
+    def _trained(self, ready: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
         config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
-        schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=config.packing)
+        schedule = Schedule.configured(ready.store, config, ranks=ranks)
         accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
         digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
         if any(each != digests[0] for each in digests):
             raise TrainingError(
                 f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
             )
-        start = self._checkpoint(identity := self._identity(ready))
         load = partial(
             load_model,
             config,
@@ -199,30 +201,8 @@ class _Training:
         model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
 
-        def lay_out(call: nn.Module | None = None) -> Layout:
-            found = choose_layout(
-                model,
-                call=call,
-                attention=config.attention,
-                packing=config.packing,
-                backward=not means.deepspeed,
-                autocast=cast("Any", accelerator.autocast),
-            )
-            # A model that can be called only when wrapped has its schedule by then.
-            if call is not None and config.packing and not found.packed:
-                raise InputError(
-                    f"{found.note} With parallel {means.parallel} that has to be asked for: set packing to false."
-                )
-            if found.note:
-                self._events.note(found.note)
-            return found
-
-        layout = None
-        if means.parallel in {"none", "ddp"}:
-            if not is_quantized(base_model(model)):
-                model.to(accelerator.device)
-            layout = lay_out()
-            schedule = Schedule.configured(ready.store, config, ranks=ranks, packed=layout.packed)
+        if means.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
+            model.to(accelerator.device)
         task = Task(
             ready.store,
             ready.held_out,
@@ -233,7 +213,7 @@ class _Training:
             coefficient(config, model),
             base_name(config),
         )
-        loop = Loop(model, task, config, accelerator, lay_out=lambda call: layout or lay_out(call), events=self._events)
+        loop = Loop(model, task, config, accelerator, events=self._events)
         with loop.interruption.watched():
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
@@ -259,27 +239,23 @@ class _Training:
         }
         return settings | passed | found
 
-    def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
+    def _checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        """The checkpoint to resume from, and remarks for the user. Raises `InputError` for one of another training."""
         resume = self._config.resume
-        folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":
-            for path in checkpoints.checkpoint_folders(folder) if self._distributed.rank == 0 else ():
-                checkpoints.remove(path)
-            return None
-        if resume != "auto":
-            found = checkpoints.read(Path(resume))
+            return None, []
+        if resume == "auto":
+            found, remarks = checkpoints.newest(Path(self._config.output) / CHECKPOINTS)
+        else:
+            found, remarks = checkpoints.read(Path(resume)), []
             if isinstance(found, str):
                 raise InputError(
                     f"the checkpoint {resume!r} cannot be used: {found}. Give another, or auto for the newest sound one."
                 )
-        else:
-            found, remarks = checkpoints.newest(folder)
-            for remark in remarks:
-                self._events.note(remark)
         if found is not None:
             checkpoints.refuse_differences(found, identity)
-            self._events.note(f"Going on from {found.path}, after step {found.step}.")
-        return found
+            remarks.append(f"Going on from {found.path}, after step {found.step}.")
+        return found, remarks
 
     def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
         progress = loop.progress

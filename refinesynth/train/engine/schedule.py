@@ -110,7 +110,7 @@ class Schedule:
     """Number of steps instead of `epochs`."""
 
     @classmethod
-    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int, packed: bool) -> Self:
+    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int) -> Self:
         """Schedule a training on `store`. A longer conversation raises the capacity of packs: nothing is cut here."""
         lengths = store.lengths
         draft = cls(
@@ -121,7 +121,7 @@ class Schedule:
             ranks,
             max(config.pack_tokens, int(lengths.max(initial=1))),
             config.seed,
-            packed,
+            config.packing,
             1,
             config.epochs,
             config.max_steps,

@@ -25,7 +25,7 @@ from refinesynth.train.render.template import (
     RewritesHistoryError,
     TemplateError,
     Tools,
-    refuse_unwritten,
+    refuse_unwritten_calls,
     refuse_unwritten_tools,
 )
 
@@ -92,8 +92,6 @@ class Locator(NamedTuple):
                 turns[at] = CharRange(start, self._end_of_begun(messages[: at + 1], text, start))
             else:
                 turns[at] = CharRange(start, self._end_of_turn(text, whole[at].stop, whole[at + 1].start, at))
-            if self.calls:
-                refuse_unwritten(self.template, messages[: at + 1], self.tools)
         self._refuse_headers(text, messages, whole, turns)
         self._refuse_different_openings(text, messages, whole, turns)
         return _undoubled(Located(text, tuple(parts), tuple(places), turns))
@@ -121,8 +119,6 @@ class Locator(NamedTuple):
         message = CharRange(places[0].start, places[-1].stop) if places else None
         start = self._begin(messages, last, written, message)
         text, stop = self._ended(messages, written, message)
-        if self.calls:
-            refuse_unwritten(self.template, messages, self.tools)
         turns = {last: CharRange(start, stop)}
         return _undoubled(Located(text, tuple(parts), (*self._find_spoken(text, before), *places), turns))
 
@@ -133,6 +129,7 @@ class Locator(NamedTuple):
         if self.calls:
             refuse_forged(self.controls, messages, self.tools)
             refuse_unwritten_tools(self.template, messages, self.tools)
+            refuse_unwritten_calls(self.template, messages, self.tools)
         return self._write(messages)
 
     # Messages.

@@ -16,14 +16,14 @@ header: it begins on a new line, and its `Thought:` is trained. There is one lin
 one token of two at a prompt's end, and two tokens before a word.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, ToolCall
@@ -131,6 +131,16 @@ class ChatTemplate:
                 return str(arguments) in self.write(asked, tools=tools)
         return True
 
+    @cached_property
+    def left_out(self) -> Mapping[tuple[bool, bool], str | None]:
+        """The part of a call that it does not write, if any, by (there are tools, a turn has several calls).
+
+        It writes two turns of calls with a mark for each name, key and value; the opposite of a truth value must give
+        another text. Where it refuses all such turns, nothing is left out.
+        """
+        ways = product(((), (_PROBE,)), (1, 2))
+        return {(bool(tools), calls > 1): _left_out(self, tools, calls) for tools, calls in ways}
+
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
     for name in variables:
@@ -184,74 +194,50 @@ def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessag
         )
 
 
-def refuse_unwritten(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """Raise `TemplateError` unless the template writes all that the last message calls.
-
-    The template is given the calls with marks in the place of names and keys, and then of values; each mark must stand
-    in what it writes. Truth values have no marks: the opposite of each must give another text.
-    """
-    *before, message = messages
-    given: list[dict[str, Any]] = message.get("tool_calls") or []
-
-    def write(*, keys: bool, flipped: int | None = None) -> tuple[str | None, dict[str, str], list[str]]:
-        """Text that the template writes, None where it refuses; marks and truth values, each with its meaning."""
-        marks, truths = dict[str, str](), list[str]()
-        calls = [_marked_call(call, marks, truths, keys=keys, flipped=flipped) for call in given]
-        marked = {**message, "tool_calls": [call.message(text=template.wants_text) for call in calls]}
-        try:
-            return template.write([*before, marked], tools=tools), marks, truths
-        except TemplateError:  # Where it refuses these, it reads them.
-            return None, marks, truths
-
-    missing: list[str] = []
-    for keys in (True, False):
-        written, marks, truths = write(keys=keys)
-        if written is not None:
-            missing += [what for mark, what in marks.items() if mark not in written]
-            if not keys:
-                missing += [what for at, what in enumerate(truths) if write(keys=False, flipped=at)[0] == written]
-    if missing:
+def refuse_unwritten_calls(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
+    """Raises: TemplateError: The template leaves out a call or part of one."""
+    most = max((len(message.get("tool_calls") or ()) for message in messages), default=0)
+    if most and (missing := template.left_out[bool(tools), most > 1]):
         raise TemplateError(
-            f"the chat template does not write {missing[0]} in message {len(messages)}, so a model tuned on it would not learn to "
-            "call. Give as --chat-template a file with a template that writes name and arguments of all tool_calls, or train a run "
-            "folder on text (form=react)"
+            f"the chat template does not write {missing} of a call, so a model tuned on it would not learn to call. Give as "
+            "--chat-template a file with a template that writes name and arguments of all tool_calls, or train a run folder on "
+            "text (form=react)"
         )
 
 
-def _marked_call(
-    call: Mapping[str, Any], marks: dict[str, str], truths: list[str], *, keys: bool, flipped: int | None
-) -> ToolCall:
-    """The call with marks in the place of its name and keys, or of its values, and one truth value `flipped`.
+def _left_out(template: ChatTemplate, tools: Tools, calls: int) -> str | None:
+    # Some templates take no text beside a call, or texts alone as arguments.
+    for rich, content in product((True, False), ("words", "")):
+        with suppress(TemplateError):
+            (written, marks), (other, _) = (
+                _marked_calls(template, tools, calls, content, truth=truth, rich=rich) for truth in (True, False)
+            )
+            missing = (what for mark, what in marks.items() if mark not in written)
+            return next(missing, "a truth value" if rich and written == other else None)
+    return None
 
-    `marks` gets what each mark stands for, `truths` what each truth value does.
-    """
-    function = call["function"]
-    name: str = function["name"]
+
+def _marked_calls(
+    template: ChatTemplate, tools: Tools, calls: int, content: str, *, truth: bool, rich: bool
+) -> tuple[str, dict[str, str]]:
+    """Two turns of so many calls and of one as text, and the marks in the calls, each with its meaning."""
+    marks: dict[str, str] = {}
 
     def mark(what: str) -> str:
         marks[made := f"zq{len(marks)}qz"] = what
         return made
 
-    def argument(key: str) -> str:
-        return f"the argument {key!r} of a call of {name!r}"
-
-    def marked(value: Any, key: str) -> Any:
-        if isinstance(value, dict):
-            known = cast("dict[str, Any]", value)
-            return {mark(argument(k)) if keys else k: marked(one, k) for k, one in known.items()}
-        if isinstance(value, list):
-            return [marked(one, key) for one in cast("list[Any]", value)]
-        if isinstance(value, bool):
-            truths.append(argument(key))
-            return value is (len(truths) - 1 != flipped)
-        if keys or value is None:
-            return value
-        if isinstance(value, str):
-            return mark(argument(key))
-        number = 90_000_000 + len(marks)
-        marks[str(number)] = argument(key)
-        return number
-
-    arguments = function["arguments"]
-    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    return ToolCall(call["id"], mark(f"a call of {name!r}") if keys else name, marked(arguments, ""))
+    messages: list[ChatMessage] = [{"role": "user", "content": "words"}]
+    for number in (calls, 1):
+        made: list[dict[str, Any]] = []
+        for _ in range(number):
+            name, arguments = mark("the name"), dict[str, Any]({mark("a key"): mark("a text")})
+            if rich:
+                marks[str(digits := 90_000_000 + len(marks))] = "a number"
+                nested = {mark("a nested key"): [mark("a nested text")]}
+                arguments |= {mark("a key"): value for value in ("", None, truth, digits, nested)}
+            call = ToolCall(f"call{len(marks):05}", name, arguments)
+            made.append(call.message(text=template.wants_text))
+        messages.append({"role": "assistant", "content": content, "tool_calls": made})
+        messages += [{"role": "tool", "content": "words", "tool_call_id": call["id"]} for call in made]
+    return template.write(messages, tools=tools), marks

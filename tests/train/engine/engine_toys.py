@@ -15,7 +15,6 @@ from transformers.core_model_loading import PrefixChange
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import pack_batch
-from refinesynth.train.engine.batch_layout import Layout, choose_layout
 from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.loop import Loop, Task
@@ -153,7 +152,7 @@ def config(output: Path, **fields: Any) -> TrainConfig:
 
 
 def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Schedule:
-    return Schedule.configured(examples, asked, ranks=ranks, packed=asked.packing)
+    return Schedule.configured(examples, asked, ranks=ranks)
 
 
 def ready(
@@ -186,7 +185,6 @@ def loop(
     held_out: TokenStore | None = None,
     events: Events | None = None,
     parallel: Any = "none",
-    layout: Layout | None = None,
     before: Callable[[], object] = bool,
     **options: Any,
 ) -> Loop:
@@ -203,10 +201,4 @@ def loop(
     accelerator = make_accelerator(asked, means, distributed, accumulation=steps.accumulation)
     identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
     task = Task(examples, held_out, steps, identity, None)
-    if layout is None and parallel != "fsdp":
-        layout = choose_layout(toy, packing=asked.packing)
-
-    def lay_out(call: torch.nn.Module) -> Layout:  # with FSDP found when it is wrapped, as in a training
-        return layout or choose_layout(toy, call=call, packing=asked.packing)
-
-    return Loop(toy, task, asked, accelerator, lay_out=lay_out, events=events or NullEvents(), **options)
+    return Loop(toy, task, asked, accelerator, events=events or NullEvents(), **options)

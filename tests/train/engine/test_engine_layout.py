@@ -65,11 +65,13 @@ def test_attention_with_soft_caps_falls_back_to_the_librarys_mask():
 
 @pytest.mark.parametrize(("name", "changes"), [("Bloom", {"n_head": 4, "n_layer": 2}), ("Mamba", {"state_size": 8})])
 @pytest.mark.filterwarnings("ignore")
-def test_models_that_would_join_conversations_get_one_a_row(name: str, changes: dict[str, Any]):
-    layout = choose_layout(make(name, **changes))
-    assert not layout.packed
-    assert layout.note is not None
-    assert "one conversation a row" in layout.note
+def test_models_that_would_join_conversations_are_not_packed(name: str, changes: dict[str, Any]):
+    model = make(name, **changes)
+    own = model.config._attn_implementation
+    with pytest.raises(InputError, match=r"apart \(.*\).* Give --set packing=false: .* one conversation a row"):
+        choose_layout(model)
+    layout = choose_layout(make(name, **changes), packing=False)
+    assert (layout.packed, layout.attention, layout.note) == (False, own, None)
 
 
 def test_a_model_that_takes_no_boundaries_is_packed_by_positions():
@@ -235,7 +237,8 @@ def test_experts_whose_conversations_reach_each_other_are_refused(name: str, sha
     if rounds:
         round_by_shape(model)
     carry_on(model, share)
-    assert not choose_layout(model).packed
+    with pytest.raises(InputError, match="packing=false"):
+        choose_layout(model)
 
 
 @pytest.mark.parametrize("name", ["Llama", "Jamba"])
@@ -245,7 +248,8 @@ def test_a_leak_far_below_16_bit_rounding_is_seen(name: str):
     if name == "Llama":
         assert choose_layout(model).packed
         carry_on(model, 0.01)
-    assert not choose_layout(model).packed
+    with pytest.raises(InputError, match="packing=false"):
+        choose_layout(model)
 
 
 INSTALL = "needs a kernel. Install flash-linear-attention to train"
@@ -273,11 +277,9 @@ def test_what_a_library_says_is_passed_on(on_the_way: str):
     for layer in model.model.layers:
         layer.register_forward_pre_hook(refuse, with_kwargs=True)
     before = torch.random.get_rng_state()
-    layout = choose_layout(model)
-    assert not layout.packed
-    assert layout.note is not None
-    assert layout.note.count(INSTALL) == 1  # said once for both implementations that were tried
-    assert "one conversation a row" in layout.note
+    with pytest.raises(InputError, match="one conversation a row") as refused:
+        choose_layout(model)
+    assert str(refused.value).count(INSTALL) == 1  # said once for both implementations that were tried
     assert all(one.grad is None for one in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), before)
 
@@ -321,11 +323,9 @@ def linear_attention() -> Any:
 
 
 def test_layers_that_carry_a_state_on_are_named_with_what_to_install():
-    layout = choose_layout(linear_attention())
-    assert not layout.packed
-    assert layout.note is not None
-    assert "Qwen3NextGatedDeltaNet carries a state on from token to token" in layout.note
-    assert "Install `causal_conv1d`" in layout.note
+    with pytest.raises(InputError, match="Qwen3NextGatedDeltaNet carries a state on from token to token") as refused:
+        choose_layout(linear_attention())
+    assert "Install `causal_conv1d`" in str(refused.value)
 
 
 def test_layers_that_carry_a_state_on_are_told_which_conversation_a_token_is_of(monkeypatch: pytest.MonkeyPatch):

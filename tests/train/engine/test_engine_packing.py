@@ -14,9 +14,9 @@ from refinesynth.train.engine.schedule import Schedule, balanced, best_fit, padd
 pytestmark = pytest.mark.train
 
 
-def scheduled(store: toys.TokenStore, *, capacity: int, ranks: int = 1, packed: bool = True, **fields: Any) -> Schedule:
+def scheduled(store: toys.TokenStore, *, capacity: int, ranks: int = 1, **fields: Any) -> Schedule:
     config = a_config(max_length=capacity, **{"epochs": 1, "seed": 0, **fields})
-    return Schedule.configured(store, config, ranks=ranks, packed=packed)
+    return Schedule.configured(store, config, ranks=ranks)
 
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
@@ -67,7 +67,7 @@ def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths:
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_each_conversation_comes_once_in_an_epoch_and_ranks_do_equal_passes(ranks: int, packed: bool):
     store = toys.store(23)
-    schedule = scheduled(store, batch_size=5, ranks=ranks, capacity=60, seed=4, packed=packed, epochs=3)
+    schedule = scheduled(store, batch_size=5, ranks=ranks, capacity=60, seed=4, packing=packed, epochs=3)
     assert (schedule.steps_per_epoch, schedule.steps) == (5, 15)
     for epoch in range(3):
         seen: Counter[int] = Counter()

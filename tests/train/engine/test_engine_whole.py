@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import Trainer
+from refinesynth.train.data import read_conversations, split
 from refinesynth.train.engine import model_writer
 from refinesynth.train.events import TrainResult
 
@@ -170,6 +171,41 @@ def test_a_mix_is_told_of_source_by_source(model: Path, tmp_path: Path):
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"| `chat.jsonl` | 0.5 | 20 | 10 | {second.held_out} | {second.tokens} |" in card
     assert f"| `chat.jsonl` | {result.held_out['loss/chat.jsonl']:.4f} |" in card
+
+
+class Ending(Notes):
+    """Ends a training as a crash does, behind its first checkpoint."""
+
+    def logged(self, step: int, metrics: Any) -> None:
+        if step > 1:
+            raise ValueError("crash")
+
+
+def test_a_training_goes_on_with_its_folders_in_other_words_and_a_refused_one_changes_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(model.parent)
+    (tmp_path / "chat.jinja").write_text((model / "chat_template.jinja").read_text())
+    output = tmp_path / "out"
+
+    def trainer(folder: Any, data: Any, template: Path, **fields: Any) -> Trainer:
+        settings: dict[str, Any] = {**FIELDS, "save_every": 1, "log_every": 1, **fields}
+        return Trainer(
+            model=folder, data=data, output=output, tokenizer=str(folder), chat_template=str(template), **settings
+        )
+
+    with pytest.raises(ValueError, match="crash"):
+        trainer("model/", records(), tmp_path / "chat.jinja").train(events=Ending())
+    before = {name: (output / name).read_bytes() for name in ("train.yaml", "plan.json")}
+    held_out = {one.id for one in split(read_conversations([records()]), FIELDS["held_out"]).held_out}
+    other = records()
+    for record in other:
+        record["messages"][-1]["content"] += "!" * (record["id"] in held_out)
+    with pytest.raises(InputError, match="held-out tokens: "):
+        trainer("model", other, tmp_path / "chat.jinja", log_every=7).train()
+    assert {name: (output / name).read_bytes() for name in before} == before
+    result = trainer(model, records(), tmp_path / "." / ".." / tmp_path.name / "chat.jinja").train()
+    assert result.resumed_from == 1
 
 
 def test_a_dataset_with_adapters_in_bf16_after_another_training_in_the_same_process(model: Path, tmp_path: Path):
