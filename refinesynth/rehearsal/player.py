@@ -34,7 +34,7 @@ def is_task(text: str) -> bool:
 
 def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
     """Return the next turn after a task of `chat.render_task` and the later messages (role and text)."""
-    if (past := _past(task, chat)) is not None:
+    if (past := _history(task, chat)) is not None:
         return decide(luck, past, wanted)
     slips = wanted is not None and CALLS.search(task) is not None
     return improvise(luck, task, tuple(_exchanges(chat)), slips=slips)
@@ -65,7 +65,7 @@ _FURTHER = (0, 0, 1, 2)
 
 def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
     """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
-    past = _past(seen.task, seen.chat)
+    past = _history(seen.task, seen.chat)
     if past is None or (wanted is not None and wanted.way != "fresh"):
         return ()
     plan = plan_of(past)
@@ -99,7 +99,7 @@ def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
 
-def _past(task: str, chat: Sequence[tuple[str, str]]) -> Past | None:
+def _history(task: str, chat: Sequence[tuple[str, str]]) -> Past | None:
     """Return the history of the task's scene; None for an unknown one."""
     label = label_in(task)
     if label is None or not all(f"\n- {name}" in task for name in opening(label).scene.verbs):
@@ -194,45 +194,16 @@ _PASSING = re.compile(
 )
 """Expressions of a failure that may pass."""
 
-_FARTHEST = 4
-"""Number of earlier positions at which the player may really be."""
-
 
 def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
     """Return the history of a world from `start`, inferred from the words of the exchanges."""
     past = Past.of(start, ())
     for action, answer, *_ in exchanges:
-        here = _standing(past, action, answer)
-        if here is not past.position:
-            past = Past(here, past.exchanges, past.wrong, past.observed)
-        ruling = here.ruling(action)
+        ruling = past.position.ruling(action)
         sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
         failed = ruling.kind is None and ruling.text not in answer and sounds_failed
         past = past.and_then(Exchange(action, answer, refused=ruling.kind is not None, failed=failed))
     return past
-
-
-def _standing(past: Past, action: str, answer: str) -> Position:
-    """Return the player's real position if the answer names a reason that holds there and not at the assumed one."""
-    if past.position.ruling(action).kind is not None:
-        return past.position
-    for other in _elsewhere(past):
-        ruling = other.ruling(action)
-        if ruling.kind is not None and ruling.action is not None and ruling.text in answer:
-            return other
-    return past.position
-
-
-def _elsewhere(past: Past) -> Iterator[Position]:
-    """Yield alternative positions: an apparent failure was carried out, or an apparent success failed."""
-    if past.failed:
-        yield past.position.after(past.exchanges[-1].action)
-    at = past.position
-    for _ in range(_FARTHEST):
-        if at.before is None:
-            return
-        at = at.before[0]
-        yield at
 
 
 class Seen(NamedTuple):
