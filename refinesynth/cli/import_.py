@@ -32,17 +32,11 @@ def import_(
         fresh: Begin anew; what is in the folder is kept beside it.
     """
     try:
-        with progress_line() as report:
-            result = anyio.run(
-                partial(
-                    import_trajectories,
-                    source,
-                    format=format_name,
-                    output=output,
-                    fresh=fresh,
-                    on_progress=lambda read: report(f"{read:,} records"),
-                )
+        with progress_line("records") as tell:
+            work = partial(
+                import_trajectories, source, format=format_name, output=output, fresh=fresh, on_progress=tell
             )
+            result = anyio.run(work)
     except (KeyboardInterrupt, SystemExit):
         note("interrupted: the same command goes on with what it has begun")
         raise

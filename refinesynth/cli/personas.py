@@ -1,7 +1,6 @@
 """`refinesynth personas`: look at collections of personas, thin them out and draw from them, before a run."""
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -61,7 +60,7 @@ def stats(
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
-    with _progress() as tell:
+    with progress_line("rows") as tell:
         found = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
     _show_stats(found, json=json)
 
@@ -86,7 +85,7 @@ def dedup(
     By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
     similar = Similar(threshold, ngrams, permutations)
-    with _progress() as tell:
+    with progress_line("rows") as tell:
         report = deduplicate(
             files or None,
             output,
@@ -133,7 +132,7 @@ def sample(
     """
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
-    with _progress() as tell:
+    with progress_line("rows") as tell:
         drawn = draw(
             files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell
         )
@@ -141,13 +140,6 @@ def sample(
     _show_sample(drawn, output, n, json=json)
     if len(drawn.records) < n:
         raise typer.Exit(ExitCode.FELL_SHORT)
-
-
-@contextmanager
-def _progress() -> Generator[Callable[[int], None]]:
-    """Yield a function that shows the rows read."""
-    with progress_line() as report:
-        yield lambda rows: report(f"{rows:,} rows")
 
 
 _LISTED = 10

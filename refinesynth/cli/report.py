@@ -40,8 +40,7 @@ def report(
         )
     from refinesynth.report import write_report
 
-    with progress_line() as progress:
-        progress("reading the run")
+    with progress_line("the run"):
         write_report(run, output, sample=sample)
     note(f"written: {output}")
 

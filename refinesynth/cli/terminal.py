@@ -123,11 +123,11 @@ def bar(name: str, done: int, of: int, *beside: Text) -> Table:
 
 
 @contextmanager
-def progress_line() -> Generator[Callable[[str], None]]:
-    """A line that is overwritten on a terminal; nothing elsewhere."""
+def progress_line(what: str) -> Generator[Callable[[int], None]]:
+    """A line on a terminal, and nothing elsewhere: `reading rows`, then the number that the yielded function is given."""
     console = notes()
     if not console.is_terminal:
-        yield lambda _text: None
+        yield lambda _count: None
         return
-    with console.status("reading") as status:
-        yield status.update
+    with console.status(f"reading {what}") as status:
+        yield lambda count: status.update(f"{count:,} {what}")
