@@ -30,7 +30,9 @@ _Settings = Annotated[tuple[Mapping[str, JsonValue], ...], BeforeValidator(_as_s
 
 
 class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
-    """Part of a run's config.json."""
+    """Part of a run's config.json that a replay needs. `run.RunConfig` describes the whole file; it lies in a room above
+    this one, and refuses some files of other versions that can be replayed.
+    """
 
     seed: int
     models: Mapping[str, _Settings]

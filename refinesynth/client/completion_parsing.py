@@ -399,8 +399,8 @@ def read_completion(raw: object) -> ReadCompletion:
 def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the JSON of a model's text in strict form; the text itself if it is strict or beyond repair.
 
-    JSON without an end is closed only if it then lacks something that `schema` requires: the validation error names it,
-    and missing content is not taken for an answer.
+    Cut-off JSON that has all that `schema` requires stays cut off, so its missing end is not taken for a short answer. If
+    it lacks something required, it is closed, so the validation error can name that.
     """
     if _is_json(text):
         return text

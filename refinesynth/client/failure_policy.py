@@ -63,8 +63,8 @@ class PendingRequest:
     """Failed attempts, recalled answers included."""
     faults: Counter[ErrorCategory] = field(default_factory=Counter[ErrorCategory])
     """Faults that count against the backend's retries."""
-    may: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
-    """Features that may be left out if the server seems to lack them."""
+    may_omit: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
+    """Features that are left out if the server seems to lack them."""
     without: frozenset[UnsupportedFeature] = frozenset()
     """Features left out of the request."""
     loading: float = 0.0
@@ -177,7 +177,7 @@ class FailurePolicy:
     @property
     def patience(self) -> float:
         """Longest Retry-After, and longest loading of a model, in seconds; shorter where another backend can take over."""
-        waits = self._limiter.breaker.waits
+        waits = self._limiter.breaker.waits_for_outages
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
     def error(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
@@ -240,7 +240,7 @@ def _lack_behind(
     if fault.kind not in _REFUSALS and fault.status != _CRASH:
         return None
     found = _carried(request).items()
-    candidates = {lack for lack, proof in found if proof not in proved and lack in pending.may - pending.without}
+    candidates = {lack for lack, proof in found if proof not in proved and lack in pending.may_omit - pending.without}
     named = list[str]()
     for name in fault.names:
         # A choice is named as well where there is none: tools that the model may call or not.

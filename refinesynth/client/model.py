@@ -197,7 +197,7 @@ class BackendModel(Model):
         self.counts.begun += 1
         if self.backend.output_mode is not OutputMode.AUTO and not requested.function_tools:
             # An output mode that the user chose stays; what a player may call is no output mode.
-            pending.may = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
+            pending.may_omit = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
         role, refused = pending.account.role, False
         pending.bound = self._bounds[Role(role)] if role in pending.account.session.bounded else None
         form = await self._form(messages, model_settings, requested, pending)
@@ -306,6 +306,7 @@ class BackendModel(Model):
         account, max_tokens = pending.account, request.get("max_tokens")
         # At four characters each, accurate enough for a rate limit.
         prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
+        # The budget is reserved with a permit in hand: a request that waits for its turn holds no money that others need.
         async with self.limiter.permit(
             priority=account.session.index,
             buckets=self._buckets,

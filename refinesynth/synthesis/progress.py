@@ -165,7 +165,7 @@ def trouble(limiter: "RateLimiter", *, now: float) -> str | None:
     breaker, held = limiter.breaker, limiter.held_until
     if breaker.down_since is not None:
         because = f" ({breaker.fault.message})" if breaker.fault else ""
-        then = "the run waits for it" if breaker.waits else "the fallback is asked"
+        then = "the run waits for it" if breaker.waits_for_outages else "the fallback is asked"
         return f"{limiter.name} has been down for {_seconds(now - breaker.down_since)}; {then}{because}"
     if breaker.fault is not None and not limiter.met:
         return f"{breaker.fault.message}; it has not answered yet"

@@ -195,7 +195,8 @@ class BudgetTracker:
         self._estimates: dict[object, Estimates] = {}
         self._waiting: list[tuple[float, int, BudgetReservation]] = []
         self._order = count()
-        self._holds = 0
+        self._reservations = 0
+        """Number of reservations that are set aside."""
         self._refused_from = inf
         """Priority of the first episode that was refused a request."""
         self._counts_alone = BudgetReservation(self)
@@ -307,15 +308,15 @@ class BudgetTracker:
 
     def put_back(self, amounts: Iterable[tuple[float, float]]) -> None:
         """Release reserved amounts: the worst and the expected case, for every limit."""
-        self._holds -= 1
+        self._reservations -= 1
         for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
             # With nothing put aside the sums are 0 to the last bit.
-            limit.at_worst = limit.at_worst - worst if self._holds else 0.0
-            limit.expected = limit.expected - expected if self._holds else 0.0
+            limit.at_worst = limit.at_worst - worst if self._reservations else 0.0
+            limit.expected = limit.expected - expected if self._reservations else 0.0
         self._decide()
 
     def _put_aside(self, reserved: BudgetReservation) -> None:
-        self._holds += 1
+        self._reservations += 1
         for limit, (worst, expected) in zip(self.limits, reserved.amounts, strict=True):
             limit.at_worst += worst
             limit.expected += expected
@@ -331,7 +332,7 @@ class BudgetTracker:
                 if self._admits(first):
                     first.granted = True
                     self._put_aside(first)
-                elif self._holds:
+                elif self._reservations:
                     return
                 else:
                     self._refused_from = priority

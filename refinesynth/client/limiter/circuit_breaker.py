@@ -50,7 +50,7 @@ class CircuitBreaker:
         self.next_trial = float("-inf")
 
     @property
-    def waits(self) -> bool:
+    def waits_for_outages(self) -> bool:
         """True if an outage is waited for."""
         return self._outage > 0
 

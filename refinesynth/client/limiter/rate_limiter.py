@@ -42,7 +42,7 @@ class Permit:
     held_until: float = float("-inf")
     """Time until which its place stays empty after its end."""
     trial: bool = False
-    waits: bool = False
+    queued: bool = False
     """True while it is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
@@ -110,17 +110,17 @@ class Queue:
 
     def __iter__(self) -> Iterator[Permit]:
         """All waiting permits, in no order; they may be removed meanwhile."""
-        return iter([permit for lane in self._lanes.values() for _, _, permit in lane if permit.waits])
+        return iter([permit for lane in self._lanes.values() for _, _, permit in lane if permit.queued])
 
     def add(self, permit: Permit) -> None:
         self._arrived += 1
-        permit.waits = True
+        permit.queued = True
         permit.order = self._arrived
         heappush(self._lanes.setdefault(permit.buckets, []), (permit.priority, permit.order, permit))
         self._waiting += 1
 
     def remove(self, permit: Permit) -> None:
-        permit.waits = False
+        permit.queued = False
         self._waiting -= 1
 
     def next(self, now: float) -> tuple[Permit | None, float]:
@@ -128,7 +128,7 @@ class Queue:
         first: Permit | None = None
         soonest = float("inf")
         for buckets, lane in self._lanes.items():
-            while lane and not lane[0][2].waits:
+            while lane and not lane[0][2].queued:
                 heappop(lane)
             if not lane:
                 continue
@@ -243,7 +243,7 @@ class RateLimiter:
             if permit.number:
                 # The turn came in the moment of the cancellation: pass it on.
                 self._leave(permit)
-            elif permit.waits:
+            elif permit.queued:
                 self._queue.remove(permit)
                 self._advance()
             raise
@@ -318,7 +318,7 @@ class RateLimiter:
             heappop(self.held)
 
     def went_down(self, fault: ClassifiedError) -> None:
-        then = "the run waits" if self.breaker.waits else "others are asked"
+        then = "the run waits" if self.breaker.waits_for_outages else "others are asked"
         LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for permit in self._queue:
             if permit.deadline is not None:
