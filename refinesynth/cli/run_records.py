@@ -78,7 +78,9 @@ def lines(path: Path) -> Iterator[Line]:
         StorageError: The journal cannot be read.
         RunFolderError: Lines that the journal counts are missing.
     """
-    of_run = path.name in {ACCEPTED, REFUSED}
+    of_run = path.name in {ACCEPTED, REFUSED} and any(
+        path.with_name(name).is_file() for name in (JOURNAL, "config.json")
+    )
     found = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
     for number, data in enumerate(found, start=1):
         if data.strip():
