@@ -237,7 +237,9 @@ class GroundedEnvironment:
     def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
         """Take an action's text, also after the last step; return the ruling and the answer for the record."""
         ruling = self.world.step(self.state, action)
-        ruled = Ruled(action, ruling, (), self.progress, self._excuse(action, ruling))
+        # A failure by chance keeps the present progress, which may be lower than the highest so far.
+        present = self.world.progress(self.state)
+        ruled = Ruled(action, ruling, (), present, self._excuse(action, ruling))
         answer = ruled.turn("", ruled.text)
         self._turns += [PlayerTurn(thought="", action=action), answer]
         self.taken += 1

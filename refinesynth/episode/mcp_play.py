@@ -74,14 +74,16 @@ async def connected(
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.shared.exceptions import MCPError
 
-    of_server = (MCPError, ValidationError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError)
+    of_server = (MCPError, ValidationError, anyio.ClosedResourceError, anyio.BrokenResourceError)
     own: Exception | None = None
     # The error quotes the server's output on stderr.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         try:
             is_url = server.startswith(("http://", "https://"))
-            command, *args = [server] if is_url else shlex.split(server)
+            command, *args = [server] if is_url else shlex.split(server) or [""]
+            if not command:
+                raise ValueError("the command is empty")  # noqa: TRY301 - worded as other errors of the server
             process = stdio_client(StdioServerParameters(command=command, args=args), errlog=log)
             with anyio.fail_after(seconds) as limit:
                 async with Client(server if is_url else process) as client:

@@ -15,6 +15,9 @@ MOST_CHOICES = 100
 MOST = 10**15 - 1
 """Largest absolute bound: numbers have at most 15 digits before the point."""
 
+_LEAST = 1e-15
+"""Smallest number above 0 that a text can hold."""
+
 _DEPTH = 32
 """Deepest nesting of a list or object value."""
 
@@ -45,7 +48,7 @@ def _spelled(value: JsonValue) -> str:
 def _digits(number: float) -> str:
     if number == number // 1:
         return str(int(number))
-    return f"{number:.15f}".rstrip("0") if abs(number) < 1 else repr(number)
+    return f"{number:.15f}".rstrip("0") if _LEAST <= abs(number) < 1 else repr(number)
 
 
 def _as_text(given: object) -> object:
@@ -109,8 +112,14 @@ class ParameterType(Value):
         """Return some values in canonical spelling, all of them if there are few; none for text."""
         if self.type in {"string", "json"}:
             return () if self.type == "string" else ("[]", '{"key":[1,"two"]}')
-        bounds = [bound for bound in (self.minimum, self.maximum) if bound is not None] or [3, 12.5]
-        return self.choices() or tuple(filter(None, (self.spelled(f"{bound:.15g}") for bound in bounds)))
+        bounds = [bound for bound in (self.minimum, self.maximum) if bound is not None]
+        usual = (self.spelled(text) for text in ("3", "12.5"))
+        return self.choices() or tuple(filter(None, map(self._nearest, bounds) if bounds else usual))
+
+    def _nearest(self, bound: float) -> str | None:
+        """Return a valid number at a bound or beside it: 0.5 bounds whole numbers, and 1e-20 has no text."""
+        beside = (bound, bound + _LEAST, bound - _LEAST, bound // 1, bound // 1 + 1)
+        return next(filter(None, (self.spelled(f"{number:.15f}") for number in beside)), None)
 
     def described(self) -> str:
         """Return the type in words: `a whole number from 1 to 20`."""

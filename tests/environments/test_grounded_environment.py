@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from samples import SHED, SHED_GROUNDED
 
 import refinesynth as rs
+from refinesynth import rules
 from refinesynth.actions.calls import Call, call_of
 from refinesynth.chat import render_task, render_tool_task, to_messages
 from refinesynth.environments import STEPS, GroundedEnvironment
 from refinesynth.environments.grounded import OVER
 from refinesynth.testing import texts, valid_grounded_scripts
-from refinesynth.trajectory import Script
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, Effect, EffectOp, Rulebook, Script
 from refinesynth.world.rulebook_errors import RulebookError
 
 SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
@@ -118,6 +119,37 @@ async def test_the_observations_are_those_of_training(tmp_path: Path) -> None:
         for act, answer in zip(one.turns[::2], one.turns[1::2], strict=True):
             assert world.act(getattr(act, "action", "")) == getattr(answer, "observation", "")
         assert world.reward() == 1.0
+
+
+def test_an_action_that_slips_keeps_the_present_progress() -> None:
+    turned = [
+        ActionSpec(
+            name=f"turn {lamp} {way}",
+            pattern=f"turn {lamp} {way}",
+            effects=(Effect(op=EffectOp.SET, path=f"/{lamp}", value=way),),
+            reveals="Done.",
+        )
+        for lamp in ("left", "right")
+        for way in ("on", "off")
+    ]
+    goal = ("state.left == 'on'", "state.right == 'on'")
+    script = Script(
+        environment={"left": "off", "right": "off"},
+        goal="Both on.",
+        completion_conditions=goal,
+        actions=tuple(turned),
+        rulebook=Rulebook(goal=goal, solution=("turn left on", "turn right on")),
+    )
+    world = GroundedEnvironment(script, slips=0.5)
+    slipped_after_undoing = 0
+    for seed in range(16):
+        world.reset(seed)
+        for action in ("turn left on", "turn left on", "turn left off", "turn left off", "turn right on"):
+            world.act(action)
+        last = world.turns[-1]
+        slipped_after_undoing += isinstance(last, DungeonMasterTurn) and last.transient and last.progress == 0
+        assert not [*rules.Replays()(Draft(script=script, turns=world.turns, finished=False))]
+    assert slipped_after_undoing
 
 
 @pytest.mark.parametrize(("steps", "slips"), [(0, 0.0), (1, 1.0), (1, -0.1), (1, float("nan"))])

@@ -88,8 +88,15 @@ def test_a_long_result_is_read_in_time_that_grows_with_it() -> None:
     assert (found.kind, time.process_time() - begun < 2) == (MistakeKind.LOGIC, True)
 
 
+@pytest.mark.parametrize("command", ["", "  ", "''"])
+async def test_an_empty_command_is_named(command: str) -> None:
+    with pytest.raises(ValueError, match="the command is empty"):
+        async with mcp_play.connected(command):
+            pass
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("mine")])
+@pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("mine"), OSError("mine"), TimeoutError("mine")])
 async def test_an_error_of_the_caller_is_not_reported_as_one_of_the_server(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         async with mcp_play.connected(f"{sys.executable} {SERVER} {tmp_path / 'calls.log'}"):

@@ -71,6 +71,33 @@ def tank(**fields: Any) -> Script:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "minimum", "maximum", "samples"),
+    [
+        ("number", 1e-7, None, ("0.0000001",)),
+        ("number", -1e-20, None, ("0",)),
+        ("number", 1e-20, 2.5, ("0.000000000000001", "2.5")),
+        ("number", 0.1 + 0.2, None, ("0.300000000000001",)),
+        ("number", None, None, ("3", "12.5")),
+        ("integer", 2.5, None, ("3",)),
+        ("integer", None, -2.5, ("-3",)),
+        ("integer", 0.5, 1000.5, ("1", "1000")),
+    ],
+)
+def test_the_samples_are_valid_numbers_at_the_bounds(
+    kind: Any, minimum: float | None, maximum: float | None, samples: tuple[str, ...]
+) -> None:
+    bounded = ParameterType(type=kind, minimum=minimum, maximum=maximum)
+    assert bounded.samples() == samples
+    assert all(bounded.spelled(sample) == sample for sample in samples)
+
+
+@pytest.mark.parametrize("bound", [1e-7, 1e-20, -1e-20])
+def test_small_bounds_are_read_from_their_words(bound: float) -> None:
+    bounded = ParameterType(type="number", minimum=bound)
+    assert ParameterType.from_words(bounded.described()) == bounded
+
+
 @given(kinds(), TEXTS)
 def test_a_value_has_one_spelling_that_stands_for_the_same(kind: ParameterType, text: str) -> None:
     spelled = kind.spelled(text)
