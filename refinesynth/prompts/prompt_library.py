@@ -200,18 +200,15 @@ class Prompts:
         """Return a section of a template filled with `data`, trimmed.
 
         Raises:
-            ConfigurationError: The template uses unknown data, prints data without the filter `block`, or exceeds the
-                size of a prompt.
+            ConfigurationError: The template uses unknown data, or prints data without the filter `block`.
         """
         from jinja2 import TemplateError
-
-        from refinesynth.prompts.template_language import joined
 
         template = self._templates[name]
         try:
             parts = template.blocks[section](template.new_context({"limits": self.limits, **data}))
             # Data contains no line breaks, so this removes only gaps left by conditions.
-            return _GAP.sub("\n\n", joined(parts)).strip()
+            return _GAP.sub("\n\n", "".join(parts)).strip()
         except (
             ConfigurationError,
             TemplateError,

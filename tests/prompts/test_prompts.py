@@ -219,23 +219,8 @@ GOOD = "{% block instructions %}.{% endblock %}{% block request %}.{% endblock %
         ("judge.md.j2", GOOD.replace(".", "{{ ''.__class__ | block('x') }}"), "unsafe"),
         ("judge.md.j2", GOOD.replace(".", "{% include 'x' %}"), "x"),
         ("judge.md.j2", GOOD.replace(".", "{% include 'judge' %}"), "recursion"),
-        ("judge.md.j2", GOOD.replace(".", "{% for a in range(9) %}{% endfor %}"), "'call' is not part of"),
-        ("judge.md.j2", GOOD.replace(".", "{{ 9 ** 9 ** 9 }}"), "'pow' is not part of"),
-        ("judge.md.j2", GOOD.replace(".", "{{ ('a' * 10 ** 10) | block('x') }}"), "'mul' is not part of"),
-        ("judge.md.j2", GOOD.replace(".", "{{ ('%999999999d' % 1) | block('x') }}"), "'mod' is not part of"),
-        ("judge.md.j2", GOOD.replace(".", "{% set x = [1] %}"), "'assign' is not part of"),
-        ("judge.md.j2", GOOD.replace(".", "{% macro m() %}{% endmacro %}"), "'macro' is not part of"),
-        (
-            "judge.md.j2",
-            GOOD.replace(".", f"{{% for a in {[0] * 100} %}}" * 4 + "{% endfor %}" * 4),
-            "more than 3 loops",
-        ),
-        ("judge.md.j2", GOOD.replace(".", f"{{% for a in {[0] * 200} %}}" * 3 + "{% endfor %}" * 3), "mind its loops"),
-        (
-            "judge.md.j2",
-            GOOD.replace(".", f"{{% for a in {[0] * 999} %}}{'x' * 20_000}{{% endfor %}}"),
-            "mind its loops",
-        ),
+        ("judge.md.j2", GOOD.replace(".", "{% for a in range(9) %}{% endfor %}"), "'range' is undefined"),
+        ("judge.md.j2", GOOD.replace(".", "{% call '{}'.format(limits) %}{% endcall %}"), "not safely callable"),
     ],
 )
 def test_a_wrong_template_is_refused_at_once_and_named(tmp_path: Path, file: str, text: str, says: str) -> None:
