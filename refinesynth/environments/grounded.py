@@ -21,7 +21,7 @@ from refinesynth.errors import InputError
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory
-from refinesynth.world import Ruling, World
+from refinesynth.world import Ruling, World, check_solvability
 from refinesynth.world.random_starts import as_written, drawn
 
 START_HELP = "clean, the beginning of each world once; mistakes, behind the first mistake of each trajectory; or mixed:0.5, that share of the trajectories behind their mistake."
@@ -269,6 +269,14 @@ class GroundedEnvironment:
 
     def tools(self) -> list[dict[str, Any]]:
         return render_tools(self.script)
+
+    def solution(self) -> tuple[str, ...] | None:
+        """Return the shortest known solution, or one that the search finds from a later state; None if none is found."""
+        script = self.script
+        if self.state is not script.environment and script.rulebook is not None:
+            bare = script.rulebook.model_copy(update={"solution": ()})
+            script = script.model_copy(update={"environment": self.state, "rulebook": bare})
+        return check_solvability(script).shortest
 
     def __getstate__(self) -> dict[str, Any]:
         # What is compiled stays behind, and is made again.

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.world import check_solvability
 from refinesynth.world.ground_actions import some_ground_actions
 
 _LISTED = 2_000
@@ -71,13 +70,13 @@ def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[in
     """
     environment = GroundedEnvironment(world.script, steps=steps)
     environment.reset(before=world.before)
-    if (needed := len(_solution(environment))) > steps:
+    if (needed := len(environment.solution() or ())) > steps:
         raise ValueError(f"the best known solution has {needed} actions, and steps is {steps}; give steps={needed}")
     actions, _ = some_ground_actions(environment.world, _LISTED)
     rewards: dict[str, float] = {}
     for seed in seeds:
         environment.reset(seed, before=world.before)
-        for policy, following in _policies(_solution(environment), actions, Random(seed)).items():
+        for policy, following in _policies(environment.solution() or (), actions, Random(seed)).items():
             observation = environment.reset(seed, before=world.before)
             while not environment.done:
                 observation = environment.reply(following(environment.taken, observation))
@@ -113,11 +112,3 @@ def _policies(way: Sequence[str], actions: Sequence[str], random: Random) -> Map
         "random": lambda _turn, _observation: f"Action: {random.choice(actions)}" if actions else "",
         "search": lambda turn, _: f"Action: {actions[turn % len(actions)]}" if actions else "",
     }
-
-
-def _solution(environment: GroundedEnvironment) -> Sequence[str]:
-    rulebook = environment.script.rulebook
-    bare = rulebook and rulebook.model_copy(update={"solution": ()})
-    now = environment.script.model_copy(update={"environment": environment.state, "rulebook": bare})
-    script = environment.script if environment.state is environment.script.environment else now
-    return check_solvability(script).shortest or ()

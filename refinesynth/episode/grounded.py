@@ -37,7 +37,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Player
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
 from refinesynth.world.expression import json_bytes
 from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_actions
-from refinesynth.world.planner import actions_left, carried_out, mistakes_possible
+from refinesynth.world.planner import mistakes_possible, rest_of
 
 TEMPLATES = frozenset(
     {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
@@ -227,8 +227,8 @@ class Grounded(Conversation):
         state, solution = self._state_after(turns), _solution(self.script)
 
         def remaining() -> int:
-            left = actions_left(self.world, state, solution)
-            return max(2, len(solution) - sum(step.accepted for step in settled)) if left is None else left
+            rest = rest_of(self.world, state, solution)
+            return max(2, len(solution) - sum(step.accepted for step in settled)) if rest is None else len(rest)
 
         known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
         return super()._mistake_request(
@@ -329,14 +329,9 @@ def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
 
 
 def _way(world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, most: int) -> tuple[str, ...] | None:
-    left: list[tuple[str, ...]] = []
-    for way in dict.fromkeys(known):
-        # The shortest suffix that reaches the goal from here, without actions that have no effect.
-        rests = (carried_out(world, state, way[at:]) for at in range(len(way), -1, -1))
-        if (rest := next((rest for rest in rests if rest is not None), None)) is not None:
-            left.append(rest)
-    if left:
-        return min(left, key=len)
+    rests = [rest for way in dict.fromkeys(known) if (rest := rest_of(world, state, way)) is not None]
+    if rests:
+        return min(rests, key=len)
     # A known plan usually has all required actions and few others.
     candidates = dict.fromkeys(text for way in known for text in way)
     return plan(world, state, candidates=candidates, most=most) or plan(world, state, most=most)

@@ -116,40 +116,35 @@ def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple
     """Return the actions that are possible in their turn and have an effect; None if they do not reach the goal."""
     taken: list[str] = []
     for text in actions:
-        found = world.read(text)
-        if found is not None and found[0].unmet(state, found[1]) is None:
-            try:
-                new = world.after(state, *found)
-            except Inapplicable:
-                continue
-            if new is not state:
-                taken.append(text)
-            state = new
+        new = _after(world, state, text)
+        if new is not state:
+            taken.append(text)
+        state = new
     return tuple(taken) if world.done(state) else None
 
 
-def actions_left(world: World, state: JsonValue, solution: Sequence[str]) -> int | None:
-    """Return the number of actions of a known solution that still lead from this state to the goal, without those that
-    are impossible or without effect; None if they do not. Executes a small multiple of the solution's length.
+def rest_of(world: World, state: JsonValue, known: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the shortest end of a known plan that leads from this state to the goal, without actions that are impossible
+    or without effect; None if none does.
     """
+    for at in range(len(known), -1, -1):
+        # An end whose first action has no effect is the end before it, which did not reach the goal.
+        if at == len(known) or _after(world, state, known[at]) is not state:
+            rest = carried_out(world, state, known[at:])
+            if rest is not None:
+                return rest
+    return None
 
-    def taken(last: int) -> int | None:
-        """Return the number of executed actions among the last ones; None if they do not reach the goal."""
-        found = carried_out(world, state, solution[len(solution) - last :])
-        return None if found is None else len(found)
 
-    short, long = -1, 0
-    while (found := taken(long)) is None:
-        if long == len(solution):
-            return None
-        short, long = long, min(2 * long or 1, len(solution))
-    while long - short > 1:
-        middle = (short + long) // 2
-        if (tried := taken(middle)) is None:
-            short = middle
-        else:
-            long, found = middle, tried
-    return found
+def _after(world: World, state: JsonValue, text: str) -> JsonValue:
+    """Return the state after an action; the same one if the action is impossible or has no effect."""
+    found = world.read(text)
+    if found is None or found[0].unmet(state, found[1]) is not None:
+        return state
+    try:
+        return world.after(state, *found)
+    except Inapplicable:
+        return state
 
 
 def mistakes_possible(
@@ -187,7 +182,7 @@ def mistakes_possible(
             continue
         try:
             new = world.after_mistake(state, action, values, unmet)
-            lost = new is not state and (next(tried) >= _PRICES or actions_left(world, new, solution) is None)
+            lost = new is not state and (next(tried) >= _PRICES or rest_of(world, new, solution) is None)
         except Inapplicable:
             lost = True
         (fatal if lost else found).add(kind)

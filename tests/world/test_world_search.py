@@ -13,7 +13,7 @@ from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Re
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground_actions import Facts, ground
 from refinesynth.world.heuristic import UNREACHED, Heuristic
-from refinesynth.world.planner import Planner, actions_left, mistakes_possible, pruned
+from refinesynth.world.planner import Planner, mistakes_possible, pruned, rest_of
 from refinesynth.world.solvability import check_solvability
 
 
@@ -60,10 +60,10 @@ def test_what_is_left_of_a_known_solution_is_counted_from_wherever_one_is(house:
     assert solution is not None
     for done in range(len(solution) + 1):
         here = _played(world, state, solution[:done])
-        assert actions_left(world, here, solution) == len(solution) - done
-    assert actions_left(world, state, solution[:-1]) is None
+        assert rest_of(world, here, solution) == solution[done:]
+    assert rest_of(world, state, solution[:-1]) is None
     astray = world.step(_played(world, state, solution[:2]), "go to cabinet").state
-    assert actions_left(world, astray, solution) == len(solution) - 2
+    assert rest_of(world, astray, solution) == solution[2:]
 
 
 def test_kinds_of_mistakes_are_those_that_what_is_known_allows(house: tuple[World, JsonValue]) -> None:
@@ -117,7 +117,7 @@ def test_a_long_solution_is_followed_in_few_steps(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(World, "after", counting)
     solution = [f"go {to}" for to in steps]
     for at in (0, 37, 99, 100):
-        assert actions_left(world, {"at": str(at)}, solution) == 100 - at
+        assert rest_of(world, {"at": str(at)}, solution) == tuple(solution[at:])
     assert done < 4 * 100 * 4
 
 
@@ -356,10 +356,11 @@ def test_reasoning_backwards_brings_a_name_into_sight(sight: Sight) -> None:
     assert [action.text for action in found] == ["press b", "take b"]
 
 
-def test_a_solution_that_fails_as_a_whole_leaves_nothing() -> None:
+def test_the_end_of_a_solution_that_fails_as_a_whole_is_found() -> None:
     up = action_of("up", setting("/n", {"cel": "state.n + 1"}), needs=("!state.locked",))
     lock = action_of("lock", setting("/locked", value=True))
     world = World(script_of(up, lock, goal=("state.n == 5",)))
     state: JsonValue = {"n": 0, "locked": False}
-    assert actions_left(world, state, ["up"] * 5) == 5
-    assert actions_left(world, state, ["lock", *["up"] * 5]) is None
+    assert rest_of(world, state, ["up"] * 5) == ("up",) * 5
+    assert rest_of(world, state, ["lock", *["up"] * 5]) == ("up",) * 5
+    assert rest_of(world, state, ["lock", *["up"] * 4]) is None

@@ -28,7 +28,6 @@ from refinesynth.evaluate.environments.environment import (
     Step,
 )
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
-from refinesynth.world import check_solvability
 from refinesynth.world.ground_actions import some_ground_actions
 from refinesynth.world.rulebook_errors import RulebookError
 
@@ -90,12 +89,7 @@ class GroundedWorld:
         return [text for text in texts if world.step(state, text).kind is None]
 
     def solution(self) -> Sequence[str] | None:
-        """The shortest known solution, or one that the search finds from a later state."""
-        script, state = self._now.script, self._now.state
-        if state is not script.environment and script.rulebook is not None:
-            bare = script.rulebook.model_copy(update={"solution": ()})
-            script = script.model_copy(update={"environment": state, "rulebook": bare})
-        return check_solvability(script).shortest
+        return self._now.solution()
 
     def close(self) -> None:
         """Nothing is held."""
