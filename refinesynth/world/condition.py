@@ -25,7 +25,6 @@ from refinesynth.world.condition_operators import (
     no_overload,
     total,
     truth,
-    undefined,
 )
 from refinesynth.world.condition_syntax import MOST_INT, name_of, parse, path_of
 from refinesynth.world.rulebook_errors import RulebookError
@@ -210,7 +209,7 @@ class _Compiler:
             try:
                 return names[name]
             except KeyError:
-                raise undefined(name) from None
+                raise NoAnswer(f"there is no value of {name!r}") from None
 
         if (kind := self._typed.get(name)) is not None:
             return lambda state, names: json_value(kind, named(state, names))
@@ -316,25 +315,15 @@ class _Compiler:
         return lambda state, names: collect(walk(state, names))
 
     def _unary(self, node: ast.UnaryOp) -> Evaluate:
-        signs, last, operand = 1, node, node.operand
-        # Repeated signs, separated by blanks only.
-        while (
-            isinstance(operand, ast.UnaryOp)
-            and type(operand.op) is type(node.op)
-            and operand.col_offset == last.col_offset + 2
-        ):
-            signs, last, operand = signs + 1, operand, operand.operand
-        if isinstance(node.op, ast.USub) and isinstance(operand, ast.Constant) and type(operand.value) is int:
-            return self._constant(operand.value if signs % 2 == 0 else -operand.value)
-        evaluate = self._node(operand)
-        # In CEL, an even number of signs cancels out.
-        if signs % 2 == 0:
-            return evaluate
-        if isinstance(node.op, ast.Invert):
-            return lambda state, names: not truth(evaluate(state, names))
+        number = node.operand.value if isinstance(node.operand, ast.Constant) else None
+        if isinstance(node.op, ast.USub) and type(number) is int:
+            return self._constant(-number)
+        if not isinstance(node.op, ast.Invert | ast.USub):
+            raise self._refused()
+        operand = self._node(node.operand)
         if isinstance(node.op, ast.USub):
-            return lambda state, names: minus(evaluate(state, names))
-        raise self._refused()
+            return lambda state, names: minus(operand(state, names))
+        return lambda state, names: not truth(operand(state, names))
 
     def _compared(self, node: ast.Compare) -> Evaluate:
         right = node.comparators[0]
@@ -393,26 +382,24 @@ def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluat
 
 
 def _joined(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
-    """Return conditions joined in a balanced tree, as in CEL; its order decides the error if several fail."""
-    if len(parts) == 1:
-        return parts[0]
-    middle = (len(parts) + 1) // 2
-    left, right = _joined(parts[:middle], decisive=decisive), _joined(parts[middle:], decisive=decisive)
+    """Return conditions joined by an operator whose answer is `decisive` if that of any part is."""
+    otherwise = not decisive
 
     def joined(state: JsonValue, names: Mapping[str, Any]) -> bool:
-        failure = None
-        try:
-            one = left(state, names)
-            if one is decisive:
+        # The words alone: a kept exception would refer to this frame, and the frame to the exception.
+        problem = ""
+        for part in parts:
+            try:
+                value = part(state, names)
+            except NoAnswer as error:
+                problem = problem or str(error)
+                continue
+            if value is decisive:
                 return decisive
-        except NoAnswer as error:
-            one, failure = None, error
-        other = right(state, names)
-        if other is decisive:
-            return decisive
-        if failure is not None:
-            raise failure
-        truth(one)
-        return truth(other)
+            if value is not otherwise:
+                problem = problem or str(no_overload(value))
+        if problem:
+            raise NoAnswer(problem)
+        return otherwise
 
     return joined

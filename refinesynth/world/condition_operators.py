@@ -16,7 +16,7 @@ from refinesynth.world.condition_syntax import MOST_INT
 
 NOT_JSON = "the state is no JSON that a condition could read"
 _NO_OVERLOAD = "No such overload: the operation is not defined for the given operand types"
-_TYPES = {str: "string", int: "int", float: "float", bool: "bool", type(None): "null", list: "list", dict: "map"}
+_JSON = frozenset({str, int, float, bool, type(None), list, dict})
 _NUMBERS = frozenset({int, float})
 _IN_ORDER = frozenset({int, str, bool})
 _LEAST_INT = -MOST_INT - 1
@@ -38,50 +38,27 @@ def truth(value: Any) -> bool:
     return value
 
 
-def _type_name(value: Any) -> str:
-    try:
-        return _TYPES[type(value)]
-    except KeyError:
-        raise NoAnswer(NOT_JSON) from None
-
-
 def no_overload(*values: Any) -> NoAnswer:
     """Return the error for operands of unsupported types."""
-    return NoAnswer(_NO_OVERLOAD if all(type(value) in _TYPES for value in values) else NOT_JSON)
-
-
-def undefined(name: str) -> NoAnswer:
-    """Return the error for a variable without a value or a function with unsupported arguments."""
-    return NoAnswer(f"Undefined variable or function: {name!r}")
-
-
-def _no_key(value: Any) -> NoAnswer:
-    return NoAnswer(f"Value of type {_type_name(value)} cannot be used as a map key")
+    return NoAnswer(_NO_OVERLOAD if all(type(value) in _JSON for value in values) else NOT_JSON)
 
 
 def item_at(here: Any, key: Any) -> Any:
     """Return an item of an object or a list."""
     kind = kind_of(here)
-    if kind is dict:
+    if kind is dict and type(key) in _IN_ORDER:
         if type(key) is str and key in here:
             return here[key]
-        if type(key) in _IN_ORDER:
-            raise NoAnswer(f"there is no key {str(key).lower() if type(key) is bool else str(key)!r}")
-        raise _no_key(key)
-    if kind is not list:
-        raise no_overload(here)
-    if type(key) is not int:
-        wanted = {"float": "double", "null": "null_type"}.get(_type_name(key), _type_name(key))
-        raise NoAnswer(f"Unexpected type: got '{wanted}', want 'int|uint'.")
+        raise NoAnswer(f"there is no key {key!r}")
+    if kind is not list or type(key) is not int:
+        raise no_overload(here, key)
     if not 0 <= key < len(here):
         raise NoAnswer(f"index out of bounds: {key}")
     return here[key]
 
 
 def minus(value: Any) -> Any:
-    """Return the negative of a number, or as in CEL the opposite of a truth value."""
-    if type(value) is bool:
-        return not value
+    """Return the negative of a number."""
     if type(value) not in _NUMBERS:
         raise no_overload(value)
     return value if value == _LEAST_INT and type(value) is int else -value
@@ -94,11 +71,13 @@ def _equal(left: Any, right: Any) -> bool:
             return len(left) == len(right) and _all_equal(left, right)
         if kind is dict:
             return left.keys() == right.keys() and _all_equal(left.values(), map(right.__getitem__, left))
-        if kind in _TYPES:
+        if kind in _JSON:
             return left == right
     elif kind in _NUMBERS and type(right) in _NUMBERS:
         return float(left) == float(right)
-    return _type_name(left) == _type_name(right)
+    elif kind in _JSON and type(right) in _JSON:
+        return False
+    raise NoAnswer(NOT_JSON)
 
 
 def _all_equal(left: Any, right: Any) -> bool:
@@ -113,7 +92,7 @@ def _within(left: Any, right: Any) -> bool:
     kind = kind_of(right)
     if kind is dict:
         if type(left) not in _IN_ORDER:
-            raise _no_key(left)
+            raise no_overload(left)
         return type(left) is str and left in right
     if kind is not list:
         raise no_overload(right)
@@ -133,7 +112,7 @@ def _ordered(test: _Binary) -> _Binary:
     return ordered
 
 
-def _calculation(sign: str, name: str, whole: _Binary, real: _Binary | None) -> _Binary:
+def _calculation(sign: str, whole: _Binary, real: _Binary | None) -> _Binary:
     def calculated(left: Any, right: Any) -> Any:
         kind = kind_of(left) if type(left) is type(right) else None
         if kind is int:
@@ -141,33 +120,22 @@ def _calculation(sign: str, name: str, whole: _Binary, real: _Binary | None) -> 
                 raise NoAnswer(f"whole numbers beyond {MOST_INT} can be compared only")
             result = whole(left, right)
             if not _LEAST_INT <= result <= MOST_INT or (sign == "%" and left == _LEAST_INT and right == -1):
-                raise NoAnswer(f"Arithmetic overflow in '{name}' on {left} and {right}.")
+                raise NoAnswer(f"{left} {sign} {right} is beyond 64 bits")
             return result
         if kind is float and real is not None:
             return real(left, right)
         if sign == "+" and kind in {str, list}:
             return left + right
-        if sign == "+" and (kind_of(left), kind_of(right)) == (list, dict):
-            return [*left, *sorted(right)]
-        if type(left) is int or (sign == "+" and kind_of(left) is list):
-            raise no_overload(left, right)
-        raise NoAnswer(f"Unsupported operation: {_type_name(left)} {sign} {_type_name(right)}")
+        raise no_overload(left, right)
 
     return calculated
 
 
 def _quotient(left: int, right: int) -> int:
     if not right:
-        raise NoAnswer("division by zero in CEL expression")
+        raise NoAnswer("division by zero")
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
-
-
-def _remainder(left: int, right: int) -> int:
-    if not right:
-        raise NoAnswer("modulo by zero in CEL expression")
-    remainder = abs(left) % abs(right)
-    return -remainder if left < 0 else remainder
 
 
 def _ratio(left: float, right: float) -> float:
@@ -184,11 +152,11 @@ OPERATORS: Mapping[type[ast.AST], _Binary] = {
     ast.LtE: _ordered(operator.le),
     ast.Gt: _ordered(operator.gt),
     ast.GtE: _ordered(operator.ge),
-    ast.Add: _calculation("+", "add", operator.add, operator.add),
-    ast.Sub: _calculation("-", "sub", operator.sub, operator.sub),
-    ast.Mult: _calculation("*", "mul", operator.mul, operator.mul),
-    ast.Div: _calculation("/", "div", _quotient, _ratio),
-    ast.Mod: _calculation("%", "rem", _remainder, None),
+    ast.Add: _calculation("+", operator.add, operator.add),
+    ast.Sub: _calculation("-", operator.sub, operator.sub),
+    ast.Mult: _calculation("*", operator.mul, operator.mul),
+    ast.Div: _calculation("/", _quotient, _ratio),
+    ast.Mod: _calculation("%", lambda left, right: left - right * _quotient(left, right), None),
 }
 
 
@@ -209,39 +177,27 @@ def _size(value: Any) -> int:
         return len(value.encode(errors="surrogatepass"))
     if kind is list or kind is dict:
         return len(value)
-    raise undefined("size")
+    raise no_overload(value)
 
 
 def _int(value: Any) -> int:
-    if type(value) is str:
-        if not _INT.fullmatch(value):
-            why = "invalid digit found in string" if value else "cannot parse integer from empty string"
-            raise NoAnswer(f"Function 'int' error: string parse error: {why}")
+    if type(value) is str and _INT.fullmatch(value):
         # Python refuses to parse numbers with thousands of digits; twenty digits exceed the range already.
         digits = value.lstrip("+-").lstrip("0")[:20] or "0"
-        number = -int(digits) if value.startswith("-") else int(digits)
-        if not _LEAST_INT <= number <= MOST_INT:
-            size = "large" if number > 0 else "small"
-            raise NoAnswer(f"Function 'int' error: string parse error: number too {size} to fit in target type")
-        return number
-    if type(value) is float and isfinite(value) and _LEAST_INT < value < MOST_INT:
+        value = -int(digits) if value.startswith("-") else int(digits)
+        if _LEAST_INT <= value <= MOST_INT:
+            return value
+    elif type(value) is float and isfinite(value) and _LEAST_INT < value < MOST_INT:
         return int(value)
-    if type(value) is int and value <= MOST_INT:
+    elif type(value) is int and value <= MOST_INT:
         return value
-    if type(value) in _NUMBERS:
-        raise NoAnswer("Function 'int' error: integer overflow")
-    raise undefined("int")
+    raise NoAnswer("int() takes a number of 64 bits, or a text of one")
 
 
 def _double(value: Any) -> float:
-    if type(value) is str:
-        if not _DOUBLE.fullmatch(value):
-            why = "invalid float literal" if value else "cannot parse float from empty string"
-            raise NoAnswer(f"Function 'double' error: string parse error: {why}")
+    if type(value) in _NUMBERS or (type(value) is str and _DOUBLE.fullmatch(value)):
         return float(value)
-    if type(value) in _NUMBERS:
-        return float(value)
-    raise undefined("double")
+    raise NoAnswer("double() takes a number, or a text of one")
 
 
 def _string(value: Any) -> str:
@@ -250,17 +206,17 @@ def _string(value: Any) -> str:
     if type(value) is int:
         return str(value)
     if type(value) is not float:
-        raise undefined("string")
+        raise no_overload(value)
     if not isfinite(value):
         return "NaN" if isnan(value) else str(value)
     digits = f"{Decimal(repr(value)):f}"
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-def _of_texts(name: str, test: _Binary) -> _Binary:
+def _of_texts(test: _Binary) -> _Binary:
     def tested(argument: Any, target: Any) -> bool:
         if type(target) is not str or type(argument) is not str:
-            raise undefined(name)
+            raise no_overload(target, argument)
         return test(target, argument)
 
     return tested
@@ -271,7 +227,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "int": _int,
     "double": _double,
     "string": _string,
-    "contains": _of_texts("contains", str.__contains__),
-    "startsWith": _of_texts("startsWith", str.startswith),
-    "endsWith": _of_texts("endsWith", str.endswith),
+    "contains": _of_texts(str.__contains__),
+    "startsWith": _of_texts(str.startswith),
+    "endsWith": _of_texts(str.endswith),
 }

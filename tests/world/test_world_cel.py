@@ -1,4 +1,4 @@
-"""Conditions have the answers, and where there is none the words, of the CEL library."""
+"""Conditions have the answers of the CEL library, and none where it has none."""
 
 import json
 from random import Random
@@ -26,7 +26,6 @@ TEXTS = [
 STEPS = (".a", ".b", ".c", "['a']", '["b"]', "[p]", "[0]", "[1]", ".if")
 INTEGERS = (0, 1, 2, 3, -1, -2, 7, 2**63 - 1, -(2**63), 2**53 + 1)
 FLOATS = (0.0, 1.0, 1.5, -2.5, 1e300, 1e21, -0.0, float(2**53), 1e-7)
-NO_OVERLOAD = "No such overload: the operation is not defined for the given operand types"
 Pair = tuple[str, str]
 """An expression, and the same for the library, which walks over objects in an order of chance."""
 
@@ -62,7 +61,9 @@ class Expressions:
                 f"{{}} {rng.choice('-*/%')} {{}}", f"{{}} {rng.choice('-*')} {{}} {rng.choice('-/%')} {{}}",
                 # Not an object after a list, whose keys the library adds in an order of chance.
                 "{} + [{}]", "{} + 1", "{} + 'a'", "1.5 + {}", "2 + {}", "'a' + {}", "true + {}", "{} - 1 + 2",
-                f"({rng.choice(['!', '-', '!!', '--', '!!!'])}({{}}))", "[{}, {}, {}]", "[{}]", "({})[{}]", "state[{}]",
+                # Not two signs or a minus before any value: the library negates what has no negative, CEL does not.
+                "(!({}))", "(-(({}) - 1))", "(!!(({}) == ({})))", "(!!!(({}) in ({})))", "(--(({}) * ({})))",
+                "[{}, {}, {}]", "[{}]", "({})[{}]", "state[{}]",
                 f"{rng.choice(['size', 'int', 'double', 'string'])}({{}})", "({}).size()", "has(({}).b)",
                 f"({{}}).{rng.choice(['contains', 'startsWith', 'endsWith'])}({{}})",
             )
@@ -90,16 +91,12 @@ def sorted_keys(items: Any) -> Any:
     return sorted(cast("dict[str, Any]", items)) if isinstance(items, dict) else items
 
 
-def librarys(source: str, names: dict[str, Any]) -> bool | str:
+def librarys(source: str, names: dict[str, Any]) -> bool | None:
     try:
         answer = cel.compile(source).execute(cel.Context(names, {"sorted_keys": sorted_keys}))
-    except KeyError as error:
-        return f"there is no key {error.args[0]!r}"
-    except (IndexError, TypeError, ArithmeticError, RuntimeError) as error:
-        words = str(error).partition(". ")[0]
-        # Which of the two it says depends on what is looked into.
-        return NO_OVERLOAD if words.endswith("cannot be used as a map key") else words
-    return answer if isinstance(answer, bool) else "this is neither true nor false"
+    except (KeyError, IndexError, TypeError, ArithmeticError, RuntimeError):
+        return None
+    return answer if isinstance(answer, bool) else None
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.long)])
@@ -112,8 +109,7 @@ def test_any_expression_has_the_librarys_answer_and_depends_on_what_it_reads_alo
         expression = compile_expression(ours, {"p", "gone"}, visible=lambda _: VISIBLE, most=2**99)
         answer = expression.answer(state, values)
         names: dict[str, Any] = {"state": state, "visible": list(VISIBLE.names), **values}
-        same = NO_OVERLOAD if str(answer).endswith("cannot be used as a map key") else answer
-        assert same == librarys(theirs, names), (ours, state, values)
+        assert (None if isinstance(answer, str) else answer) is librarys(theirs, names), (ours, state, values)
         question = expression.question(state, values)
         assert question is not None
         assert expression.answer(json.loads(question)[0], values) == answer, (ours, state, values)
@@ -135,7 +131,7 @@ def test_every_condition_of_a_rulebook_has_the_librarys_answer(
     def compared(self: Expression, state: JsonValue, values: Any) -> bool | str:
         found = answer(self, state, values)
         names = {"state": state, **values} | ({"visible": list(self.visible(state).names)} if self.visible else {})
-        assert found == librarys(self.cel, names), (self.cel, state, values)
+        assert (None if isinstance(found, str) else found) is librarys(self.cel, names), (self.cel, state, values)
         asked.add(self.cel)
         return found
 
