@@ -168,7 +168,7 @@ class ListsPlays(TyperCommand):
 def _names() -> tuple[str, ...]:
     from refinesynth.episode import plays
 
-    return plays.known()
+    return tuple(plays.PLAYS.entries())
 
 
 def _known(name: str | None) -> str | None:

@@ -80,7 +80,7 @@ def run(
     if "n" not in asked and not show_config:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
     checked = RunSettings.of(asked, names=typed_names(RunSettings, settings))
-    plays.checked(checked.play)
+    plays.PLAYS.entry(checked.play)
     asked.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     of_fallback, of_roles = split_fallback(set_ or [])
     asked["backend"] = tuned(asked.get("backend", "rehearsal"), of_roles)

@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from refinesynth.entry_points import Table
@@ -14,11 +13,6 @@ BUILT_IN = {name: f"refinesynth.episode.{name}:{name.upper()}" for name in ("liv
 
 PLAYS = Table("play", "refinesynth.plays", BUILT_IN)
 """Entry points: `mine = "my_package.plays:MINE"`, an object of `Play` whose name is `mine`."""
-
-
-def known() -> tuple[str, ...]:
-    """Names of all plays, the built-in ones first."""
-    return tuple(PLAYS.entries())
 
 
 @cache
@@ -33,8 +27,3 @@ def find(name: str) -> "Play":
         return isinstance(found, Play) and found.name == name and re.fullmatch(PLAY_NAME, name) is not None
 
     return PLAYS.load(name, fits, f"an object of Play of this name, which matches {PLAY_NAME},")
-
-
-def checked(name: str) -> EntryPoint:
-    """Return the entry point of a play without importing it; raises InputError for an unknown name."""
-    return PLAYS.entry(name)

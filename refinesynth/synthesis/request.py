@@ -234,7 +234,7 @@ class Request:
 
 def _without_effect(settings: RunSettings, repairer: object) -> Iterator[str]:
     """Yield what does nothing beside the other settings; `repairer` is the argument as it was given."""
-    plays.checked(settings.play)
+    plays.PLAYS.entry(settings.play)
     executed, play = plays.find(settings.play).executed, settings.play
     sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
     if "grounding" in settings.model_fields_set and not executed:

@@ -50,8 +50,8 @@ CARELESS, IDLE = Careless(), Idle()
 
 
 def test_what_comes_with_the_package() -> None:
-    assert {"live", "narrated", "grounded"} <= set(plays.known())
-    for name in plays.known():
+    assert {"live", "narrated", "grounded"} <= set(plays.PLAYS.entries())
+    for name in plays.PLAYS.entries():
         assert plays.find(name).name == name
         assert plays.find(name) is plays.find(name)
         assert plays.find(name).__doc__
@@ -91,7 +91,7 @@ def test_no_template_can_change_without_the_digest_of_a_play(template: str, tmp_
     source = (Path(rs.__file__).parent / "prompts" / "templates" / f"{template}{SUFFIX}").read_text()
     (tmp_path / f"{template}{SUFFIX}").write_text(f"{{# another one #}}{source}")
     own = Prompts(tmp_path)
-    of_plays = [(plays.find(name).digest(own), plays.find(name).digest(shipped)) for name in plays.known()]
+    of_plays = [(plays.find(name).digest(own), plays.find(name).digest(shipped)) for name in plays.PLAYS.entries()]
     # Runs whose repairer is a model, or with tools, read one more.
     more = "player_repair", "given_tools", "tool_server"
     beside = [(own.digest_beside("", name), shipped.digest_beside("", name)) for name in more]
@@ -101,7 +101,7 @@ def test_no_template_can_change_without_the_digest_of_a_play(template: str, tmp_
 @pytest.mark.parametrize("name", ["nosuch", "Live", "", "live ", 7, None, ["live"]])
 def test_an_unknown_play_is_told_which_there_are(name: object) -> None:
     with pytest.raises(InputError, match="expected one of 'live', 'narrated', 'grounded'"):
-        plays.checked(name)  # pyright: ignore[reportArgumentType]
+        plays.PLAYS.entry(name)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("play", ["live", "narrated"])
@@ -140,13 +140,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.mark.usefixtures("installed")
 class TestEntryPoints:
     def test_they_are_named_beside_those_of_the_package(self) -> None:
-        assert plays.known()[: len(plays.BUILT_IN)] == tuple(plays.BUILT_IN)
-        assert "mixed" in plays.known()
+        assert tuple(plays.PLAYS.entries())[: len(plays.BUILT_IN)] == tuple(plays.BUILT_IN)
+        assert "mixed" in plays.PLAYS.entries()
         assert isinstance(plays.find("mixed"), Play)
 
     def test_built_in_names_stay_built_in(self) -> None:
         assert plays.find("live").voices(settings_for("live")) == (Role.DUNGEON_MASTER, Role.PLAYER)
-        assert plays.known().count("live") == 1
+        assert [*plays.PLAYS.entries()].count("live") == 1
 
     @pytest.mark.parametrize(
         ("name", "said"),
@@ -206,7 +206,7 @@ async def test_a_run_is_read_where_its_play_is_not_installed(tmp_path: Path, mon
     await rs.synthesize(n=2, play="mixed", output=where)
     monkeypatch.undo()
     plays.find.cache_clear()
-    assert "mixed" not in plays.known()
+    assert "mixed" not in plays.PLAYS.entries()
     for command in (["status", str(where)], ["show", str(where)], ["verify", str(where)]):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
