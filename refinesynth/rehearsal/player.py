@@ -194,45 +194,16 @@ _PASSING = re.compile(
 )
 """Expressions of a failure that may pass."""
 
-_FARTHEST = 4
-"""Number of earlier positions at which the player may really be."""
-
 
 def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
     """Return the history of a world from `start`, inferred from the words of the exchanges."""
     past = Past.of(start, ())
     for action, answer, *_ in exchanges:
-        here = _standing(past, action, answer)
-        if here is not past.position:
-            past = Past(here, past.exchanges, past.wrong, past.observed)
-        ruling = here.ruling(action)
+        ruling = past.position.ruling(action)
         sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
         failed = ruling.kind is None and ruling.text not in answer and sounds_failed
         past = past.and_then(Exchange(action, answer, refused=ruling.kind is not None, failed=failed))
     return past
-
-
-def _standing(past: Past, action: str, answer: str) -> Position:
-    """Return the player's real position if the answer names a reason that holds there and not at the assumed one."""
-    if past.position.ruling(action).kind is not None:
-        return past.position
-    for other in _elsewhere(past):
-        ruling = other.ruling(action)
-        if ruling.kind is not None and ruling.action is not None and ruling.text in answer:
-            return other
-    return past.position
-
-
-def _elsewhere(past: Past) -> Iterator[Position]:
-    """Yield alternative positions: an apparent failure was carried out, or an apparent success failed."""
-    if past.failed:
-        yield past.position.after(past.exchanges[-1].action)
-    at = past.position
-    for _ in range(_FARTHEST):
-        if at.before is None:
-            return
-        at = at.before[0]
-        yield at
 
 
 class Seen(NamedTuple):

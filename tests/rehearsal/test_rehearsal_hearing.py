@@ -79,24 +79,6 @@ def test_failures_of_a_moment_are_understood(excuse: str) -> None:
     assert past.wrong == frozenset()
 
 
-def test_a_failure_that_was_not_understood_is_noticed_by_what_comes_next() -> None:
-    start = opening(LABEL)
-    first, second = start.plan[:2]
-    hint = start.ruling(second).text
-    past = heard(start, [Exchange(first, "Hm.", refused=False), Exchange(second, f"No luck: {hint}", refused=False)])
-    assert past.position is start
-    assert past.stumbled is not None
-    assert past.position.plan[0] == first
-
-
-def test_a_success_that_was_taken_for_a_failure_is_noticed_by_what_comes_next() -> None:
-    start = opening(LABEL)
-    first = start.plan[0]
-    hint = start.after(first).ruling(first).text
-    past = heard(start, [Exchange(first, "It nearly sticks.", refused=False), Exchange(first, hint, refused=False)])
-    assert past.position.state == start.after(first).state
-
-
 def test_a_text_that_only_sounds_like_a_failure_is_none() -> None:
     start = opening(LABEL)
     told = f"{start.ruling(start.plan[0]).text} For a moment you listen."
