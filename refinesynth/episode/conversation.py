@@ -124,6 +124,11 @@ def _gives_away(text: str) -> bool:
 _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actions=())
 
 
+# A player that repeats itself is stopped in one of two ways. Without `max_mistakes`, `Grounded._goes_round` refuses a
+# right action that is taken for the third time in the same state, and the draft goes on before it. With `max_mistakes`,
+# the player counts as stuck, and `settings.stuck` decides what follows: `_is_stuck` is true after too many mistakes, after
+# the same outcome for the third time, and after `_stuck_after`, the turns at which `_keeps_to_a_mistake` found that the
+# player makes a refused mistake again despite feedback.
 _IN_A_CIRCLE = 3
 """Number of times that an action has the same outcome in the same state, the first included, until a player is stuck.
 """

@@ -114,6 +114,7 @@ class _Episode:
         accepted = self._accepted
         lost = limit.passed or not self._judged
         reason = f"not done within its deadline of {settings.deadline:,.0f} s" if limit.passed else self._reason
+        refused = record.close()
         charged = (
             one.model_copy(update={"provenance": one.provenance.model_copy(update=dict(share))})
             for one, share in zip(accepted, session.spent.divided(len(accepted)), strict=True)
@@ -123,10 +124,10 @@ class _Episode:
             id=session.id,
             persona=record.persona,
             trajectories=tuple(charged),
-            refused=tuple(record.refused),
+            refused=refused,
             reason=None if accepted else reason,
             lost=lost and not accepted,
-            doubtful=self._doubtful and not (accepted or record.refused or limit.passed),
+            doubtful=self._doubtful and not (accepted or refused or limit.passed),
             salvaged=dict(session.salvaged),
             usage=session.spent.usage,
             cost_usd=session.spent.cost_usd,
@@ -228,8 +229,8 @@ class _Episode:
         """Set the reason why no script or draft was accepted: the first rejecting violation of the last refused one."""
         self._judged = True
         tried = self._record.scripts if stage == "script" else self._record.drafts
-        last = self._record.refused[-1] if self._record.refused else None
-        if last is None or last.stage != stage:
+        refused = self._record.close()
+        if not refused or (last := refused[-1]).stage != stage:
             self._reason = f"the play gave no {stage}, and left none that was refused"
             return
         found = next((f"{one.rule}: {one.message}" for one in last.violations if rejects(one)), "")

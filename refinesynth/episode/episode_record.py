@@ -46,11 +46,12 @@ class EpisodeRecord:
     _open: bool = False
     """True if the last refused draft may still be continued."""
 
-    @property
-    def refused(self) -> list[Refused]:
-        """Everything that was refused, in order. Read it after the last attempt only."""
+    def close(self) -> tuple[Refused, ...]:
+        """Charge the last refused draft with its remaining turns, and return everything that was refused, in order. Call
+        it after the last attempt only.
+        """
         self._take_back(to=0)
-        return self._refused
+        return tuple(self._refused)
 
     def begin_play(self) -> None:
         """Begin a new play of the script, from the beginning or from a prefix whose cost is accounted for."""

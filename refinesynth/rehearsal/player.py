@@ -34,7 +34,7 @@ def is_task(text: str) -> bool:
 
 def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
     """Return the next turn after a task of `chat.render_task` and the later messages (role and text)."""
-    if (past := _past(task, chat)) is not None:
+    if (past := _history(task, chat)) is not None:
         return decide(luck, past, wanted)
     slips = wanted is not None and CALLS.search(task) is not None
     return improvise(luck, task, tuple(_exchanges(chat)), slips=slips)
@@ -65,7 +65,7 @@ _FURTHER = (0, 0, 1, 2)
 
 def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
     """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
-    past = _past(seen.task, seen.chat)
+    past = _history(seen.task, seen.chat)
     if past is None or (wanted is not None and wanted.way != "fresh"):
         return ()
     plan = plan_of(past)
@@ -99,7 +99,7 @@ def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
 
-def _past(task: str, chat: Sequence[tuple[str, str]]) -> Past | None:
+def _history(task: str, chat: Sequence[tuple[str, str]]) -> Past | None:
     """Return the history of the task's scene; None for an unknown one."""
     label = label_in(task)
     if label is None or not all(f"\n- {name}" in task for name in opening(label).scene.verbs):

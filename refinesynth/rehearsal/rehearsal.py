@@ -48,7 +48,7 @@ class Rehearsal:
         if task is not None:
             return completion(request, self._played(request, luck, task), luck)
         if (found := self._answered(request, luck)) is not None:
-            return completion(request, _corrupted(request, luck, *found), luck)
+            return completion(request, _faulty_text(request, luck, *found), luck)
         called = request.form.kind == "tool" and not request.form.insisted and messages and messages[-1][0] == "tool"
         if called or request.form.kind == "text":
             # After a tool's result, the client expects text, not the same call again.
@@ -146,7 +146,7 @@ _REQUIRED = {
 """Required keys by kind of answer; those of a trajectory belong to its turns."""
 
 
-def _corrupted(request: Request, luck: Luck, kind: str, data: dict[str, Any]) -> str:
+def _faulty_text(request: Request, luck: Luck, kind: str, data: dict[str, Any]) -> str:
     """Return an answer as text, perhaps without one of its required keys, as prose or cut off before its required keys."""
     if luck.strikes("missing_keys"):
         rng = luck.rng("missing")

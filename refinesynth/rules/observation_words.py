@@ -229,17 +229,17 @@ def judge_words(
     observation are read. If the script is not in English, only names, the success phrase and omitted texts of the
     knowledge record are checked. Never raises.
     """
-    found = _judge(world, ruling, before, observation, action=action, transient=transient)
+    found = _wording_faults(world, ruling, before, observation, action=action, transient=transient)
     return [one.sentence for one in found if one.refuses(world)]
 
 
-def _judge(
+def _wording_faults(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
 ) -> Iterator[_Found]:
     observation = observation[:MAX_TEXT]
     ruled = "" if transient else ruling.text
     visible = before if transient else (*before, *ruling.visible)
-    yield from _judge_any(world, observation, (action, ruled, *visible))
+    yield from _faults_of_any(world, observation, (action, ruled, *visible))
     own = [sentence for sentence in _own_sentences(observation, ruled) if SUCCESS.casefold() not in sentence]
     yield from _wrong_goal(own, done=ruling.done and not transient)
     verbs = verbs_of(action) | verbs_of(ruling.action or "")
@@ -265,7 +265,7 @@ def _judge(
         yield _Found(f"It does not say that the action failed. {say}")
 
 
-def _judge_any(world: World, observation: str, stated: Iterable[str]) -> Iterator[_Found]:
+def _faults_of_any(world: World, observation: str, stated: Iterable[str]) -> Iterator[_Found]:
     """Yield the unknown names and the success phrase in any observation; `stated` are texts that the player knows."""
     names = names_of(world)
     mentioned = names.mentioned(observation)
@@ -330,11 +330,11 @@ def _problems(draft: Draft, played: ReplayedDraft) -> Iterator[tuple[int, _Found
     opening = draft.turns[0] if draft.turns else None
     if isinstance(opening, DungeonMasterTurn):
         text = opening.observation[:MAX_TEXT]
-        yield from ((0, found) for found in _judge_any(world, text, before))
+        yield from ((0, found) for found in _faults_of_any(world, text, before))
         yield from ((0, found) for found in _wrong_goal(sentences(text), done=False))
     for step in played.answered:
         turn, ruling = step.answer, step.ruling
         text = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if ruling.done else turn.observation
-        judged = _judge(world, ruling, before, text, action=step.action, transient=turn.transient)
+        judged = _wording_faults(world, ruling, before, text, action=step.action, transient=turn.transient)
         yield from ((step.at + 1, found) for found in judged)
         before = ruling.visible

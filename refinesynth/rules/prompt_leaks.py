@@ -83,10 +83,10 @@ class NoLeaks(BuiltInRule):
     default."""
 
     def __post_init__(self) -> None:
-        _reader(self.also, self.builtin)
+        _one_pattern(self.also, self.builtin)
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        reader = _reader(self.also, self.builtin)
+        reader = _one_pattern(self.also, self.builtin)
         for at, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn) or turn.role not in self.voices:
                 continue
@@ -100,7 +100,7 @@ class NoLeaks(BuiltInRule):
 
 
 @lru_cache(maxsize=64)
-def _reader(also: tuple[str, ...], builtin: bool) -> Pattern | None:
+def _one_pattern(also: tuple[str, ...], builtin: bool) -> Pattern | None:
     """Return all patterns as one automaton, so a thought is read once; None without patterns."""
     reader, patterns = None, (*LEAKS, *also) if builtin else also
     together = "|".join(f"(?:{pattern})" for pattern in patterns)

@@ -236,9 +236,9 @@ class DifficultyBand(BuiltInRule, Stage):
         shortest = check_solvability(script).shortest
         if shortest is None:
             return
-        band = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
+        wanted = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
         count = f"{len(shortest)} action{'' if len(shortest) == 1 else 's'}"
-        found = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {band}."
+        found = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {wanted}."
         if len(shortest) < self.least:
             yield "too_easy", f"{found} Put more that has to be done between the beginning and the goal."
         elif len(shortest) > self.most:

@@ -69,7 +69,15 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Static facts about an expression."""
+    """Static facts about an expression.
+
+    From `work`, `growth` and `longest`, `Expression.value` bounds the cost of an evaluation: the size of the values that
+    are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is the length of the
+    longest list or object that is read, times `longest` if that is not 0.
+
+    Example: `state.l.all(x, x in [1, 2] + state.m)` has the work (12, 3), growth 4 and longest 4. With 5 items in `l` and
+    30 bytes of state, the bound is 30 * 4 * (12 + 3 * 20) = 8,640.
+    """
 
     reads: Mapping[Chain, AbstractSet[str | Slot | None]]
     """All reads of the state; an empty chain is the whole state. For a chain that occurs only as in `x in state.list`,
@@ -81,8 +89,8 @@ class Analysis:
     growth: int
     """Factor by which a value can exceed its inputs inside macros."""
     longest: int
-    """Upper bound of the length of a list that the expression builds, in items: the longest list literal,
-    doubled for each `+`."""
+    """Bound of the length of a list that the expression builds, in items: the longest list literal, doubled for each `+`;
+    0 without a list literal."""
     conjuncts: tuple[str, ...]
     """Expressions joined by `&&` at the top; the expression itself if there is only one."""
     sees: bool
@@ -177,7 +185,7 @@ class _Compiler:
             case ast.BoolOp():
                 return _joined([self._node(value) for value in node.values], decisive=isinstance(node.op, ast.Or))
             case ast.IfExp():
-                # See `condition_syntax`: the condition is where Python has the first value.
+                # `c ? a : b` was parsed as Python's `c if a else b`: `body` is CEL's condition, `test` its first value.
                 condition, first, second = (self._node(part) for part in (node.body, node.test, node.orelse))
                 return lambda state, names: (first if truth(condition(state, names)) else second)(state, names)
             case ast.Compare():

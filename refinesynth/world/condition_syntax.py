@@ -118,7 +118,7 @@ def _known_signs(sign: str) -> str:
 
 
 def _cuts(tokens: tuple[_Token, ...]) -> list[_Token]:
-    """Return each `&&` outside of brackets."""
+    """Return each `&&` outside of brackets. Raises RulebookError: brackets are nested too deep."""
     depth, cuts = 0, list[_Token]()
     for token in tokens:
         depth += (token.text in {"(", "["}) - (token.text in {")", "]"})

@@ -109,7 +109,7 @@ class _Checker:
         start = explorer.node(cast("JsonValue", world.script.environment))
         # An action that is impossible here may be possible in a drawn environment, and nothing is played after the goal.
         complete = self.complete and not world.rulebook.draws and not explorer.done(start)
-        self._add(met_at_start=explorer.done(start))
+        self._update(met_at_start=explorer.done(start))
         self._check_beginning(start)
         own = self._own_solution(start)
         self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(world, start.state, own))
@@ -127,22 +127,22 @@ class _Checker:
             self._check_sights(node)
         if self.way is not None:
             difficulty = _difficulty(explorer, path, self.way)
-            self._add(difficulty=difficulty)
+            self._update(difficulty=difficulty)
             lost = losable(explorer, path, self.way, complete=complete)
-            self._add(difficulty=difficulty.model_copy(update={"losable": lost}))
-        self._add(unusable=explorer.unusable(start, exhausted=exhausted) if complete else ())
+            self._update(difficulty=difficulty.model_copy(update={"losable": lost}))
+        self._update(unusable=explorer.unusable(start, exhausted=exhausted) if complete else ())
         never = explorer.never_in_place(start, wide.nodes if exhausted else None) if complete else frozenset[str]()
         # An executed solution is the stronger proof.
         used = {value for action in self.way or () for value in action.values.values()}
-        self._add(never_made=explorer.never_made(), never_in_place=tuple(sorted(never - used)), exhausted=exhausted)
+        self._update(never_made=explorer.never_made(), never_in_place=tuple(sorted(never - used)), exhausted=exhausted)
 
-    def _add(self, **found: Any) -> None:
+    def _update(self, **found: Any) -> None:
         self.found = replace(self.found, **found)
 
     def _improve(self, way: Sequence[GroundAction] | None) -> None:
         if way is not None and (self.way is None or len(way) < len(self.way)):
             self.way = tuple(way)
-            self._add(shortest=tuple(action.text for action in way))
+            self._update(shortest=tuple(action.text for action in way))
 
     def _check_beginning(self, start: Node) -> None:
         faults, knowledge = self.explorer.faults, self.world.knowledge
@@ -163,14 +163,14 @@ class _Checker:
     def _check_draws(self) -> None:
         """Search for a way to the goal from each drawn environment; try the known solution first."""
         drawn = {words: cast("JsonValue", script.environment) for words, script in outcomes(self.world.script)}
-        self._add(unproved_draws=tuple(drawn))
+        self._update(unproved_draws=tuple(drawn))
         for words, state in drawn.items():
             start = self.explorer.node(state)
             self._check_beginning(start)
-            self._add(met_at_start=self.found.met_at_start or self.explorer.done(start))
+            self._update(met_at_start=self.found.met_at_start or self.explorer.done(start))
             end = self.explorer.follow(start, self.way or ())[-1]
             if self.explorer.done(end) or self.explorer.planner.find(state, MAX_SEARCHED_STATES) is not None:
-                self._add(unproved_draws=tuple(other for other in self.found.unproved_draws if other != words))
+                self._update(unproved_draws=tuple(other for other in self.found.unproved_draws if other != words))
 
     def _own_solution(self, start: Node) -> tuple[GroundAction, ...] | None:
         """Return the author's solution up to the goal without actions that change nothing; None if it does not reach
@@ -178,7 +178,7 @@ class _Checker:
         """
         solution = self.world.rulebook.solution
         if not solution:
-            self._add(
+            self._update(
                 solution_problem="the rulebook has no solution; write the actions that reach the goal from the beginning"
             )
             return None
@@ -191,7 +191,9 @@ class _Checker:
             ruling = self.world.step(state, text)
             if ruling.kind is not None:
                 why = ruling.problem or ruling.text
-                self._add(solution_problem=f"action {at} of the solution, {text!r}, cannot be carried out there: {why}")
+                self._update(
+                    solution_problem=f"action {at} of the solution, {text!r}, cannot be carried out there: {why}"
+                )
                 return None
             if ruling.state is not state:
                 taken.append(known[text])
@@ -199,7 +201,7 @@ class _Checker:
         unmet = [str(at) for at, goal in enumerate(self.world.goal, 1) if goal.answer(state, {}) is not True]
         if unmet:
             problem = f"after all {len(solution)} actions of the solution, these conditions of the goal do not hold: "
-            self._add(solution_problem=problem + ", ".join(unmet))
+            self._update(solution_problem=problem + ", ".join(unmet))
             return None
         return tuple(taken)
 

@@ -50,7 +50,7 @@ class ByHand:
             self.record.refuse_draft(draft, [violation(rule) for rule in rules])
 
     def charged(self) -> list[int]:
-        return [item.usage.input_tokens for item in self.record.refused]
+        return [item.usage.input_tokens for item in self.record.close()]
 
 
 def test_a_refused_script_has_wasted_its_attempt_and_no_more() -> None:
@@ -60,7 +60,7 @@ def test_a_refused_script_has_wasted_its_attempt_and_no_more() -> None:
     episode.script(50)
     episode.draft(30, 4)
     assert episode.charged() == [100, 70]
-    assert wasted(episode.record.refused)["ActionCount"].usage.input_tokens == 170
+    assert wasted(episode.record.close())["ActionCount"].usage.input_tokens == 170
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_nothing_is_charged_twice_and_nothing_that_was_refused_is_free(
         # Nobody went on: all but the script that passed was in vain.
         assert charged == total - 7
     assert all(tokens >= 0 for tokens in episode.charged())
-    assert sum(spent.usage.input_tokens for spent in wasted(episode.record.refused).values()) == charged
+    assert sum(spent.usage.input_tokens for spent in wasted(episode.record.close()).values()) == charged
