@@ -53,7 +53,7 @@ class Position:
         return known
 
     def judged(self, action: str) -> MistakeKind | None:
-        """Return the kind of mistake that an action would be here; not cached."""
+        """Return the kind of mistake that an action would be here; not cached, as many candidates are tried once."""
         return self.scene.world.step(self.state, action).kind
 
     def after(self, action: str) -> "Position":
