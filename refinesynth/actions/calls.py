@@ -59,16 +59,16 @@ class Tool:
     properties: Mapping[str, str]
     """Placeholder to property name, derived like a function's name; for a user's function, its own argument name."""
 
-    def spelled(self, placeholder: str, given: str | None) -> str:
+    def spelled(self, placeholder: str, value: str | None) -> str:
         """Return the canonical spelling of `given` in an action's text, or `given` itself if it has none.
 
         A missing value becomes the default; without a default, it is empty if it is optional, else the placeholder.
         """
         kind = self.action.type_of(placeholder)
-        if given is None:
+        if value is None:
             left_out = "" if kind.optional else f"{{{placeholder}}}"
             return left_out if kind.default is None else kind.default
-        return (kind.spelled(given) if kind.type != "string" else None) or given
+        return (kind.spelled(value) if kind.type != "string" else None) or value
 
     def definition(self) -> dict[str, Any]:
         """The function in the form of a chat completion's `tools`."""
@@ -79,13 +79,16 @@ class Tool:
             name: action.type_of(placeholder).json_schema(action.parameters.get(placeholder, ()))
             for placeholder, name in self.properties.items()
         }
-        said = self.action.name + (f": {self.action.description}" if self.action.description else "")
+        description = self.action.name + (f": {self.action.description}" if self.action.description else "")
         parameters = {
             "type": "object",
             "properties": described,
             "required": [name for name, schema in described.items() if "default" not in schema],
         }
-        return {"type": "function", "function": {"name": self.name, "description": said, "parameters": parameters}}
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": description, "parameters": parameters},
+        }
 
 
 def tools_of(script: Script) -> tuple[Tool, ...]:
@@ -106,7 +109,7 @@ def call_of(script: Script, text: str) -> Call:
         else:
             captured = match_pattern(tool.action, text) or {}
             values = {name: value for name, value in captured.items() if value is not None}
-        call = None if values is None else _said(tool, values)
+        call = None if values is None else _call_with(tool, values)
         again = text if call is None else text_of(script, call)
         same = text == again or (found is not None and meaning(script, text) == meaning(script, again))
         if call is not None and same:
@@ -123,10 +126,12 @@ def text_of(script: Script, call: Call) -> str:
     """
     tool = _tools(script).get(call.name)
     if tool is not None:
-        said = {name: call.arguments[at] for name, at in tool.properties.items() if at in call.arguments}
+        values = {name: call.arguments[at] for name, at in tool.properties.items() if at in call.arguments}
         # Null omits an optional argument; the text "null" is a value.
-        given = {name: _text(v) for name, v in said.items() if v is not None or not tool.action.type_of(name).optional}
-        return tool.action.fill({name: tool.spelled(name, given.get(name)) for name in tool.properties})
+        texts = {
+            name: _text(v) for name, v in values.items() if v is not None or not tool.action.type_of(name).optional
+        }
+        return tool.action.fill({name: tool.spelled(name, texts.get(name)) for name in tool.properties})
     if set(call.arguments) == {TEXT}:
         return _text(call.arguments[TEXT])
     return " ".join((*call.name.replace("_", " ").split(), *map(_text, call.arguments.values())))
@@ -156,21 +161,21 @@ def _of_python(script: Script, line: str) -> Call | None:
             tree = ast.parse(f"call({rest}", mode="eval").body
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             return None
-        given = [ast.literal_eval(each) for each in tree.args]
+        positional = [ast.literal_eval(each) for each in tree.args]
         named = {each.arg or "": ast.literal_eval(each.value) for each in tree.keywords}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     calls: list[Call] = []
     for tool in tools_of(script):
         names = [*tool.properties.values()]
-        arguments = dict(zip(names, given, strict=False)) | named
+        arguments = dict(zip(names, positional, strict=False)) | named
         # May be missing for a user's function.
         needed: list[str] = tool.definition()["function"]["parameters"].get("required") or []
-        whole = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(given) + len(named)
+        complete = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(positional) + len(named)
         # Only a JSON parameter accepts lists and objects.
         nested = {at for at, value in arguments.items() if isinstance(value, list | dict)}
-        whole &= nested <= {at for name, at in tool.properties.items() if tool.action.type_of(name).type == "json"}
-        if whole and f"{tool.name}_".startswith(f"{name}_") and all(map(_is_plain, arguments.values())):
+        complete &= nested <= {at for name, at in tool.properties.items() if tool.action.type_of(name).type == "json"}
+        if complete and f"{tool.name}_".startswith(f"{name}_") and all(map(_is_plain, arguments.values())):
             calls.append(Call(tool.name, arguments))
     calls = [call for call in calls if call.name == name] or calls
     return calls[0] if len(calls) == 1 else None
@@ -206,7 +211,7 @@ def _tools(script: Script) -> dict[str, Tool]:
     return tools
 
 
-def _said(tool: Tool, values: Mapping[str, str]) -> Call | None:
+def _call_with(tool: Tool, values: Mapping[str, str]) -> Call | None:
     """Return the call with the action's values; None if one is missing. Empty optional values are omitted."""
     if values.keys() != tool.properties.keys():
         return None

@@ -33,7 +33,7 @@ _TRIED = 16
 """Maximum number of positions at which a function's description is split."""
 
 
-def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec, ...]:
+def actions_of(source: object, allowed: Collection[str] = ()) -> tuple[ActionSpec, ...]:
     """Read the functions of a list, or of an object's list `tools`, as actions sorted by name; only the `allowed` ones,
     if given.
 
@@ -41,7 +41,7 @@ def actions_of(given: object, allowed: Collection[str] = ()) -> tuple[ActionSpec
         ValueError: The value is no such list, the list is empty, or a function is missing or unusable. The message
             names up to five unusable ones, each with the reason.
     """
-    tools = _object(cast("object", given)).get("tools") if isinstance(given, Mapping) else given
+    tools = _object(cast("object", source)).get("tools") if isinstance(source, Mapping) else source
     if isinstance(tools, list | tuple) and not tools:
         raise ValueError("the list of functions is empty; give at least one")
     if not isinstance(tools, list | tuple):
@@ -71,19 +71,19 @@ def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     Another definition is read as a user's function; None if it is unusable.
     """
     function = _object(tool.get("function"))
-    said, properties = (
+    text, properties = (
         str(function.get("description") or ""),
         _object(_object(function.get("parameters")).get("properties")),
     )
-    ends = [found.start() for found in islice(re.finditer(": ", said), _TRIED)]
-    for name in filter(None, (said[:end] for end in (*ends, len(said)))):
+    ends = [found.start() for found in islice(re.finditer(": ", text), _TRIED)]
+    for name in filter(None, (text[:end] for end in (*ends, len(text)))):
         places = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
         if len(places) != len(properties):
             continue
         read = dict(zip(places, (ParameterType.from_schema(_object(one)) for one in properties.values()), strict=True))
         action = ActionSpec(
             name=name,
-            description=said[len(name) + 2 :],
+            description=text[len(name) + 2 :],
             pattern=pattern_of(name),
             parameters={place: values for place, (_, values) in read.items() if values},
             types={place: kind for place, (kind, _) in read.items() if kind != ParameterType()},
@@ -96,19 +96,22 @@ def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     return None
 
 
-def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
+def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionSpec:
     schema: object = (
-        given.get("parameters") or given.get("inputSchema") or given.get("input_schema") or {"type": "object"}
+        definition.get("parameters")
+        or definition.get("inputSchema")
+        or definition.get("input_schema")
+        or {"type": "object"}
     )
-    root, said = dict(_object(schema)), given.get("description") or ""
+    root, description = dict(_object(schema)), definition.get("description") or ""
     root.setdefault("properties", {})
     if taken or _NAME.fullmatch(name) is None:
         raise ValueError("expected a name of its own, of 1 to 64 letters, digits, `_` and `-`")
-    if not isinstance(said, str) or (root.get("type"), type(root["properties"])) != ("object", dict):
+    if not isinstance(description, str) or (root.get("type"), type(root["properties"])) != ("object", dict):
         raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
-    if depth(root) > _DEPTH or len(write_json((root, said), default=str)) > MOST_BYTES:
+    if depth(root) > _DEPTH or len(write_json((root, description), default=str)) > MOST_BYTES:
         raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MOST_BYTES:,} bytes")
-    template, pattern, about = name, re.escape(name), [said]
+    template, pattern, about = name, re.escape(name), [description]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
     required: object = root.get("required")
@@ -132,7 +135,7 @@ def _action(name: str, given: Mapping[str, Any], *, taken: bool) -> ActionSpec:
         pattern=f"(?s){pattern}",
         parameters=values,
         types={place: kind for place, kind in types.items() if kind != ParameterType()},
-        function={"name": name, "description": said, "parameters": root},
+        function={"name": name, "description": description, "parameters": root},
     )
 
 
@@ -147,17 +150,17 @@ def _argument(
         several = f"is a union of {listed(kinds)}" if len(kinds) > 1 else "has no type"
         raise ValueError(f"{several}; expected one of {', '.join(_KINDS)}")
     one = others[0] if len(others) == 1 else {"type": kinds[0]}
-    said, values = schema.get("description") or one.get("description"), one.get("enum")
+    description, values = schema.get("description") or one.get("description"), one.get("enum")
     optional = not needed or len(others) < len(every) or (isinstance(values, list) and None in values)
     if kinds[0] in {"array", "object"}:
-        return ParameterType(type="json", optional=optional), (), said
+        return ParameterType(type="json", optional=optional), (), description
     if isinstance(values, list):
         one = {**one, "enum": [value for value in cast("list[object]", values) if value is not None]}
     kind, texts = ParameterType.from_schema(one)
     kind = kind.model_copy(update={"optional": optional and not kind.default, "default": kind.default or None})
     if problem := next(iter(kind.problems(texts)), None):
         raise ValueError(f"does not fit its own schema: {problem}")
-    return kind, texts, said
+    return kind, texts, description
 
 
 def _alternatives(

@@ -188,8 +188,8 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
     The amount of white space is ignored; case counts if it matters to the pattern.
     """
     found = match_in(script, text)
-    said = (text,) if found is None else (found.action.name, *found.values.values())
-    return tuple(" ".join(part.split()) for part in said)
+    parts = (text,) if found is None else (found.action.name, *found.values.values())
+    return tuple(" ".join(part.split()) for part in parts)
 
 
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
@@ -307,9 +307,9 @@ def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: s
 
 
 def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
-    said = f"{quoted(text)} is no available action."
+    message = f"{quoted(text)} is no available action."
     if not actions:
-        return f"{said} The script has none."
+        return f"{message} The script has none."
     wanted = text.strip()[:_COMPARED_CHARACTERS].casefold()
     templates = {action.name[:_COMPARED_CHARACTERS].casefold(): action.name for action in actions[:_COMPARED_ACTIONS]}
     nearest = templates[difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]]
@@ -317,7 +317,7 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
     sources = (pattern.source for pattern in forms if pattern is not None)
     encoded = to_utf8(text.strip())
     but = f": {_CASE}" if any(compile_pattern(one, ignore_case=True).matches(encoded) for one in sources) else ""
-    return f"{said} The nearest is {quoted(nearest)}{but}. Available actions: {_names(actions)}."
+    return f"{message} The nearest is {quoted(nearest)}{but}. Available actions: {_names(actions)}."
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

@@ -115,8 +115,8 @@ def _ask_reader(sample: Sequence[AuditedTurn], answers: Answers, rater: str, por
     with suppress(KeyboardInterrupt):
         asks = f"asks {rater} about {counted(len(sample), 'turn')}; Ctrl-C ends it"
         serve(audit_app(sample, answers, rater), port=port, on_ready=lambda address: note(f"{address} {asks}"))
-    given = answers.by_rater.get(rater, {})
-    note(f"{sum(turn.id in given for turn in sample)} of {len(sample)} answered, in {answers.path}")
+    ratings = answers.by_rater.get(rater, {})
+    note(f"{sum(turn.id in ratings for turn in sample)} of {len(sample)} answered, in {answers.path}")
 
 
 def _ask_model(
@@ -132,9 +132,9 @@ def _ask_model(
     try:
         failed, code = displayed(rate, display)
     finally:
-        given, spent = answers.by_rater.get(backend.label, {}), answers.paid.get(backend.label, Cost())
+        ratings, spent = answers.by_rater.get(backend.label, {}), answers.paid.get(backend.label, Cost())
         cost = "unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
-        display.say(f"{counted(len(given), 'answer')} in {answers.path}: {spent.tokens:,} tokens, cost {cost}")
+        display.say(f"{counted(len(ratings), 'answer')} in {answers.path}: {spent.tokens:,} tokens, cost {cost}")
     if failed:
         display.say(f"no usable answer about {counted(failed, 'turn')}; the same command asks again")
     return code if failed is None else ExitCode.FELL_SHORT if failed else ExitCode.OK
@@ -142,7 +142,7 @@ def _ask_model(
 
 def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None:
     """Print confusion matrices, and the agreement of each rater with the verdicts and with each other."""
-    rated = {id_ for given in answers.by_rater.values() for id_ in given}
+    rated = {id_ for ratings in answers.by_rater.values() for id_ in ratings}
     known = {turn.id: turn for turn in turns if turn.id in rated}
     if not known:
         raise InputError(f"there are no answers in {str(answers.path)!r}; give --rater NAME or --judge BACKEND first")

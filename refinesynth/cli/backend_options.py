@@ -45,7 +45,7 @@ _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
 """`player=gpt-4o`; no model string with a provider matches."""
 
 
-def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | None:
+def backend_spec(options: Sequence[str]) -> str | dict[str, str | list[str]] | None:
     """`--backend`, given any number of times: one for all roles, or by role; None if it was not given.
 
     A role that is named more than once has several backends, which take turns.
@@ -55,7 +55,7 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
     """
     known = ["default", *(role.value for role in Role)]
     chosen: dict[str, list[str]] = {}
-    for text in given:
+    for text in options:
         named = _ROLE.fullmatch(text.strip())
         role, spec = (named[1].casefold().replace("-", "_"), named[2]) if named else ("default", text)
         if role not in known:
@@ -86,7 +86,7 @@ def tuned(
     if not settings:
         return spec
     named = {"default": spec} if isinstance(spec, str) else spec
-    tuned = {role: resolve_mixture(role, given) for role, given in named.items()}
+    tuned = {role: resolve_mixture(role, named_spec) for role, named_spec in named.items()}
     parsed = [_parse(text) for text in settings]
     for role, name, value in sorted(parsed, key=lambda setting: (setting[0] is not None, setting[1] == "max_tokens")):
         if role is None:

@@ -178,8 +178,8 @@ def compare(
             console.print(styled(one_line(f"{name}: {model}")))
         for table in comparison.tables:
             console.print(*_shown(table, console.width), sep="\n")
-        for said in comparison.warnings:
-            console.print(styled(f"! {one_line(said)}", "yellow"))
+        for warning in comparison.warnings:
+            console.print(styled(f"! {one_line(warning)}", "yellow"))
         if output is not None:
             from refinesynth.evaluate.comparing.comparison_files import write_comparison
 
@@ -193,12 +193,12 @@ def _shown(table: "Table", width: int) -> Iterator[RenderableType]:
     # A heading is folded between words, a figure is not.
     needed = [max(map(len, (*head.split(), *cells))) for head, *cells in columns]
     room = sum(min(_NAME, each) for each in needed[: table.labels]) + sum(needed[table.labels :]) + len(columns) - 1
-    yield _grid(table, apart=2 if room + len(columns) <= width else 1) if room <= width else _list(table)
+    yield _grid(table, gap=2 if room + len(columns) <= width else 1) if room <= width else _list(table)
     yield from (styled(remark, "dim") for remark in table.notes)
 
 
-def _grid(table: "Table", *, apart: int) -> RenderableType:
-    grid = Grid(box=None, padding=(0, apart, 0, 0), pad_edge=False, header_style="dim")
+def _grid(table: "Table", *, gap: int) -> RenderableType:
+    grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for at, head in enumerate(table.columns):
         if at < table.labels:
             grid.add_column(head, overflow="fold")

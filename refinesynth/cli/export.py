@@ -128,7 +128,7 @@ def export(
         held: ExportReport | None = None
         if held_out is not None:
             rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
-            held = write(rest, _beside(output), overwrite=overwrite)
+            held = write(rest, _held_out_path(output), overwrite=overwrite)
             _tell(held, say)
         say(report.advice)
         if card and licence is not None:
@@ -152,8 +152,8 @@ def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, ov
         )
     _refuse_replacing_the_source(source, output)
     if held_out:
-        refuse_existing(_beside(output), overwrite=overwrite)
-        _refuse_replacing_the_source(source, _beside(output))
+        refuse_existing(_held_out_path(output), overwrite=overwrite)
+        _refuse_replacing_the_source(source, _held_out_path(output))
     if card and output.name == CARD:
         raise InputError(f"--card writes {CARD} beside FILE, so FILE cannot be {str(output)!r} itself; give another -o")
     if card:
@@ -271,7 +271,7 @@ def _refuse_replacing_the_source(source: Path, output: Path) -> None:
         raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
 
 
-def _beside(output: Path) -> Path:
+def _held_out_path(output: Path) -> Path:
     """File of the held-out part: `NAME.held-out.jsonl` for `NAME.jsonl`, also compressed."""
     suffixes = output.suffixes[-2:] if output.suffix in COMPRESSED else output.suffixes[-1:]
     suffix = "".join(suffixes)

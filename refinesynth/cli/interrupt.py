@@ -92,11 +92,11 @@ def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    pressed, said = threading.Event(), threading.Lock()
+    pressed, once = threading.Event(), threading.Lock()
 
     def end() -> None:
         # Said once; whoever comes second waits for it, but not for ever.
-        if said.acquire(timeout=LET_GO):
+        if once.acquire(timeout=LET_GO):
             with suppress(OSError, ValueError):
                 last_words()
         if pressed.is_set():

@@ -83,13 +83,13 @@ def _write(
     runs: Sequence[Path], output: Path, *, fresh: bool, keep: Keep | None = None, rules: str | None = None
 ) -> None:
     merged = anyio.run(partial(merge_runs, runs, output, keep=keep, rules=rules, fresh=fresh))
-    said = f"{merged.path}: {counted(merged.trajectories, 'trajectory', 'trajectories')}"
+    summary = f"{merged.path}: {counted(merged.trajectories, 'trajectory', 'trajectories')}"
     if merged.duplicates:
-        said += f"; {merged.duplicates:,} that were there already are not written again"
+        summary += f"; {merged.duplicates:,} that were there already are not written again"
     if merged.renamed:
-        said += f"; {counted(merged.renamed, 'episode')} had the id of another one, and got a number behind it"
+        summary += f"; {counted(merged.renamed, 'episode')} had the id of another one, and got a number behind it"
     if merged.missing:
-        said += (
+        summary += (
             f"; not among them: shard {', '.join(merged.missing[:_NAMED])}{'...' if merged.missing[_NAMED:] else ''}"
         )
-    note(said)
+    note(summary)

@@ -149,7 +149,7 @@ def _show_stats(found: PersonaStats, *, json: bool) -> None:
     if json:
         print_json(found.as_json())
         return
-    table = labelled(apart=2)
+    table = labelled(gap=2)
     table.add_row("personas", f"{found.personas:,}")
     for label, lengths in (("characters", found.characters), ("words", found.words)):
         table.add_row(
@@ -196,5 +196,5 @@ def _print_problems(bad: int, problems: Sequence[str]) -> None:
         note("  ...")
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({part / whole:.2%})"
+def _share(part: int, total: int) -> str:
+    return f"{part:,} ({part / total:.2%})"

@@ -71,11 +71,11 @@ def show(
         note(f"! {warning}", "yellow")
 
 
-def _role(given: str, known: tuple[Role, ...], play: str) -> Role:
-    name = given.strip().casefold().replace("-", "_")
+def _role(text: str, known: tuple[Role, ...], play: str) -> Role:
+    name = text.strip().casefold().replace("-", "_")
     asked = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
     if name not in asked:
-        raise ConfigurationError(f"{play} play asks no {given!r}; the roles that it asks are {', '.join(asked)}")
+        raise ConfigurationError(f"{play} play asks no {text!r}; the roles that it asks are {', '.join(asked)}")
     return Role(name)
 
 

@@ -24,9 +24,9 @@ ACCEPTED = "trajectories.jsonl"
 REFUSED = "rejected.jsonl"
 
 
-def run_here(given: str) -> Path:
+def run_here(place: str) -> Path:
     """A path as it is; of a run in an object store a copy in the cache, brought up to date."""
-    return anyio.run(fetch, given) if is_url(given) else Path(given)
+    return anyio.run(fetch, place) if is_url(place) else Path(place)
 
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]

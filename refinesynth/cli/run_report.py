@@ -176,10 +176,10 @@ def by_model(spending: Spending) -> str:
 
 
 def _shares(parts: Iterable[tuple[str, Cost]], *, of: Cost) -> str:
-    whole = of.cost_usd or of.tokens
-    if not whole:
+    total = of.cost_usd or of.tokens
+    if not total:
         return ""
-    shares = [((spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / whole, name) for name, spent in parts]
+    shares = [((spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / total, name) for name, spent in parts]
     shown = [(share, name) for share, name in shares if share >= _LEAST]
     if len(shown) < 2:  # noqa: PLR2004
         return ""

@@ -57,10 +57,10 @@ def serve(
 
 def parse_duration(text: str) -> float:
     """Seconds of `200ms`, `1.5s`, `2m` or `0`, at most an hour; raises InputError for other text."""
-    given = text.strip().casefold()
-    if given in {"0", "0.0"}:
+    spelled = text.strip().casefold()
+    if spelled in {"0", "0.0"}:
         return 0.0
-    if not (read := _DURATION.fullmatch(given)):
+    if not (read := _DURATION.fullmatch(spelled)):
         raise InputError(f"{text!r} is no duration; write a number and a unit, as in 200ms, 1.5s or 2m")
     seconds = float(read["number"]) * _SECONDS[read["unit"]]
     if seconds > _LONGEST_SECONDS:

@@ -26,7 +26,7 @@ def supervise() -> None:
     if not hasattr(os, "fork") or active_count() > 1:
         return
     alive, _kept_open = os.pipe()
-    told, report = os.pipe()
+    reading, report = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     # A signal that arrives before its handler is set waits for it, and is forwarded.
@@ -35,7 +35,7 @@ def supervise() -> None:
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(_kept_open)
-        os.close(told)
+        os.close(reading)
         _report = report
         Thread(target=_end_with_the_parent, args=(alive,), name="refinesynth-parent", daemon=True).start()
         return
@@ -45,7 +45,7 @@ def supervise() -> None:
             signal.signal(number, lambda received, _frame: _hand_on(child, received))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os._exit(_explained(code, reported=bool(os.read(told, 1))))
+    os._exit(_explained(code, reported=bool(os.read(reading, 1))))
 
 
 def report_end() -> None:

@@ -68,9 +68,9 @@ def styled(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, apart: int = 1) -> Table:
+def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, gap: int = 1) -> Table:
     """Two columns, labels and folded texts, `apart` columns apart; `width` is that of the labels."""
-    table = Table.grid(padding=(0, apart))
+    table = Table.grid(padding=(0, gap))
     table.add_column(width=width, style="dim", no_wrap=width is None)
     table.add_column(overflow="fold")
     for row in rows:
@@ -112,12 +112,12 @@ class Screen:
             self._live.stop()
 
 
-def bar(name: str, done: int, of: int, *beside: Text) -> Table:
+def bar(name: str, done: int, of: int, *columns: Text) -> Table:
     line = Table.grid(padding=(0, 1), expand=True)
-    for ratio in (None, 1, *(None for _ in beside)):
+    for ratio in (None, 1, *(None for _ in columns)):
         line.add_column(ratio=ratio, no_wrap=True)
     line.add_row(
-        Text(name, style="bold"), ProgressBar(total=of, completed=min(done, of), finished_style="green"), *beside
+        Text(name, style="bold"), ProgressBar(total=of, completed=min(done, of), finished_style="green"), *columns
     )
     return line
 

@@ -151,7 +151,7 @@ def as_lines(plan: Plan) -> str:
 
 def laid_out(plan: Plan) -> RenderableType:
     """The plan: model, data, steps, memory and remarks."""
-    table = labelled(((name, styled(text)) for name, text in _rows(plan)), apart=2)
+    table = labelled(((name, styled(text)) for name, text in _rows(plan)), gap=2)
     return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
 
 
@@ -202,29 +202,29 @@ def lost_of(counts: Counts) -> str:
         ("masked_whole", counts.masked_whole, "turns of several calls masked whole for a mistake among them"),
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
-    said: list[str] = []
+    reasons: list[str] = []
     for kind, number, how in parts:
         shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_NAMED]]
         listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
-        said += [f"{number:,} {how} ({listed})"] if number else []
-    return "; ".join(said)
+        reasons += [f"{number:,} {how} ({listed})"] if number else []
+    return "; ".join(reasons)
 
 
 def _tokens(counts: Counts) -> str:
-    whole = max(1, counts.tokens)
+    total = max(1, counts.tokens)
     return (
-        f"{counts.tokens:,}, of which {counts.trained_tokens:,} trained ({counts.trained_tokens / whole:.0%}), "
-        f"{counts.mistake_tokens:,} in mistakes ({counts.mistake_tokens / whole:.0%})"
+        f"{counts.tokens:,}, of which {counts.trained_tokens:,} trained ({counts.trained_tokens / total:.0%}), "
+        f"{counts.mistake_tokens:,} in mistakes ({counts.mistake_tokens / total:.0%})"
         f"{f', {counts.masked_calls:,} turns with a mistake among right calls' if counts.masked_calls else ''}"
     )
 
 
-def _memory(memory: MemoryEstimate, there: int | None) -> str:
+def _memory(memory: MemoryEstimate, available: int | None) -> str:
     parts = (
         ("weights", memory.weights),
         ("gradients", memory.gradients),
         ("optimizer", memory.optimizer),
         ("activations", memory.activations),
     )
-    of = "" if there is None else f" of {in_bytes(there)}"
+    of = "" if available is None else f" of {in_bytes(available)}"
     return f"about {in_bytes(memory.total)}{of} per device: {', '.join(f'{name} {in_bytes(size)}' for name, size in parts)}"

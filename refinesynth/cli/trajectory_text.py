@@ -123,8 +123,8 @@ def why_refused(item: Refused, rule: str | None) -> list[Text]:
     end = len(turns) if found is None else min(found.turn + 1, len(turns))
     lines = [styled(f"goal  {one_line(evidence.script.goal, most=_GLANCE)}", "dim")] if evidence is not None else []
     for at in range(max(0, end - _BEFORE), end):
-        who, *said = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
-        lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(said)]
+        who, *rest = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
+        lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(rest)]
     if found is not None:
         lines.append(styled(one_line(f"✗ {found.rule} ({found.code}): {found.message}", most=2 * _GLANCE), "red"))
     elif item.text:

@@ -107,9 +107,9 @@ def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _
     verdict = verdict_of(evidence, rules if record.stage == "draft" else script_rules)
     judged = tuple(found for found in record.violations if found.rule == JUDGE or found.rule in CURATING)
     # A part of a draft passes the rules, and could not be kept as a trajectory all the same.
-    whole = evidence.finished and evidence.text_error is None and bool(evidence.turns)
-    whole = whole and not any(isinstance(turn, MalformedTurn) for turn in evidence.turns)
-    accepted = verdict.accepted and not judged and (record.stage == "script" or whole)
+    complete = evidence.finished and evidence.text_error is None and bool(evidence.turns)
+    complete = complete and not any(isinstance(turn, MalformedTurn) for turn in evidence.turns)
+    accepted = verdict.accepted and not judged and (record.stage == "script" or complete)
     return _Checked(key(record), record.stage, False, accepted, (*verdict.violations, *judged))
 
 

@@ -37,10 +37,10 @@ def share_of_mistakes(start: str) -> float:
     """
     if start in {"clean", "mistakes"}:
         return float(start == "mistakes")
-    given = re.fullmatch(r"mixed:([01]|0?\.[0-9]+|1\.0*)", start)
-    if given is None:
+    found = re.fullmatch(r"mixed:([01]|0?\.[0-9]+|1\.0*)", start)
+    if found is None:
         raise InputError(f"the start is {start!r}; expected clean, mistakes or mixed:0.5 (a share from 0 to 1)")
-    return float(given[1])
+    return float(found[1])
 
 
 def behind_mistake(trajectory: Trajectory) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
@@ -132,8 +132,8 @@ _TASKS = {"react": render_task, "tools": render_tool_task, "act": render_act_tas
 def tell_task(script: Script, before: Sequence[PlayerTurn | DungeonMasterTurn] = (), form: Form = "react") -> str:
     """The first user message of a play, with the turns that it begins behind."""
     task = _TASKS[form](script)
-    told = [f"> {turn.action}" if isinstance(turn, PlayerTurn) else turn.observation for turn in before]
-    return "\n".join((task, "", SO_FAR, *told)) if told else task
+    history = [f"> {turn.action}" if isinstance(turn, PlayerTurn) else turn.observation for turn in before]
+    return "\n".join((task, "", SO_FAR, *history)) if history else task
 
 
 class GroundedEnvironment:
@@ -231,8 +231,8 @@ class GroundedEnvironment:
                 return OVER
             self.taken += 1
             self.mistakes += 1
-            said = str(error)
-            return f"{said[:1].upper()}{said[1:]}."
+            reason = str(error)
+            return f"{reason[:1].upper()}{reason[1:]}."
 
     def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
         """Take an action's text, also after the last step; return the ruling and the answer for the record."""
@@ -288,12 +288,12 @@ class GroundedEnvironment:
 
     def _enter(self, action: str, ruling: Ruling) -> None:
         """Go on in the state after a ruling, and note repeated and repaired mistakes."""
-        said = meaning(self.script, action)
+        key = meaning(self.script, action)
         if ruling.state is not self.state:
             self._refused.clear()
         if ruling.kind is not None:
-            self.repeats += said in self._refused
-            self._refused.add(said)
+            self.repeats += key in self._refused
+            self._refused.add(key)
         self.state = ruling.state
         self.progress = max(self.progress, ruling.progress)
         self.success = ruling.done

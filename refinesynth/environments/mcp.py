@@ -34,7 +34,7 @@ def create_server(world: GroundedEnvironment) -> Any:
     task_name = TASK
     while task_name in actions:
         task_name += "_"
-    told = types.Tool(
+    task = types.Tool(
         name=task_name,
         description="The task, and how far you are. Takes no action.",
         input_schema={"type": "object", "properties": {}},
@@ -51,11 +51,11 @@ def create_server(world: GroundedEnvironment) -> Any:
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         del context, params
-        return types.ListToolsResult(tools=[told, *listed])
+        return types.ListToolsResult(tools=[task, *listed])
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
-        given = params.arguments or {}
+        arguments = params.arguments or {}
         if params.name == task_name:
             taken = f"{world.taken} of {world.steps} steps are taken."
             return result("\n\n".join(filter(None, (instructions, taken, _ending(world)))))
@@ -63,9 +63,9 @@ def create_server(world: GroundedEnvironment) -> Any:
             return result(
                 f"There is no tool {params.name!r}; there are {', '.join([*actions, task_name])}.", error=True
             )
-        if problem := _problem(actions[params.name]["parameters"], given):
+        if problem := _problem(actions[params.name]["parameters"], arguments):
             return result(problem, error=True)
-        observation = world.act({"name": params.name, "arguments": given})
+        observation = world.act({"name": params.name, "arguments": arguments})
         return result("\n\n".join(filter(None, (observation, _ending(world)))))
 
     return Server(
@@ -83,14 +83,14 @@ def _ending(world: GroundedEnvironment) -> str:
     return "No step is left, and the goal is not reached." if world.done else ""
 
 
-def _problem(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """Problem with the form of arguments; the world judges their values."""
     wanted = schema["properties"]
-    if unknown := [name for name in given if name not in wanted]:
+    if unknown := [name for name in arguments if name not in wanted]:
         return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."
-    if missing := [name for name in schema.get("required") or () if name not in given]:
+    if missing := [name for name in schema.get("required") or () if name not in arguments]:
         return f"The argument {missing[0]!r} is missing."
     texts = {name for name, each in wanted.items() if each.get("type") == "string"}
-    if other := [name for name, value in given.items() if name in texts and not isinstance(value, str)]:
+    if other := [name for name, value in arguments.items() if name in texts and not isinstance(value, str)]:
         return f"The argument {other[0]!r} is no text."
     return ""

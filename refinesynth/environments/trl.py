@@ -153,18 +153,20 @@ def _method(tool: Tool) -> Callable[..., str]:
         parameters.append(Parameter(own, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
     optional = {one.name for one in parameters if one.default is None}
 
-    def method(self: Any, **given: Any) -> str:
-        said = {python.get(name, name): at for name, at in given.items() if at is not None or name not in optional}
-        return self._world.act(Call(tool.name, said))
+    def method(self: Any, **passed: Any) -> str:
+        description = {
+            python.get(name, name): at for name, at in passed.items() if at is not None or name not in optional
+        }
+        return self._world.act(Call(tool.name, description))
 
     method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
     method.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
     # A heading in a stranger's description would end it.
-    said = _HEADING.sub(r"\1 -", " ".join(definition["description"].split()))
+    description = _HEADING.sub(r"\1 -", " ".join(definition["description"].split()))
     placeholders = {name: placeholder for placeholder, name in tool.properties.items()}
     listed = "".join(f"\n    {own}: What stands for {{{placeholders[name]}}}." for own, name in python.items())
-    method.__doc__ = f"{said}\n\nArgs:{listed}\n" if listed else said
+    method.__doc__ = f"{description}\n\nArgs:{listed}\n" if listed else description
     return method
 
 

@@ -59,11 +59,11 @@ class WorldData(vf.TaskData):
         for node in trace.nodes:
             for call in getattr(node.message, "tool_calls", None) or []:
                 try:
-                    given = orjson.loads(call.arguments or "{}")
+                    arguments = orjson.loads(call.arguments or "{}")
                 except orjson.JSONDecodeError:
                     continue
-                if call.name in known and isinstance(given, dict):
-                    world.act({"name": call.name, "arguments": given})
+                if call.name in known and isinstance(arguments, dict):
+                    world.act({"name": call.name, "arguments": arguments})
         return world
 
 
@@ -82,8 +82,10 @@ class WorldTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
     async def list_tools(self) -> list[Any]:
         from mcp_types import Tool
 
-        told = [tool["function"] for tool in self.world.tools()]
-        return [Tool(name=one["name"], description=one["description"], input_schema=one["parameters"]) for one in told]
+        functions = [tool["function"] for tool in self.world.tools()]
+        return [
+            Tool(name=one["name"], description=one["description"], input_schema=one["parameters"]) for one in functions
+        ]
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> Any:
         from mcp_types import CallToolResult, TextContent

@@ -88,7 +88,7 @@ class BackendCheck:
     @property
     def lacks(self) -> frozenset[UnsupportedFeature]:
         """Features that the server lacks."""
-        return self.known.of(self.backend)
+        return self.known.of(self.backend).lacks
 
     @property
     def mode(self) -> OutputMode | None:

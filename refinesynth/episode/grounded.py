@@ -144,8 +144,8 @@ class Grounded(Conversation):
         if (near := nearest(self.script, action)) is None:
             return ruling
         text = f"{ruling.text} Did you mean {quoted(near)}?"
-        told = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
-        return ruling if told else replace(ruling, text=text)
+        reveals = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
+        return ruling if reveals else replace(ruling, text=text)
 
     def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
         """Return whether the action was taken twice in this state since the last mistake or transient failure."""
@@ -237,10 +237,10 @@ class Grounded(Conversation):
 
     def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
         """Return the kinds of mistakes that are possible now with things that the player can know."""
-        said = [self.script.introduction, self.script.goal]
-        said += (turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn))
+        texts = [self.script.introduction, self.script.goal]
+        texts += (turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn))
         names = names_of(self.world)
-        known = {*self.world.visible(state), *(name for text in said for name in names.mentioned(text).values())}
+        known = {*self.world.visible(state), *(name for text in texts for name in names.mentioned(text).values())}
         # Names that stand for no particular thing, such as on, north or 2, are known to everybody.
         known |= {name for name in self.world.names if not names.known_from(name)}
         refused = {meaning(self.script, step.player.action) for step in exchanges(turns) if step.flagged}

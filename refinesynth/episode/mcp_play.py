@@ -166,8 +166,8 @@ class McpConversation(Conversation):
 
     async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
         """Return the result of a call. It is committed to the journal before it is used."""
-        told = [(turn.action if isinstance(turn, PlayerTurn) else turn.observation) for turn in (*turns, act)]
-        digest = blake2b(write_json([self.number, self.record.drafts, *told]), digest_size=16).digest()
+        history = [(turn.action if isinstance(turn, PlayerTurn) else turn.observation) for turn in (*turns, act)]
+        digest = blake2b(write_json([self.number, self.record.drafts, *history]), digest_size=16).digest()
         account = RequestContext(self.session, ROLE, digest)
         if (paid := account.recall()) is not None:
             text, kind = orjson.loads(ReadCompletion.from_paid(paid).text)

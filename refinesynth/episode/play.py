@@ -119,9 +119,9 @@ class EpisodeContext:
     @property
     def tools(self) -> tuple[ActionSpec, ...]:
         """The user's actions, or those drawn for this episode if there are many."""
-        given = self.settings.tools
-        chosen = Random(self.session.seed).sample(range(len(given)), min(len(given), MOST_TOOLS))
-        return tuple(given[at] for at in sorted(chosen))
+        tools = self.settings.tools
+        chosen = Random(self.session.seed).sample(range(len(tools)), min(len(tools), MOST_TOOLS))
+        return tuple(tools[at] for at in sorted(chosen))
 
     @property
     def session(self) -> Session:

@@ -81,8 +81,8 @@ class ReactForm:
     ) -> list[ChatMessage]:
         """Messages that tell the player what came of its message: a text for each action, or one for all."""
         del message
-        told = zip(texts, marks, strict=True)
-        return [ChatMessageUser(content=scrub(text), metadata=dict(given) or None) for text, given in told]
+        pairs = zip(texts, marks, strict=True)
+        return [ChatMessageUser(content=scrub(text), metadata=dict(mark) or None) for text, mark in pairs]
 
 
 class ToolForm(ReactForm):
@@ -121,12 +121,12 @@ class ToolForm(ReactForm):
             return super().answers(message, *texts, marks=marks)
         if len(texts) == 1:
             texts, marks = texts * len(message.tool_calls), [*marks] * len(message.tool_calls)
-        told: list[ChatMessage] = []
-        for call, text, given in zip(message.tool_calls, texts, marks, strict=True):
+        results: list[ChatMessage] = []
+        for call, text, mark in zip(message.tool_calls, texts, marks, strict=True):
             call.id, name, self._at = f"call{self._at:05d}", call.function, self._at + 2
-            marked = dict(given) or None
-            told.append(ChatMessageTool(content=scrub(text), tool_call_id=call.id, function=name, metadata=marked))
-        return told
+            marked = dict(mark) or None
+            results.append(ChatMessageTool(content=scrub(text), tool_call_id=call.id, function=name, metadata=marked))
+        return results
 
 
 class ParallelToolForm(ToolForm):
@@ -188,10 +188,13 @@ def definition(tool: ToolInfo) -> dict[str, Any]:
     """A function as `chat.render_tools` has it."""
     if isinstance(known := (tool.options or {}).get("definition"), dict):
         return cast("dict[str, Any]", known)
-    given = tool.parameters.model_dump(exclude_none=True, exclude={"additionalProperties"})
-    for name, schema in given["properties"].items():
-        given["properties"][name] = {key: schema[key] for key in _ORDER if key in schema} | schema
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": given}}
+    schema_of_all = tool.parameters.model_dump(exclude_none=True, exclude={"additionalProperties"})
+    for name, schema in schema_of_all["properties"].items():
+        schema_of_all["properties"][name] = {key: schema[key] for key in _ORDER if key in schema} | schema
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": schema_of_all},
+    }
 
 
 def reasoning_of(message: ChatMessage) -> str:
@@ -210,15 +213,15 @@ def turn_of(message: ChatMessage) -> Turn:
 
 def read_message(text: str, tools: Sequence[ToolInfo]) -> ChatMessageAssistant:
     """A model's text as a message with its thoughts and calls; what holds a call that cannot be read stays text."""
-    thinking, said, form = thinking_in(scrub(text))
-    found = settle((), said, {one.name: tuple(one.parameters.properties) for one in tools}, others=True)
-    given = [orjson.loads(arguments) for _, arguments, _ in found.calls]
+    thinking, answer, form = thinking_in(scrub(text))
+    found = settle((), answer, {one.name: tuple(one.parameters.properties) for one in tools}, others=True)
+    arguments_of_calls = [orjson.loads(arguments) for _, arguments, _ in found.calls]
     calls = None
-    if found.calls and found.clear and all(isinstance(one, dict) for one in given):
-        named = zip(found.calls, given, strict=True)
-        calls, said = [ToolCall(f"call{at}0000", name, one) for at, ((name, *_), one) in enumerate(named)], found.text
+    if found.calls and found.clear and all(isinstance(one, dict) for one in arguments_of_calls):
+        named = zip(found.calls, arguments_of_calls, strict=True)
+        calls, answer = [ToolCall(f"call{at}0000", name, one) for at, ((name, *_), one) in enumerate(named)], found.text
     parts: list[Content] = [] if form is None else [ContentReasoning(reasoning=thinking)]
-    return ChatMessageAssistant(content=[*parts, ContentText(text=said.strip())], tool_calls=calls)
+    return ChatMessageAssistant(content=[*parts, ContentText(text=answer.strip())], tool_calls=calls)
 
 
 class Prompter:
@@ -230,9 +233,11 @@ class Prompter:
         call = Called("call00000", _PROBE.name, {"item": "mug"})
         before = [Turn("user", _TASK, None)]
         prompt = self._renderer.prompt(before, [definition(_PROBE)])
-        whole = self._renderer.prompt([*before, Turn("assistant", "It is there.", None, (call,))], [definition(_PROBE)])
+        rendered = self._renderer.prompt(
+            [*before, Turn("assistant", "It is there.", None, (call,))], [definition(_PROBE)]
+        )
         # As Inspect's provider decodes an answer.
-        ids = tokenizer(whole.rpartition(_TASK)[2], add_special_tokens=False)["input_ids"]
+        ids = tokenizer(rendered.rpartition(_TASK)[2], add_special_tokens=False)["input_ids"]
         read = read_message(tokenizer.decode(ids, skip_special_tokens=True), [_PROBE]).tool_calls or []
         writes = _PROBE.description in prompt
         if not writes or [(one.function, one.arguments) for one in read] != [call[1:]]:

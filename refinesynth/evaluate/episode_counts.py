@@ -53,8 +53,8 @@ class Counts:
         }
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None
 
 
 def counts(moves: Sequence[EpisodeStep]) -> Counts:

@@ -71,7 +71,7 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
         for perturb in ("", *(variants if name == PERTURBED else ()))
     ]
     with placed(asked.environments, asked.pythons) as pools:
-        tasks = [(TASKS.get(name) or registered(name))(**given) for name, given in arguments]
+        tasks = [(TASKS.get(name) or registered(name))(**options) for name, options in arguments]
         # When the data of all is there: an import takes seconds.
         for pool in pools:
             try:
@@ -215,10 +215,10 @@ def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
     """Arguments of a task: only what decides its results, as logs of equal arguments are resumed."""
     data = None if asked.data is None else str(asked.data.resolve())
-    given = {name: getattr(asked, name) for name in TaskSettings.model_fields}
-    given |= {"data": data, "argument": argument, "perturb": perturb}
+    values = {name: getattr(asked, name) for name in TaskSettings.model_fields}
+    values |= {"data": data, "argument": argument, "perturb": perturb}
     usual = TaskSettings()
-    return {name: value for name, value in given.items() if name == "compat" or value != getattr(usual, name)}
+    return {name: value for name, value in values.items() if name == "compat" or value != getattr(usual, name)}
 
 
 def _formed(asked: Evaluation) -> Evaluation:
@@ -230,14 +230,14 @@ def _formed(asked: Evaluation) -> Evaluation:
 
 def _sampled(asked: Evaluation) -> Evaluation:
     """Move sampling options out of `settings`, where a backend's own settings would lose to them."""
-    given = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
-    for name, value in given.items():
+    sampling = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
+    for name, value in sampling.items():
         if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
             raise InputError(f"{name} is {value!r}; expected a number")
         if getattr(asked, name) not in (None, 0.0, value):
             raise InputError(f"{name} is both {getattr(asked, name)} and {value}; give it once")
-    rest = {name: value for name, value in asked.settings.items() if name not in given}
-    values: dict[str, Any] = {**dict(asked), **given, "settings": rest}
+    rest = {name: value for name, value in asked.settings.items() if name not in sampling}
+    values: dict[str, Any] = {**dict(asked), **sampling, "settings": rest}
     return Evaluation(**values)
 
 
@@ -245,7 +245,8 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
     """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
     sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
     mine = {
-        _key(name, given.get("perturb", ""), given.get("argument", "")): {**given, **sampling} for name, given in tasks
+        _key(name, options.get("perturb", ""), options.get("argument", "")): {**options, **sampling}
+        for name, options in tasks
     }
     for info in list_eval_logs(str(asked.folder)):
         header = read_eval_log(info, header_only=True)
@@ -261,20 +262,20 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
         if wanted is None:
             continue
         config = header.plan.config
-        there = {**passed, **{name: getattr(config, name) for name in sampling}}
+        recorded = {**passed, **{name: getattr(config, name) for name in sampling}}
         # The address is no argument of Inspect's models, but has a place of its own.
-        there |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
+        recorded |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
         for user in (header.eval.model_roles or {}).values():
             if not isinstance(user, list):  # ours has one model
-                there |= {f"{_OF_USER}{name}": value for name, value in user.args.items()}
-                there[f"{_OF_USER}base_url"] = user.base_url
+                recorded |= {f"{_OF_USER}{name}": value for name, value in user.args.items()}
+                recorded[f"{_OF_USER}base_url"] = user.base_url
         wanted = {**wanted, **asked.settings}
-        for name in sorted({*wanted, *there}):
+        for name in sorted({*wanted, *recorded}):
             if name.removeprefix(_OF_USER) in {"do_sample", "model_path", "tokenizer_path"}:
                 continue
-            if there.get(name) != wanted.get(name):
+            if recorded.get(name) != wanted.get(name):
                 raise InputError(
-                    f"{where} {header.eval.task} with {name}={there.get(name)!r}, and this is one with {wanted.get(name)!r}; "
+                    f"{where} {header.eval.task} with {name}={recorded.get(name)!r}, and this is one with {wanted.get(name)!r}; "
                     "give another -o"
                 )
 

@@ -149,7 +149,7 @@ def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
 
 def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
     """Inspect's settings as pydantic-ai's; None is left to the backend."""
-    given = {
+    values = {
         "tool_choice": {"any": "required", "none": "none"}.get(str(choice)),
         "temperature": config.temperature,
         "top_p": config.top_p,
@@ -159,15 +159,15 @@ def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
         "frequency_penalty": config.frequency_penalty,
         "stop_sequences": config.stop_seqs,
     }
-    return cast("ModelSettings", {name: value for name, value in given.items() if value is not None})
+    return cast("ModelSettings", {name: value for name, value in values.items() if value is not None})
 
 
 def _message(message: ChatMessage) -> ModelMessage:
     if isinstance(message, ChatMessageAssistant):
         calls = [ToolCallPart(one.function, one.arguments, tool_call_id=one.id) for one in message.tool_calls or ()]
         thinking = [ThinkingPart(thought)] if (thought := chat_form.reasoning_of(message)) else []
-        said = [TextPart(message.text)] if message.text or not calls else []
-        return ModelResponse(parts=[*thinking, *said, *calls])
+        texts = [TextPart(message.text)] if message.text or not calls else []
+        return ModelResponse(parts=[*thinking, *texts, *calls])
     if isinstance(message, ChatMessageTool):
         answer = ToolReturnPart(message.function or "", message.text, tool_call_id=message.tool_call_id or "")
         return ModelRequest(parts=[answer])

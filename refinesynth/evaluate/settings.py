@@ -38,9 +38,9 @@ class TaskSettings(BaseModel):
     """Model that plays the user in a task that has one, such as tau2's: any backend, with `--set user.SETTING=VALUE`. By
     default the evaluated model plays it too."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         try:
-            super().__init__(**given)
+            super().__init__(**settings)
         except ValidationError as error:
             raise InputError(_explained(error)) from None
 

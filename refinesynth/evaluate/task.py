@@ -49,7 +49,7 @@ def _inspect_task(options: TaskSettings) -> Task:
     Raises:
         InputError: There is no such task, it cannot be made, or the options are for benchmarks of refinesynth alone.
     """
-    name, _, given = options.argument.partition("?")
+    name, _, query = options.argument.partition("?")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise InputError(f"the task {INSPECT}:{options.argument} has no name of a package's task; {_FORM}")
     usual = TaskSettings()
@@ -61,7 +61,7 @@ def _inspect_task(options: TaskSettings) -> Task:
     try:
         # Of a value that is no JSON, the text.
         arguments = {
-            key: _value(text) for key, text in parse_qsl(given, keep_blank_values=True, strict_parsing=bool(given))
+            key: _value(text) for key, text in parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
         }
         task = registry_create("task", name, **arguments)
     except LookupError as error:

@@ -50,7 +50,7 @@ def domain_of(record: PersonaRecord, by: str = DOMAIN) -> str | None:
     named: dict[str, str] = {}
     for name, value in record.fields.items():
         plain = _plain(name)
-        if plain in wanted and plain not in named and (domain := _said(value)) is not None:
+        if plain in wanted and plain not in named and (domain := _label(value)) is not None:
             named[plain] = domain
     return next((named[name] for name in wanted if name in named), None)
 
@@ -64,7 +64,7 @@ def _plain(name: str) -> str:
     return _FIELD.sub(" ", name.replace(".", "point")).strip().casefold()
 
 
-def _said(value: JsonValue) -> str | None:
+def _label(value: JsonValue) -> str | None:
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, str):

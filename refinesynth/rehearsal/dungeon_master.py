@@ -44,25 +44,25 @@ def world_of(script: JsonValue) -> Position | None:
 def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
     """Return the answer to an action in a known scene. The flags are the executor's ruling, unless a fault is injected."""
     ruling = past.position.ruling(action)
-    rng, said = luck.rng("answer"), shown(action)
+    rng, wording = luck.rng("answer"), shown(action)
     if ruling.kind is None:
         if not luck.strikes("false_alarm"):
             return _accepted(luck, rng, past, action, ruling)
-        thought = say(rng, "misread", action=said)
-        observation = _refusal(rng, past, f'"{said}" is not understood.')
+        thought = say(rng, "misread", action=wording)
+        observation = _refusal(rng, past, f'"{wording}" is not understood.')
         return DungeonMasterTurn.of_kind(MistakeKind.PARAMETER, thought=thought, observation=observation)
     if ruling.kind is MistakeKind.PARAMETER and luck.strikes("wrong_parameters"):
         return waved(luck, past, action)
     why = reason(past.position, action, ruling)
-    thought = say(rng, f"refused_{ruling.kind}", action=said, hint=why)
+    thought = say(rng, f"refused_{ruling.kind}", action=wording, hint=why)
     return DungeonMasterTurn.of_kind(ruling.kind, thought=thought, observation=_refusal(rng, past, why))
 
 
 def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
     """Return an answer that accepts an unknown action; nothing changes."""
-    rng, said = luck.rng("waved"), shown(action)
-    thought = say(rng, "waved", action=said)
-    return DungeonMasterTurn.of_kind(None, thought=thought, observation=_fresh(rng, past, f"You {said}."))
+    rng, wording = luck.rng("waved"), shown(action)
+    thought = say(rng, "waved", action=wording)
+    return DungeonMasterTurn.of_kind(None, thought=thought, observation=_fresh(rng, past, f"You {wording}."))
 
 
 def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
@@ -84,7 +84,7 @@ def _refusal(rng: Random, past: Past, why: str) -> str:
 def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
     """Return the text in an unused wording, or with the answer's number if all are used."""
     more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
-    ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
+    ways = (f"{sentence}{ending}" for sentence in (text, *(f"{text} {thought}" for thought in more)))
     return next(
         (way for way in ways if way not in past.observed), f"{text} (Answer {len(past.exchanges) + 1}.){ending}"
     )
@@ -106,56 +106,58 @@ def word(
     luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
     """Return thought and observation for a given ruling, in any script."""
-    said = shown(action if isinstance(action, str) else "")
+    wording = shown(action if isinstance(action, str) else "")
     label = label_of(script)
     said_before = {exchange.observation for exchange in _exchanges(history)}
     rng = luck.rng("word")
-    ways = (_observation(luck, rng, label, said, ruling) for _ in range(_TRIES))
+    ways = (_observation(luck, rng, label, wording, ruling) for _ in range(_TRIES))
     observation = next((way for way in ways if way not in said_before), None) or _observation(
-        luck, rng, label, said, ruling
+        luck, rng, label, wording, ruling
     )
-    if luck.strikes("unseen_name") and (name := _unseen(luck, label, script, said, ruling)):
+    if luck.strikes("unseen_name") and (name := _unseen(luck, label, script, wording, ruling)):
         observation = f"{observation} Not far off there is the {name}."
     if luck.strikes("said_success"):
         observation = f"{observation} {SUCCESS}"
-    return {"thought": _thought(rng, said, ruling), "observation": observation}
+    return {"thought": _thought(rng, wording, ruling), "observation": observation}
 
 
-def _observation(luck: Luck, rng: Random, label: str | None, said: str, ruling: Mapping[str, JsonValue]) -> str:
+def _observation(luck: Luck, rng: Random, label: str | None, wording: str, ruling: Mapping[str, JsonValue]) -> str:
     text = ruling.get("text")
     text = text if isinstance(text, str) else ""
     if ruling.get("transient") is True:
         if luck.strikes("ignored_failure"):
-            return f"You {said}. It is done now."
+            return f"You {wording}. It is done now."
         return say(rng, "ruled_hindered")
     accepted = ruling.get("accepted") is True
     if luck.strikes("contradiction"):
-        return say(rng, "ruled_undone" if accepted else "ruled_done", action=said)
+        return say(rng, "ruled_undone" if accepted else "ruled_done", action=wording)
     if accepted:
-        return f"{text or f'You {said}.'} {say(rng, 'ruled_more')}".rstrip()
+        return f"{text or f'You {wording}.'} {say(rng, 'ruled_more')}".rstrip()
     family = FAMILIES.get((label or "").rpartition("-")[0])
     if family is None or text == "Nothing happens.":
         return text or "Nothing happens."
     return refusal(rng, family, text)
 
 
-def _thought(rng: Random, said: str, ruling: Mapping[str, JsonValue]) -> str:
+def _thought(rng: Random, wording: str, ruling: Mapping[str, JsonValue]) -> str:
     if ruling.get("transient") is True:
-        return say(rng, "ruled_passing", action=said)
+        return say(rng, "ruled_passing", action=wording)
     kind, text = ruling.get("mistake"), ruling.get("text")
     if isinstance(kind, str) and kind in list(MistakeKind):
-        return say(rng, f"refused_{kind}", action=said, hint=text if isinstance(text, str) else "")
-    return say(rng, "ruled_allowed", action=said)
+        return say(rng, f"refused_{kind}", action=wording, hint=text if isinstance(text, str) else "")
+    return say(rng, "ruled_allowed", action=wording)
 
 
-def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling: Mapping[str, JsonValue]) -> str | None:
+def _unseen(
+    luck: Luck, label: str | None, script: JsonValue, wording: str, ruling: Mapping[str, JsonValue]
+) -> str | None:
     """Return the name of something in the scene that the player has neither seen nor heard of."""
     if label is None or not isinstance(script, dict):
         return None
     visible = ruling.get("visible")
     seen = [name for name in visible if isinstance(name, str)] if isinstance(visible, list) else []
     known = " ".join(
-        (*seen, said, *(str(part) for part in (ruling.get("text"), script.get("introduction"), script.get("goal"))))
+        (*seen, wording, *(str(part) for part in (ruling.get("text"), script.get("introduction"), script.get("goal"))))
     ).casefold()
     values = opening(label).scene.plot.values
     names = [name for allowed in values.values() for name in allowed if name.casefold() not in known]

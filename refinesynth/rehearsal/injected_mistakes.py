@@ -67,9 +67,9 @@ def _foreknown(past: Past, action: str) -> bool:
     if read is None:
         return False
     values = set(read[1].values())
-    said = (scene.script.introduction, *past.observed)
+    texts = (scene.script.introduction, *past.observed)
     return any(
-        values & hidden[thing] and not any(mentions(text, thing) for text in said) for thing in values & hidden.keys()
+        values & hidden[thing] and not any(mentions(text, thing) for text in texts) for thing in values & hidden.keys()
     )
 
 

@@ -40,10 +40,10 @@ def tell(luck: Luck, script: JsonValue, verified: JsonValue, minimum: JsonValue)
         luck = Luck(luck.digest, luck.faults.model_copy(update={"natural_mistake": 0.0}))
     last = before[-1] if before else None
     unanswered = last.action if isinstance(last, PlayerTurn) else None
-    return list(_told(luck, Past.of(position, exchanges), unanswered, missing))
+    return list(_narrated(luck, Past.of(position, exchanges), unanswered, missing))
 
 
-def _told(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Iterator[Spoken]:
+def _narrated(luck: Luck, past: Past, unanswered: str | None, missing: int) -> Iterator[Spoken]:
     if unanswered is not None:
         after = dungeon_master.answer(luck.turn(_MOST_EXCHANGES), past, unanswered)
         yield after

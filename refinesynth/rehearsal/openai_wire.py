@@ -50,14 +50,14 @@ class Request:
     @classmethod
     def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
         """Read the arguments of a completion request; accepts any values."""
-        given = [item for item in map(mapping, items(messages)) if item]
+        entries = [item for item in map(mapping, items(messages)) if item]
         return cls(
-            messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in given),
+            messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in entries),
             form=_form(options),
             seed=_seed(options.get("seed")),
             most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
             model=model if isinstance(model, str) else "rehearsal",
-            calls=tuple((at, *call) for at, item in enumerate(given) for call in _calls(item.get("tool_calls"))),
+            calls=tuple((at, *call) for at, item in enumerate(entries) for call in _calls(item.get("tool_calls"))),
             tools=tuple(mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))),
         )
 
@@ -93,13 +93,13 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
 def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call] = ()) -> dict[str, Any]:
     """Return a chat completion with `content` as message or tool arguments, perhaps with calls."""
     content = scrub(content)
-    whole = request.form.kind == "tool" and not request.plays_by_calls
-    reason = "tool_calls" if whole or calls else "stop"
+    structured = request.form.kind == "tool" and not request.plays_by_calls
+    reason = "tool_calls" if structured or calls else "stop"
     if request.most_tokens is not None and tokens(content) > request.most_tokens:
         content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
-    message: dict[str, Any] = {"role": "assistant", "content": None if whole else content}
-    functions = [(name, dumped(dict(given))) for name, given in calls if reason != "length"]
-    if functions := [(request.form.tool, content)] if whole else functions:
+    message: dict[str, Any] = {"role": "assistant", "content": None if structured else content}
+    functions = [(name, dumped(dict(call_arguments))) for name, call_arguments in calls if reason != "length"]
+    if functions := [(request.form.tool, content)] if structured else functions:
         message["tool_calls"] = [
             {
                 "id": f"call_{luck.digest.hex()[:24]}{at or ''}",

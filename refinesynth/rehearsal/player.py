@@ -147,10 +147,10 @@ def _looking_back(luck: Luck, past: Past, *, leaving: bool = False) -> str:
     why = reason(position, wrong, ruling)
     if leaving and why:
         return say(rng, "leaving", hint=why)
-    said = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=why)
+    insight = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=why)
     if ruling.kind is MistakeKind.PARAMETER and (plan := plan_of(past)):
-        return _joined(said, remedy(position, wrong, plan[0]))
-    return said
+        return _joined(insight, remedy(position, wrong, plan[0]))
+    return insight
 
 
 def _misunderstood(past: Past) -> str | None:
@@ -218,14 +218,14 @@ class Seen(NamedTuple):
 
 def read_calls(request: Request) -> Seen:
     """Read the chat of a request for which `plays_by_calls` is true."""
-    told = ((at, text, tool_instructions_in(text)) for at, (_, text) in enumerate(request.messages))
-    at, task, instructions = next(one for one in told if one[2])
+    tasks = ((at, text, tool_instructions_in(text)) for at, (_, text) in enumerate(request.messages))
+    at, task, instructions = next(one for one in tasks if one[2])
     before, _, after = task.partition(instructions)
     script = _script_of(request, before.strip())
     chat: list[tuple[str, str]] = []
     waiting: list[str] = []
     for number, (role, text) in enumerate(request.messages[at + 1 :], start=at + 1):
-        calls = [Call(name, _arguments(given)) for where, name, given in request.calls if where == number]
+        calls = [Call(name, _arguments(arguments)) for where, name, arguments in request.calls if where == number]
         for at, call in enumerate(calls):
             thought = "" if at else text
             waiting.append(render_player(PlayerTurn(thought=thought, action=text_of(script, call))))
@@ -237,12 +237,12 @@ def read_calls(request: Request) -> Seen:
     return Seen(script, render_task(script) + after, chat, instructions == PARALLEL_INSTRUCTIONS)
 
 
-def _script_of(request: Request, told: str) -> Script:
-    label = label_in(told)
+def _script_of(request: Request, task: str) -> Script:
+    label = label_in(task)
     scene = None if label is None else opening(label).scene
     listed = {str(tool.get("description")) for tool in request.tools}
-    introduction, found, goal = told.rpartition("\n\nGoal: ")
-    words = {"introduction": introduction if found else told, "goal": (found and goal) or "?"}
+    introduction, found, goal = task.rpartition("\n\nGoal: ")
+    words = {"introduction": introduction if found else task, "goal": (found and goal) or "?"}
     if scene is not None and all(any(one.startswith(name) for one in listed) for name in scene.verbs):
         return scene.script.model_copy(update=words)
     actions = filter(None, (action_of({"function": tool}) for tool in request.tools))

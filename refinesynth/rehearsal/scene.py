@@ -169,13 +169,13 @@ def outline(label: str) -> Outline:
     """
     family, plot, _ = _drawn(label)
     preparing = {verb.key for verb in family.verbs if verb.prepares}
-    there = {
+    features = {
         "distractors": True,
         "irreversible": plot.losable,
         "hidden": _hidden(label) and plot.away,
         "preconditions": not preparing.isdisjoint(key for key, _ in plot.useful),
     }
-    return Outline(frozenset(feature for feature, has in there.items() if has), len(plot.useful))
+    return Outline(frozenset(feature for feature, has in features.items() if has), len(plot.useful))
 
 
 def _drawn(label: str) -> tuple[Family, Plot, Random]:
@@ -208,10 +208,10 @@ def _action(rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[
 
 
 def _pattern(template: str, style: tuple[str, str, str]) -> str:
-    whole, space, group = style
+    line, space, group = style
     pieces = re.split(r"(\{[^{}]*\})", template)
     parts = [
         group.format(piece[1:-1]) if piece.startswith("{") else space.join(map(re.escape, piece.split(" ")))
         for piece in pieces
     ]
-    return whole.replace("{}", "".join(parts))
+    return line.replace("{}", "".join(parts))

@@ -47,11 +47,11 @@ def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
         return None
     hidden = hidden_names(scene.world).where
     accepted = (exchange.observation for exchange in past.exchanges if not exchange.refused and not exchange.failed)
-    said = (scene.script.introduction, *accepted)
+    texts = (scene.script.introduction, *accepted)
     for at, step in enumerate(past.position.plan):
         read = scene.world.read(step)
         for value in read[1].values() if read else ():
-            if value not in hidden or any(mentions(text, value) for text in said):
+            if value not in hidden or any(mentions(text, value) for text in texts):
                 continue
             if not hidden[value] & _looked_into(past.position):
                 return at, value, hidden[value]

@@ -56,8 +56,8 @@ def see_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
     successful call.
     """
     needed = CALLS.search(str(script.get("introduction"))) if isinstance(script, dict) else None
-    told = (cast("dict[str, Any]", one) for one in items(history) if isinstance(one, dict))
-    made = sum(one.get("mistake") is None for one in told) + 1
+    exchanges = (cast("dict[str, Any]", one) for one in items(history) if isinstance(one, dict))
+    made = sum(one.get("mistake") is None for one in exchanges) + 1
     return {"thought": f"{made} calls have succeeded.", "done": needed is not None and made >= int(needed["count"])}
 
 
@@ -68,14 +68,14 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
         actions, needed = read.actions, CALLS.search(read.introduction)
     except (ValidationError, RecursionError):
         actions, needed = (), None
-    said, known = shown(text), match_action(actions, text) is not None
+    wording, known = shown(text), match_action(actions, text) is not None
     rng = luck.rng("plain")
     if known:
-        answer = say(rng, "plain_accepted", text=said)
-        thought = f'"{said}" is an available action with allowed values.'
+        answer = say(rng, "plain_accepted", text=wording)
+        thought = f'"{wording}" is an available action with allowed values.'
     else:
-        answer = f'Nothing happens. No action is written like "{said}".'
-        thought = f'"{said}" is not the form of an available action with allowed values.'
+        answer = f'Nothing happens. No action is written like "{wording}".'
+        thought = f'"{wording}" is not the form of an available action with allowed values.'
     if any(exchange.observation == answer for exchange in exchanges):
         answer = f"{answer} This is answer {len(exchanges) + 1}."
     if known and needed and sum(not exchange.refused for exchange in exchanges) + 1 >= int(needed["count"]):
@@ -109,8 +109,8 @@ def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) ->
     rng = luck.rng(line["name"])
     kinds = ((found["name"], ParameterType.from_words(found["words"])) for found in _TYPES.finditer(line["rest"]))
     typed = {name: [*kind.samples()] for name, kind in kinds if kind is not None and kind.samples()}
-    given = {**typed, **shared, **_values(_VALUES, line["rest"])}
-    return spec.fill({name: rng.choice(given.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
+    values = {**typed, **shared, **_values(_VALUES, line["rest"])}
+    return spec.fill({name: rng.choice(values.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
 
 
 def _values(pattern: re.Pattern[str], text: str) -> dict[str, list[str]]:

@@ -67,14 +67,14 @@ def _parts(shown: Any) -> Iterator[tuple[str, str]]:
         yield "actions", shortened("\n".join(action["name"] for action in task["actions"]))
         world = {name: task[name] for name in ("environment", "completion_conditions", "actions")}
     else:
-        yield from map(_said, task["messages"])
+        yield from map(_speaker_and_text, task["messages"])
         world = {"tools": task["tools"]}
     yield "world", shortened(write_json(world, option=orjson.OPT_INDENT_2).decode())
-    yield from map(_said, shown["history"])
-    yield "turn", _said(shown["turn"])[1]
+    yield from map(_speaker_and_text, shown["history"])
+    yield "turn", _speaker_and_text(shown["turn"])[1]
 
 
-def _said(entry: dict[str, JsonValue]) -> tuple[str, str]:
+def _speaker_and_text(entry: dict[str, JsonValue]) -> tuple[str, str]:
     # A message of labelled data may have such keys, too, beside others.
     if entry.keys() == {"observation"}:
         return "environment", shortened(str(entry["observation"]))

@@ -105,7 +105,7 @@ def out_of_reach(script: Script) -> tuple[str, ...]:
         return ()
     texts = ((action.name, action.description, *chain(*action.parameters.values())) for action in script.actions)
     acted = set[str]().union(*map(_stems, chain(*texts)))
-    return tuple(each for each in script.completion_conditions if (said := _stems(each)) and said.isdisjoint(acted))
+    return tuple(each for each in script.completion_conditions if (stems := _stems(each)) and stems.isdisjoint(acted))
 
 
 def _stems(text: str) -> set[str]:

@@ -143,7 +143,7 @@ def normalized(text: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of a text in lower case, without quotations; a line break ends a sentence too."""
-    return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := normalized(part))]
+    return [sentence for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (sentence := normalized(part))]
 
 
 def verbs_of(action: str) -> frozenset[str]:
@@ -155,10 +155,10 @@ def verbs_of(action: str) -> frozenset[str]:
 
 
 def _first_that_says(
-    said: Iterable[str], *patterns: re.Pattern[str], unless: re.Pattern[str] | None = None
+    sentences: Iterable[str], *patterns: re.Pattern[str], unless: re.Pattern[str] | None = None
 ) -> str | None:
     """Return the first sentence with a clause that matches one of the patterns, but not `unless`; None without one."""
-    for sentence in said:
+    for sentence in sentences:
         for clause in _clauses(sentence):
             if any(pattern.search(clause) for pattern in patterns) and not (unless and unless.search(clause)):
                 return sentence

@@ -142,16 +142,16 @@ def _rule(node: ast.expr, depth: int) -> Rule:
             return _made(name, [], {})
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             made_of = part if name in _COMPOSERS else _literal
-            given = {keyword.arg or _no_stars(node): _literal(keyword.value) for keyword in keywords}
-            return _made(name, [made_of(arg) for arg in args], given)
+            settings = {keyword.arg or _no_stars(node): _literal(keyword.value) for keyword in keywords}
+            return _made(name, [made_of(arg) for arg in args], settings)
         case _:
             raise InputError(f"{_source(node)} is not a rule, a call, or a combination by & | ~. {_HOW}")
 
 
-def _made(name: str, args: Sequence[object], given: Mapping[str, object]) -> Rule:
+def _made(name: str, args: Sequence[object], settings: Mapping[str, object]) -> Rule:
     factory = _COMPOSERS.get(name) or find(name)
     try:
-        rule = factory(*args, **given)
+        rule = factory(*args, **settings)
     except ValidationError as error:
         raise InputError(f"the arguments of {name} do not fit: {explain(error)}") from error
     except InputError:

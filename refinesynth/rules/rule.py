@@ -152,9 +152,9 @@ class _Composition(BaseRule):
             _refuse_others(*held if name == "rules" else (held,))
 
 
-def _refuse_others(*given: object) -> None:
+def _refuse_others(*values: object) -> None:
     """Raise TypeError if one of these is no rule."""
-    for one in given:
+    for one in values:
         if isinstance(one, type):
             raise TypeError(f"{one!r} is no rule; call the class to make one")
         if not callable(one):

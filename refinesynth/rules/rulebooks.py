@@ -104,10 +104,10 @@ class GoalFitsConditions(BuiltInRule, Stage):
     """The rulebook's goal has one condition for each completion condition; else code `goal_does_not_fit`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        goal, said = len(script.rulebook.goal) if script.rulebook else 0, len(script.completion_conditions)
-        if goal != said:
+        goal, conditions = len(script.rulebook.goal) if script.rulebook else 0, len(script.completion_conditions)
+        if goal != conditions:
             message = (
-                f"The rulebook's goal has {goal} conditions and the script {said} completion conditions. Write one expression "
+                f"The rulebook's goal has {goal} conditions and the script {conditions} completion conditions. Write one expression "
                 "in the goal for each completion condition, in the same order."
             )
             yield "goal_does_not_fit", message

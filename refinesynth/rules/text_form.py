@@ -65,12 +65,12 @@ class NothingBlank(BuiltInRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
             if turn.role == "Player":
-                said = (("thought", turn.thought or "-" * turn.parallel), ("action", turn.action))
+                texts = (("thought", turn.thought or "-" * turn.parallel), ("action", turn.action))
             elif turn.role == "DM":
-                said = (("observation", turn.observation),)
+                texts = (("observation", turn.observation),)
             else:
                 continue
-            if blank := [name for name, text in said if not text or text.isspace()]:
+            if blank := [name for name, text in texts if not text or text.isspace()]:
                 message = f"Turn {at + 1} has no {' and no '.join(blank)}. Write it in a sentence or more."
                 yield self.violation(at, "blank", message)
 

@@ -224,7 +224,7 @@ class Replays(BuiltInRule):
             yield from self._answer(answered)
             if answered.ruling.done:
                 break  # turns after the goal are reported as `goes_on`
-        yield from self._whole(draft, played)
+        yield from self._ending(draft, played)
 
     def _opening(self, draft: Draft, played: ReplayedDraft) -> Iterator[Violation]:
         turn = draft.turns[0] if draft.turns else None
@@ -248,8 +248,8 @@ class Replays(BuiltInRule):
         flagged = [name for kind in MistakeKind if getattr(turn, name := f"{kind}_error")]
         if flagged != allowed:
             right = f"{allowed[0]}: {ruling.text}" if allowed else "none: the action is carried out"
-            said = f"Turn {number} flags {' and '.join(flagged) or 'no error'} for {quoted(step.action)}"
-            yield self.violation(at, "wrong_flags", f"{said}; by the rulebook it is {right}")
+            flags = f"Turn {number} flags {' and '.join(flagged) or 'no error'} for {quoted(step.action)}"
+            yield self.violation(at, "wrong_flags", f"{flags}; by the rulebook it is {right}")
         if turn.transient and (allowed or not step.changes):
             why = "is a mistake" if allowed else "changes nothing"
             message = (
@@ -263,7 +263,7 @@ class Replays(BuiltInRule):
             message = f"After turn {number} the goal is {reached}; the observation says something else."
             yield self.violation(at, "wrong_success", message)
 
-    def _whole(self, draft: Draft, played: ReplayedDraft) -> Iterator[Violation]:
+    def _ending(self, draft: Draft, played: ReplayedDraft) -> Iterator[Violation]:
         reached = next((step.at for step in played.answered if step.ruling.done), None)
         if reached is not None and reached + 2 < len(draft.turns):
             message = f"After turn {reached + 2} the goal is reached, and the play goes on. End it there."
@@ -276,5 +276,5 @@ class Replays(BuiltInRule):
             yield self.violation(max(len(draft.turns) - 1, 0), "wrong_success", message)
 
 
-def _progress(number: int, given: float | None, right: float) -> str:
-    return f"Turn {number} says that the progress is {given}; by the rulebook it is {right}."
+def _progress(number: int, stated: float | None, right: float) -> str:
+    return f"Turn {number} says that the progress is {stated}; by the rulebook it is {right}."

@@ -70,8 +70,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, given: Any) -> Any:
-        return _parsed(given) if isinstance(given, str) else given
+    def _of_text(cls, value: Any) -> Any:
+        return _parsed(value) if isinstance(value, str) else value
 
     def ask(
         self,

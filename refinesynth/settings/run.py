@@ -61,11 +61,11 @@ class Attempts(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, given: Any) -> Any:
+    def _of_text(cls, value: Any) -> Any:
         """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number at the beginning is `drafts`."""
-        if not isinstance(given, str):
-            return given
-        text = given if "=" in given.partition(",")[0] else f"drafts={given}"
+        if not isinstance(value, str):
+            return value
+        text = value if "=" in value.partition(",")[0] else f"drafts={value}"
         parts = [(name.strip(), number) for name, _, number in (part.partition("=") for part in text.split(","))]
         names = [name for name, _ in parts]
         if wrong := set(names) - cls.model_fields.keys() or {
@@ -119,10 +119,10 @@ class Shard(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        if (match := _SHARD.fullmatch(given)) is None:
+    def _of_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if (match := _SHARD.fullmatch(value)) is None:
             raise ValueError("expected I/N, such as 3/8: the fourth of eight, since they are counted from 0")
         return {"index": int(match[1]), "of": int(match[2])}
 
@@ -310,13 +310,13 @@ class RunSettings(PlaySettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_repairer(cls, given: dict[str, Any]) -> dict[str, Any]:
-        backend: object = given.get("backend")
+    def _with_repairer(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        backend: object = fields.get("backend")
         named = cast("Mapping[str, object]", backend).get("repairer") if isinstance(backend, Mapping) else None
         if named is None:
-            return given
+            return fields
         plans = str(getattr(named, "model", named)).strip().casefold() == "planner"
-        return {**given, "repairer": "planner" if plans else "model"}
+        return {**fields, "repairer": "planner" if plans else "model"}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
@@ -356,15 +356,15 @@ class RunSettings(PlaySettings):
         return {name: getattr(self, name) for name in PlaySettings.model_fields}
 
 
-def with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments by their present names; a former one gives a `FutureWarning`, which users see."""
-    found = {name: value for name, value in given.items() if name not in FORMER}
-    for name in given.keys() & FORMER.keys():
+    found = {name: value for name, value in settings.items() if name not in FORMER}
+    for name in settings.keys() & FORMER.keys():
         present = FORMER[name]
         instead = "is gone and does nothing" if present is None else f"is now called {present}; give that instead"
         warnings.warn(f"{name} {instead}", FutureWarning, stacklevel=2)
         if present is not None and found.get(present) is None:
-            found[present] = given[name]
+            found[present] = settings[name]
     return found
 
 
@@ -379,11 +379,11 @@ def _problem(
         option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
         return f"{option} is {shortened(error['input'])}; {_lowered(error['msg'])}"
     within = f"{'.'.join(inner)}: " if inner else ""
-    told = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_lowered(error['msg'])}"
+    message = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_lowered(error['msg'])}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
-        return told  # it names what is expected
+        return message  # it names what is expected
     about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
-    return f"{told}: {about[:1].lower()}{about[1:]}"
+    return f"{message}: {about[:1].lower()}{about[1:]}"
 
 
 def _lowered(message: str) -> str:

@@ -51,12 +51,12 @@ class Curator:
 
     def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
         """Return the outcome with refused trajectories moved to its refused drafts; itself if nothing is refused."""
-        contaminated = {found.id: said for found in outcome.trajectories if (said := self._contaminated(found))}
+        contaminated = {found.id: refusals for found in outcome.trajectories if (refusals := self._contaminated(found))}
         clean = [found for found in outcome.trajectories if found.id not in contaminated]
         copied = self._copied(clean)
         if not contaminated and not copied:
             return outcome
-        said = contaminated | copied
+        refusals = contaminated | copied
         kept = tuple(found for found in clean if found.id not in copied)
         wasted = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused), Cost())
         useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
@@ -67,12 +67,12 @@ class Curator:
                 stage="draft",
                 attempt=found.provenance.attempts,
                 draft=found.draft(),
-                violations=(said[found.id],),
+                violations=(refusals[found.id],),
                 usage=spent.usage,
                 cost_usd=spent.cost_usd,
             )
             for found, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
-            if found.id in said
+            if found.id in refusals
         )
         return outcome.model_copy(
             update={

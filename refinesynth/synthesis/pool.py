@@ -223,10 +223,10 @@ class Pool:
             self._failure.add_note(self._whereabouts())
             raise self._failure
 
-    async def _guarded(self, task: Callable[[*_Given], Awaitable[None]], *given: *_Given) -> None:
+    async def _guarded(self, task: Callable[[*_Given], Awaitable[None]], *arguments: *_Given) -> None:
         """Run a task of the group; the first that fails ends all, and is raised as itself and not in a group."""
         try:
-            await task(*given)
+            await task(*arguments)
         except Exception as error:  # noqa: BLE001
             self._failure = self._failure or error
             self._scope.cancel()

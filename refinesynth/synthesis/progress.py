@@ -177,8 +177,8 @@ def trouble(limiter: "RateLimiter", *, now: float) -> str | None:
 
 
 def _seconds(seconds: float) -> str:
-    whole = math.ceil(seconds)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min"  # noqa: PLR2004
+    rounded = math.ceil(seconds)
+    return f"{rounded} s" if rounded < 120 else f"{rounded // 60} min"  # noqa: PLR2004
 
 
 def shown_in_notebook() -> Callable[[Progress], None]:

@@ -59,15 +59,15 @@ class Request:
     """The user's tools, as they were read at the start, see `user_tools.actions_for`."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Make it from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
-        shown = given.get("progress", False) and given.get("on_progress") is None
-        given = {name: value for name, value in given.items() if name != "progress"}
+        shown = arguments.get("progress", False) and arguments.get("on_progress") is None
+        arguments = {name: value for name, value in arguments.items() if name != "progress"}
         if shown:
-            given["on_progress"] = shown_in_notebook()
-        own = {field.name: given[field.name] for field in fields(cls) if field.name in given}
-        settings = RunSettings.of({name: value for name, value in given.items() if name not in own})
-        for problem in _without_effect(settings, given.get("repairer")):
+            arguments["on_progress"] = shown_in_notebook()
+        own = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
+        settings = RunSettings.of({name: value for name, value in arguments.items() if name not in own})
+        for problem in _without_effect(settings, arguments.get("repairer")):
             raise InputError(problem)
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
@@ -280,16 +280,16 @@ def _usual(play: "Play", asked: RunSettings) -> "Rule":
     return chain & rules.EnoughMistakes(minimum=mistakes.minimum) if mistakes.policy == "at_least" else chain
 
 
-def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]") -> "Rule":
+def _chain(name: str, value: "Rule | str | None", default: "Callable[[], Rule]") -> "Rule":
     from refinesynth import rules
 
-    if given is None:
+    if value is None:
         return default()
-    if isinstance(given, str):
-        return rules.parse(given)
-    if not callable(cast("object", given)):
-        raise InputError(f"{name} is {given!r}; expected a rule or its text, such as 'strict()'")
-    return given
+    if isinstance(value, str):
+        return rules.parse(value)
+    if not callable(cast("object", value)):
+        raise InputError(f"{name} is {value!r}; expected a rule or its text, such as 'strict()'")
+    return value
 
 
 def _is_without_bound(recorded: JsonValue) -> bool:
@@ -303,10 +303,10 @@ def _of_one(
     """Return the settings that change its answers, and the others."""
     from refinesynth.client.default_limits import bound_of
 
-    given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
+    values: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
     if role in settings.bounded:
-        given["max_tokens"] = bound_of(role, backend)
-    return {name: given.pop(name) for name in _OF_THE_MODEL}, given
+        values["max_tokens"] = bound_of(role, backend)
+    return {name: values.pop(name) for name in _OF_THE_MODEL}, values
 
 
 def _recorded(curation: Curation) -> dict[str, JsonValue]:
@@ -350,15 +350,15 @@ def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
     return found
 
 
-def _backends(given: Any) -> Any:
+def _backends(value: Any) -> Any:
     """Return names, or the backend that a file describes by settings (`{model: NAME, temperature: 0.7}`)."""
     from refinesynth.backends import Backend, resolve
 
-    if isinstance(given, list):
-        return [_backends(one) for one in cast("list[Any]", given)]
-    if not isinstance(given, dict):
-        return given
-    settings = cast("dict[str, Any]", given)
+    if isinstance(value, list):
+        return [_backends(one) for one in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    settings = cast("dict[str, Any]", value)
     if "model" not in settings:
         return {role: _backends(one) for role, one in settings.items()}
     base = resolve(str(settings["model"]))
@@ -368,10 +368,10 @@ def _backends(given: Any) -> Any:
         raise ConfigurationError(f"the backend {settings['model']!r}: {str(error).removeprefix('Backend: ')}") from None
 
 
-def merged(given: Mapping[str, Any]) -> dict[str, Any]:
+def merged(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given arguments, and from the file in `config` all others."""
-    rest = {name: value for name, value in given.items() if name != "config"}
-    return rest if given.get("config") is None else {**settings_of(given["config"]), **rest}
+    rest = {name: value for name, value in arguments.items() if name != "config"}
+    return rest if arguments.get("config") is None else {**settings_of(arguments["config"]), **rest}
 
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
@@ -393,8 +393,8 @@ def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def with_file(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        given = dict(_bound(function.__name__, signature, *args, **kwargs))
-        return function(**merged({**given.pop(further or "", {}), **given}))  # pyright: ignore[reportCallIssue] - as bound
+        arguments = dict(_bound(function.__name__, signature, *args, **kwargs))
+        return function(**merged({**arguments.pop(further or "", {}), **arguments}))  # pyright: ignore[reportCallIssue] - as bound
 
     return with_file
 

@@ -65,8 +65,8 @@ class StartedRun:
             )
         elif (count := self.pool.ran_out_after) is not None:
             ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
-        there = RunFolder(folder.path, folder.config)
-        return SynthesisResult(there, ended=ended, stopped_early=early, bad_personas=personas.bad)
+        finished = RunFolder(folder.path, folder.config)
+        return SynthesisResult(finished, ended=ended, stopped_early=early, bad_personas=personas.bad)
 
 
 @asynccontextmanager

@@ -167,7 +167,7 @@ class TrajectoryStream:
 
 
 @takes_what(synthesize)
-def stream(**given: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
+def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
     """Make the run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     A slow consumer slows the run down: about `concurrency` of them wait in memory, then nothing new is started. Leaving
@@ -178,7 +178,7 @@ def stream(**given: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
         InputError: A setting cannot be used.
         RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
     """
-    return _stream(Request.of(merged(given)))
+    return _stream(Request.of(merged(arguments)))
 
 
 @asynccontextmanager

@@ -169,7 +169,9 @@ class _Play:
         if self._rule(action).state is not self.state and not integer(self.draw, 0, 4):
             observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
-            self.turns.extend((self._said(action, thought), answer(observation, progress=progress, transient=True)))
+            self.turns.extend(
+                (self._player_turn(action, thought), answer(observation, progress=progress, transient=True))
+            )
         self._act(action, thought)
 
     def mistake(self) -> str:
@@ -219,10 +221,10 @@ class _Play:
     def _act(self, action: str, thought: str | None = None) -> None:
         ruling = self._rule(action)
         ending = " Task Succeed" if ruling.done else ""
-        self.turns.append(self._said(action, thought))
+        self.turns.append(self._player_turn(action, thought))
         self.turns.append(answer(f"{ruling.text}{ending}", flag=ruling.kind, progress=ruling.progress))
         self.state = ruling.state
 
-    def _said(self, action: str, thought: str | None) -> PlayerTurn:
+    def _player_turn(self, action: str, thought: str | None) -> PlayerTurn:
         spelled = f" {action}\n" if whether(self.draw) else action
         return PlayerTurn(thought=thought or pick(self.draw, _THOUGHTS), action=spelled)

@@ -26,21 +26,21 @@ def compact(number: float) -> str:
 
 def in_bytes(size: float) -> str:
     """`0 bytes`, `300 KiB`, `12 MiB`, `3.4 GiB`: the largest unit of which there is one."""
-    for unit, whole in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= whole:
-            return f"{size / whole:,.{1 if unit == 'GiB' else 0}f} {unit}"
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:,.{1 if unit == 'GiB' else 0}f} {unit}"
     return f"{size:.0f} bytes"
 
 
 def duration(seconds: float) -> str:
     """`0:07`, `12:30`, `3:05:00`, `2 d 04:00`; seconds are cut, not rounded."""
-    whole = int(seconds)
-    hours, minutes = whole % _DAY // _HOUR, whole % _HOUR // _MINUTE
-    if whole >= _DAY:
-        return f"{whole // _DAY} d {hours:02}:{minutes:02}"
-    if whole >= _HOUR:
-        return f"{hours}:{minutes:02}:{whole % _MINUTE:02}"
-    return f"{minutes}:{whole % _MINUTE:02}"
+    rounded = int(seconds)
+    hours, minutes = rounded % _DAY // _HOUR, rounded % _HOUR // _MINUTE
+    if rounded >= _DAY:
+        return f"{rounded // _DAY} d {hours:02}:{minutes:02}"
+    if rounded >= _HOUR:
+        return f"{hours}:{minutes:02}:{rounded % _MINUTE:02}"
+    return f"{minutes}:{rounded % _MINUTE:02}"
 
 
 def per_time(per_second: float) -> str:

@@ -72,17 +72,17 @@ def read_answer(value: JsonValue) -> Answer:
 def _taken(item: JsonValue, turn: DraftTurn) -> Iterator[Liberty]:
     if isinstance(turn, MalformedTurn) or not isinstance(item, dict):
         return
-    given = cast("Mapping[str, Any]", item)
+    fields = cast("Mapping[str, Any]", item)
     printed = turn.to_paper(0).keys()
     ours = type(turn).model_fields.keys() - EXECUTED
-    known = given.keys() & (printed | ours)
-    if len(known) < len(given) or len({key.casefold() for key in known}) < len(known):
+    known = fields.keys() & (printed | ours)
+    if len(known) < len(fields) or len({key.casefold() for key in known}) < len(known):
         yield Liberty.EXTRA_KEYS
-    if known - printed or given["role"] != turn.role:
+    if known - printed or fields["role"] != turn.role:
         yield Liberty.SPELLING
-    if "turn" not in given:
+    if "turn" not in fields:
         yield Liberty.UNNUMBERED
-    if any(not isinstance(given[flag], bool) for flag in _FLAGS if flag in ours):
+    if any(not isinstance(fields[flag], bool) for flag in _FLAGS if flag in ours):
         yield Liberty.TEXT_BOOLEANS
 
 
@@ -130,8 +130,11 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
         before = tuple(prefix)
         again = len(before) if _repeats(answer.turns[: len(before)], before) else 0
         start = len(before) - again
-        whole = (Liberty.FENCED, Liberty.MENDED_JSON)  # deviations of the whole answer stay with its remaining turns
-        liberties = [(start + max(at, again), one) for at, one in answer.liberties if at >= again or one in whole]
+        of_answer = (
+            Liberty.FENCED,
+            Liberty.MENDED_JSON,
+        )  # deviations of the whole answer stay with its remaining turns
+        liberties = [(start + max(at, again), one) for at, one in answer.liberties if at >= again or one in of_answer]
         return cls(script=script, turns=(*before, *answer.turns[again:]), liberties=tuple(liberties))
 
     def prefix(self, turns: int) -> Self:

@@ -51,8 +51,8 @@ def _digits(number: float) -> str:
     return f"{number:.15f}".rstrip("0") if _LEAST <= abs(number) < 1 else repr(number)
 
 
-def _as_text(given: object) -> object:
-    return _spelled(given) if isinstance(given, int | float) else given
+def _as_text(value: object) -> object:
+    return _spelled(value) if isinstance(value, int | float) else value
 
 
 class ParameterType(Value):
@@ -134,7 +134,9 @@ class ParameterType(Value):
     def from_words(cls, words: str) -> "ParameterType | None":
         """Return the type for words written by `described`; None for other words and for required text."""
         found = _WORDS.fullmatch(words)
-        kind = next((kind for kind, said in _KINDS.items() if found is not None and said == found["kind"]), "string")
+        kind = next(
+            (kind for kind, spelling in _KINDS.items() if found is not None and spelling == found["kind"]), "string"
+        )
         if found is None or (kind == "string" and words != "text, or empty"):
             return None
         bounds = {"minimum": found["least"], "maximum": found["most"] or found["only"]}

@@ -62,8 +62,8 @@ class ActionSpec(Value):
     def _values_are_text(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[object, object]", value)
-        return {name: _as_texts(allowed) for name, allowed in given.items()}
+        values = cast("Mapping[object, object]", value)
+        return {name: _as_texts(allowed) for name, allowed in values.items()}
 
     @property
     def placeholders(self) -> tuple[str, ...]:
@@ -127,10 +127,10 @@ class Script(Value):
         """Convert the paper's form, an object from name template to specification, to a list."""
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, object]", value)
+        actions = cast("Mapping[str, object]", value)
         return [
             {"name": name, **cast("Mapping[str, object]", rest)} if isinstance(rest, Mapping) else rest
-            for name, rest in given.items()
+            for name, rest in actions.items()
         ]
 
     @field_validator("completion_conditions", mode="before")

@@ -82,13 +82,13 @@ class Refinements(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_earlier(cls, given: Any) -> Any:
+    def _of_earlier(cls, counts: Any) -> Any:
         """Convert the counts of an earlier version, in which plans that were given up are among the answered ones."""
-        match given:
+        match counts:
             case {"given_up": int(given_up), "answered": int(answered)}:
-                return {**given, "answered": answered - given_up}
+                return {**counts, "answered": answered - given_up}
             case _:
-                return given
+                return counts
 
 
 class Provenance(Value):
@@ -158,10 +158,10 @@ class Trajectory(Value):
         yield "actions", "\n".join(action.name for action in self.script.actions)
         mistakes = frozenset(self.mistakes())
         for at, turn in enumerate(self.turns):
-            yield _told(at + 1, turn, mistake=at in mistakes)
+            yield _row(at + 1, turn, mistake=at in mistakes)
 
 
-def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
+def _row(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
     """Return a turn as a row: its number and speaker, and its text without the DungeonMaster's thought."""
     if not isinstance(turn, PlayerTurn):
         return f"{number} DM", turn.observation

@@ -83,7 +83,7 @@ class CompiledKnowledge:
     path: Pointer
     texts: tuple[str, ...]
 
-    def after(self, state: JsonValue, told: str, values: Mapping[str, str]) -> JsonValue:
+    def after(self, state: JsonValue, observation: str, values: Mapping[str, str]) -> JsonValue:
         """Return the state with the texts added that the observation mentions and no value of the action does.
 
         Raises:
@@ -101,7 +101,7 @@ class CompiledKnowledge:
                 text
                 for text in self.texts
                 if text not in known
-                and mentions(told, text)
+                and mentions(observation, text)
                 and not any(mentions(value, text) for value in values.values())
             }
             # In the record's order, not in order of reading, which is irrelevant to the world.

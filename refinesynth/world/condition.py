@@ -138,7 +138,7 @@ class _Compiler:
     ) -> None:
         self._source, self._parameters, self._typed = source, parameters, typed
         variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
-        self._known = parameters | {name for name, there in variables.items() if there}
+        self._known = parameters | {name for name, exists in variables.items() if exists}
         self._names, self._bound = set[str](), set[str]()
         """Names mentioned outside the macros that bind them, and those that macros bind."""
         self._scope: list[str] = []
@@ -149,8 +149,8 @@ class _Compiler:
     def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
         evaluate = self._node(tree)
         for name in sorted(self._names - self._known - self._bound):
-            there = ", ".join(sorted(self._known, key=lambda each: (each not in {"state", VISIBLE, BEFORE}, each)))
-            raise RulebookError(f"{name!r} is not a variable here (there are: {there}); a text needs quotes")
+            variables = ", ".join(sorted(self._known, key=lambda each: (each not in {"state", VISIBLE, BEFORE}, each)))
+            raise RulebookError(f"{name!r} is not a variable here (there are: {variables}); a text needs quotes")
         sought = None
         if isinstance(tree, ast.Compare) and self._is_membership(tree) and name_of(tree.comparators[0]) == VISIBLE:
             sought = self._key(tree.left)

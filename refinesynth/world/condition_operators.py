@@ -112,13 +112,13 @@ def _ordered(test: _Binary) -> _Binary:
     return ordered
 
 
-def _calculation(sign: str, whole: _Binary, real: _Binary | None) -> _Binary:
+def _calculation(sign: str, integral: _Binary, real: _Binary | None) -> _Binary:
     def calculated(left: Any, right: Any) -> Any:
         kind = kind_of(left) if type(left) is type(right) else None
         if kind is int:
             if max(left, right) > MOST_INT:
                 raise NoAnswer(f"whole numbers beyond {MOST_INT} can be compared only")
-            result = whole(left, right)
+            result = integral(left, right)
             if not _LEAST_INT <= result <= MOST_INT or (sign == "%" and left == _LEAST_INT and right == -1):
                 raise NoAnswer(f"{left} {sign} {right} is beyond 64 bits")
             return result

@@ -304,10 +304,10 @@ def _paths(effect: Effect, parameters: AbstractSet[str]) -> tuple[Pointer, Point
     source = from_path or path
     if not taking or f"{{{ANY}}}" not in (effect.from_path or effect.path):
         return path, from_path, None
-    whole = [at for at, step in enumerate(source.steps) if step.parts == (Slot(ANY),)]
-    if len(whole) != 1 or (effect.from_path or effect.path).count(f"{{{ANY}}}") > 1:
+    wildcards = [at for at, step in enumerate(source.steps) if step.parts == (Slot(ANY),)]
+    if len(wildcards) != 1 or (effect.from_path or effect.path).count(f"{{{ANY}}}") > 1:
         raise RulebookError(f"{{{ANY}}} stands for one whole step of a path, once")
-    return path, from_path, whole[0]
+    return path, from_path, wildcards[0]
 
 
 def _check_value(value: JsonValue) -> None:

@@ -166,10 +166,10 @@ class World:
 
     def broken_invariants(self, state: JsonValue) -> Iterator[tuple[int, str]]:
         """Yield the number, from 1, and the violation of each invariant that does not hold in this state."""
-        for number, (condition, given) in enumerate(zip(self.invariants, self.rulebook.invariants, strict=True), 1):
+        for number, (condition, written) in enumerate(zip(self.invariants, self.rulebook.invariants, strict=True), 1):
             if (answer := condition.answer(state, {})) is not True:
                 why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
-                yield number, f"{given.sentence or repr(given.condition)}: {why}"
+                yield number, f"{written.sentence or repr(written.condition)}: {why}"
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """Return the action of a text and its parameters' values; None for a text that is no action."""

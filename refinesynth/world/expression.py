@@ -107,11 +107,11 @@ class Expression:
         if len(analysis.work) == 1 and self.most == MAX_COST:
             limit.charge(analysis.work[0] * limit.size)
         else:
-            shown, given = self._shown(state, values), self._given(state, values)
-            question = json_bytes((shown, given))
+            shown, further = self._shown(state, values), self._further(state, values)
+            question = json_bytes((shown, further))
             if question is None:
                 raise NoAnswer(NOT_JSON)
-            cost = self._cost(shown, given, len(question))
+            cost = self._cost(shown, further, len(question))
             if cost > self.most:
                 raise NoAnswer("this takes too long on a state of this size")
             limit.charge(cost)
@@ -123,24 +123,24 @@ class Expression:
 
     def question(self, state: JsonValue, values: Values) -> bytes | None:
         """Return all values that the answer depends on; None if the state is no JSON."""
-        return json_bytes((self._shown(state, values), self._given(state, values)))
+        return json_bytes((self._shown(state, values), self._further(state, values)))
 
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
         """Conditions that `&&` joins in this one, which holds if all of them hold; without `&&`, this one itself."""
         return self.parts or (self,)
 
-    def _given(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
-        given: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
+    def _further(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
+        further: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
         if self.visible is not None:
-            given[VISIBLE] = list(self.visible(state).names)
+            further[VISIBLE] = list(self.visible(state).names)
         if self.analysis.looks_back and BEFORE in values:
-            given[BEFORE] = self._shown(values[BEFORE], values)
-        return given
+            further[BEFORE] = self._shown(values[BEFORE], values)
+        return further
 
-    def _cost(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> int:
+    def _cost(self, shown: JsonValue, further: Mapping[str, JsonValue], size: int) -> int:
         analysis = self.analysis
-        widest = max(_widest(shown), *(_widest(given[name]) for name in (VISIBLE, BEFORE) if name in given), 0)
+        widest = max(_widest(shown), *(_widest(further[name]) for name in (VISIBLE, BEFORE) if name in further), 0)
         rounds = max(widest, 1) * analysis.longest if analysis.longest else widest
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
 

@@ -254,13 +254,13 @@ def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]
     """Return the places of the state that a condition reads itself, without those that it reads through `visible`."""
     places: list[Place] = []
     for keys, sought in condition.analysis.reads.items():
-        place = tuple(_given(step, values) for step in keys)
-        names = () if None in sought else [_given(name, values) for name in sought if name is not None]
+        place = tuple(_value_of(step, values) for step in keys)
+        names = () if None in sought else [_value_of(name, values) for name in sought if name is not None]
         places += [(*place, None if name is None else Item(name)) for name in names] or [place]
     return tuple(places)
 
 
-def _given(step: str | Slot, values: Mapping[str, str]) -> str | None:
+def _value_of(step: str | Slot, values: Mapping[str, str]) -> str | None:
     return values.get(step.name) if isinstance(step, Slot) else step
 
 

@@ -119,7 +119,7 @@ class Heuristic:
         """
         if not isinstance(fact, Fact) or fact.visibility is None or (name := fact.sought) is None:
             return
-        there: list[tuple[Need, ...]] = []
+        present: list[tuple[Need, ...]] = []
         elsewhere: list[tuple[Need, ...]] = []
         for at, sight in enumerate(fact.visibility.sights):
             readings = ({EACH: name},) if sight.named_by_each else sight.readings(state)
@@ -127,8 +127,8 @@ class Heuristic:
                 shown = self._facts.shown(at, sight, values, name)
                 asked = () if sight.when is None else sight.when.conjuncts
                 needs = (shown, *(self._facts.fact(part, values) for part in asked))
-                (there if shown.holds(state) else elsewhere).append(needs)
-        yield from (there or elsewhere)[:_MAX_SIGHTINGS]
+                (present if shown.holds(state) else elsewhere).append(needs)
+        yield from (present or elsewhere)[:_MAX_SIGHTINGS]
 
     def _try(self, fact: Need, state: JsonValue) -> _Touches:
         """Return the effects of relevant actions on the condition; those of actions with constant writes are cached."""

@@ -64,8 +64,8 @@ def shown_anywhere(world: World) -> frozenset[str]:
         if sight.path is None:
             shown.update(world.names if sight.named_by_each else (sight.name,))
             continue
-        ends, whole = _ends(sight.path, world.script.environment)
-        if not whole:
+        ends, complete = _ends(sight.path, world.script.environment)
+        if not complete:
             shown.update(world.names)
         for value, _ in ends:
             shown.update(names_at(value))
@@ -79,20 +79,20 @@ def only_lists(world: World, place: tuple[object, ...]) -> bool:
     """
     anywhere = Template((Slot("any"),))
     path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
-    ends, whole = _ends(path, world.script.environment)
-    return whole and all(isinstance(value, list) for value, _ in ends)
+    ends, complete = _ends(path, world.script.environment)
+    return complete and all(isinstance(value, list) for value, _ in ends)
 
 
 def _ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:
     """Return the values at all ends of a path with their ways, and whether the result is complete."""
     found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
-    whole = True
+    complete = True
     for step in path.steps:
         below = (item for value, way in found for item in _below(value, way, step))
         found = list(islice(below, MAX_READ + 1))
-        whole = whole and len(found) <= MAX_READ
+        complete = complete and len(found) <= MAX_READ
         found = found[:MAX_READ]
-    return found, whole
+    return found, complete
 
 
 def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
@@ -109,5 +109,5 @@ def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tu
     each = any(isinstance(part, Slot) for part in step.parts)
     for key in keys:
         below = value[key]
-        beside = [*below.values()] if isinstance(below, dict) and each and len(below) <= MAX_BESIDE else []
-        yield below, way | {key, *(text for text in beside if isinstance(text, str))}
+        values = [*below.values()] if isinstance(below, dict) and each and len(below) <= MAX_BESIDE else []
+        yield below, way | {key, *(text for text in values if isinstance(text, str))}

@@ -6,7 +6,7 @@ from typing import Any
 
 import tiny
 
-from refinesynth.cli.train import given as settings_given
+from refinesynth.cli.train import typed_settings as settings_given
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.labelled_conversation import Conversation, LossOn
 from refinesynth.train.layered_settings import layered

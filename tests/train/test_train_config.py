@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 from train_values import a_config
 
-from refinesynth.cli.train import given as given_by_hand
+from refinesynth.cli.train import typed_settings as given_by_hand
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import layered_settings as layers_module
 from refinesynth.train.config import LoraConfig, TrainConfig, interval

@@ -109,9 +109,14 @@ _REPAIRED = "repaired"
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
     """All tables that have rows; of unfinished tasks only the bounds of the score."""
-    whole = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
-    found = [_main(evaluations, whole, paper=paper), _scores(evaluations), _further(whole), _differences(whole)]
-    found += [_levels(whole), _grid(whole), _perturbations(whole), _behaviour(whole)]
+    complete = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
+    found = [
+        _main(evaluations, complete, paper=paper),
+        _scores(evaluations),
+        _further(complete),
+        _differences(complete),
+    ]
+    found += [_levels(complete), _grid(complete), _perturbations(complete), _behaviour(complete)]
     return [table for table in found if table.rows]
 
 

@@ -268,13 +268,13 @@ class Level:
         text = action.lower().strip()
         if "check" in text:
             listed = ", ".join((*self.view.actions, _CHECK))
-            return self._said(f"You can take the following actions: {listed}")
+            return self._reply(f"You can take the following actions: {listed}")
         if moves := self.view.actions.get(text):
-            return self._said(self._moved(moves))
+            return self._reply(self._moved(moves))
         known = not text or text in self.view.actions
-        return self._said(NO_CHANGE if known else self.view.refusals.get(text, UNKNOWN), refused=True)
+        return self._reply(NO_CHANGE if known else self.view.refusals.get(text, UNKNOWN), refused=True)
 
-    def _said(self, text: str, *, refused: bool = False) -> Step:
+    def _reply(self, text: str, *, refused: bool = False) -> Step:
         return Step(text, self.progress, self.done, self.won, refused=refused)
 
     def _moved(self, moves: Iterable[int]) -> str:

@@ -58,7 +58,7 @@ class HotpotQA:
     def step(self, action: str, /) -> Step:
         read = _FORM.fullmatch(action.strip())
         if read is None:
-            return self._said("This is no action: write search[...], lookup[...] or finish[...].", refused=True)
+            return self._reply("This is no action: write search[...], lookup[...] or finish[...].", refused=True)
         verb, text = read["verb"].lower(), read["text"].strip()[:_MOST_TEXT]
         if verb == "search":
             return self._search(text)
@@ -71,9 +71,9 @@ class HotpotQA:
         title = next((one for one in self._paragraphs if one.casefold() == entity.casefold()), None)
         self._looked = ("", 0)
         if title is None:
-            return self._said(f"Could not find {entity}. Similar: {self._similar(entity)}.", refused=True)
+            return self._reply(f"Could not find {entity}. Similar: {self._similar(entity)}.", refused=True)
         self._open = self._paragraphs[title]
-        return self._said("".join(self._open[:_SENTENCES]).strip())
+        return self._reply("".join(self._open[:_SENTENCES]).strip())
 
     def _similar(self, entity: str) -> list[str]:
         """Titles of the most similar paragraphs (BM25), the best first."""
@@ -86,15 +86,15 @@ class HotpotQA:
 
     def _look_up(self, keyword: str) -> Step:
         if not self._open:
-            return self._said("There is no paragraph to look in: search one first.", refused=True)
+            return self._reply("There is no paragraph to look in: search one first.", refused=True)
         found = [one.strip() for one in self._open if keyword and keyword.casefold() in one.casefold()]
         at = self._looked[1] if self._looked[0] == keyword else 0
         self._looked = (keyword, at + 1)
         if at >= len(found):
-            return self._said("No more results.", refused=True)
-        return self._said(f"(Result {at + 1} / {len(found)}) {found[at]}")
+            return self._reply("No more results.", refused=True)
+        return self._reply(f"(Result {at + 1} / {len(found)}) {found[at]}")
 
-    def _said(self, observation: str, *, refused: bool = False) -> Step:
+    def _reply(self, observation: str, *, refused: bool = False) -> Step:
         return Step(observation, 0.0, done=False, success=False, refused=refused, measures={"em": 0.0, "f1": 0.0})
 
     def valid_actions(self) -> Sequence[str]:
@@ -108,12 +108,12 @@ class HotpotQA:
 
 def scores(answer: str, expected: str) -> tuple[float, float]:
     """Exact match and F1 over words after normalising, as in HotpotQA's own evaluation."""
-    given, wanted = _normal(answer), _normal(expected)
-    exact = float(given == wanted)
+    answered, correct = _normal(answer), _normal(expected)
+    exact = float(answered == correct)
     closed = {"yes", "no", "noanswer"}
-    if given != wanted and (given in closed or wanted in closed):
+    if answered != correct and (answered in closed or correct in closed):
         return exact, 0.0
-    one, other = given.split(), wanted.split()
+    one, other = answered.split(), correct.split()
     same = sum((Counter(one) & Counter(other)).values())
     return exact, 2 * same / (len(one) + len(other)) if same else 0.0
 

@@ -74,7 +74,7 @@ class Jericho:
     def reset(self, instance: Instance, /) -> Start:
         data = instance.data
         path = Path(data["game"])
-        if not _whole(path):
+        if not _is_story(path):
             raise BadInstance(f"{str(path)!r} is no whole story file of the Z-machine; expected {_HOLDS}")
         try:
             with warnings.catch_warnings():
@@ -131,7 +131,7 @@ class Jericho:
         self._game = None
 
 
-def _whole(path: Path) -> bool:
+def _is_story(path: Path) -> bool:
     """True if a file has a story's header and length (Z-Machine Standards, section 11); other files crash the interpreter."""
     try:
         with path.open("rb") as file:

@@ -117,9 +117,9 @@ class Pddl:
         self._goal = frozenset(getattr(goal, "literals", (goal,)))
 
     def _check(self, game: str, subgoals: Sequence[str]) -> None:
-        said = sorted(self._say(fact).strip() for fact in self._goal)
-        if game not in ACTIONS or said != list(subgoals):
-            raise ValueError(f"{game!r} has the goals {said}, its label {subgoals}")
+        goals = sorted(self._say(fact).strip() for fact in self._goal)
+        if game not in ACTIONS or goals != list(subgoals):
+            raise ValueError(f"{game!r} has the goals {goals}, its label {subgoals}")
 
     def _enter(self, state: Any) -> None:
         self._state = state
@@ -136,25 +136,25 @@ class Pddl:
         text = action.lower()
         if "check" in text:
             look = (_LOOK,) if self._game in _TOLD_NEWS else ()
-            return self._said("Valid actions are: " + ", ".join((*self._valid, CHECK, *look)))
+            return self._reply("Valid actions are: " + ", ".join((*self._valid, CHECK, *look)))
         if _LOOK in text:
-            return self._said(self._facts(self._state.literals))
+            return self._reply(self._facts(self._state.literals))
         literal = self._read(text)
         if literal is None:
-            return self._said(_UNKNOWN, refused=True)
+            return self._reply(_UNKNOWN, refused=True)
         if literal not in self._valid.values():
-            return self._said(_REFUSED, refused=True)
+            return self._reply(_REFUSED, refused=True)
         before = self._state
         state, _, self._done, *_ = self._world.step(literal)
         if state.literals == before.literals:
-            return self._said(_REFUSED, refused=True)
+            return self._reply(_REFUSED, refused=True)
         self._enter(state)
         satisfied = len(self._goal & state.literals) / max(len(self._goal), 1)
         self._progress = max(self._progress, satisfied)
-        told = state.literals - before.literals if self._game in _TOLD_NEWS else state.literals
-        return self._said(self._facts(told) + (" The goal is satisfied." if self._done else ""))
+        facts = state.literals - before.literals if self._game in _TOLD_NEWS else state.literals
+        return self._reply(self._facts(facts) + (" The goal is satisfied." if self._done else ""))
 
-    def _said(self, text: str, *, refused: bool = False) -> Step:
+    def _reply(self, text: str, *, refused: bool = False) -> Step:
         return Step(text, self._progress, self._done, self._done, refused=refused)
 
     def _read(self, text: str) -> Any:

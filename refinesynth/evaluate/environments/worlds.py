@@ -59,7 +59,7 @@ class GroundedWorld:
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
         self._measured = bool(instance.data.get("measured"))
-        pairs = ((act.thought, act.action, said.observation, said.flagged) for _, act, said in _pairs(turns))
+        pairs = ((act.thought, act.action, reply.observation, reply.flagged) for _, act, reply in _pairs(turns))
         return _start(script, tuple(Exchange(*one) for one in pairs))
 
     @property

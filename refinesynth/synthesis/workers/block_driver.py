@@ -185,10 +185,10 @@ class Blocks:
             with suppress(OSError):
                 blocks_of(self.folder.path).rmdir()
 
-    async def _guarded(self, task: Callable[..., Awaitable[None]], *given: Any) -> None:
+    async def _guarded(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Run a task of the group; its error ends all episodes."""
         try:
-            await task(*given)
+            await task(*arguments)
         except Exception as error:  # noqa: BLE001 - raised by `play`
             # After a lost connection, Ray raises errors of any class.
             lost = isinstance(error, ConnectionError | ray().exceptions.RayError) or not ray().is_initialized()
@@ -373,12 +373,12 @@ class Blocks:
             if max(waits, default=0.0) <= 2 * _PATIENCE:
                 continue
             each, waiting, resources = cpus_of_each(), len(waits), (ray().cluster_resources, ray().available_resources)
-            there, free = [(await anyio.to_thread.run_sync(one)).get("CPU", 0.0) for one in resources]
+            total, free = [(await anyio.to_thread.run_sync(one)).get("CPU", 0.0) for one in resources]
             # They may not begin for another reason, such as processes that still start.
-            if free >= each or (not free and there == each * len(self._out)):
+            if free >= each or (not free and total == each * len(self._out)):
                 continue
             text = (
-                f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {there:g}, "
+                f"{waiting} of {len(self._out)} workers wait for a place: each takes {each:g} CPU, and the cluster has {total:g}, "
                 f"of which {free:g} are free (`ray status`); add machines, or ask for fewer workers"
             )
             _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})

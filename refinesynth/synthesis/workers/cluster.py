@@ -67,12 +67,12 @@ async def answered(call: Any) -> Any:
 
 def cpus_of_each() -> float:
     """Return the CPUs of a worker. Raises ConfigurationError: REFINESYNTH_WORKER_CPUS holds no such number."""
-    given = os.environ.get("REFINESYNTH_WORKER_CPUS", "1")
+    text = os.environ.get("REFINESYNTH_WORKER_CPUS", "1")
     with suppress(ValueError):
-        if (number := float(given)) >= 0:
+        if (number := float(text)) >= 0:
             return number
     raise ConfigurationError(
-        f"the environment variable REFINESYNTH_WORKER_CPUS is {given!r}; expected a number, 0 or more"
+        f"the environment variable REFINESYNTH_WORKER_CPUS is {text!r}; expected a number, 0 or more"
     )
 
 
