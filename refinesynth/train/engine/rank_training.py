@@ -184,7 +184,7 @@ class _Training:
     def _trained(self, ready: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
         config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
         schedule = Schedule.configured(ready.store, config, ranks=ranks)
-        accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
+        accelerator = make_accelerator(config, means, self._distributed)
         digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
         if any(each != digests[0] for each in digests):
             raise TrainingError(
