@@ -102,10 +102,9 @@ class Schedule:
     """Tokens of a pack or, unpacked, of a padded batch; at least the longest conversation."""
     seed: int
     packed: bool
-    epochs: float
-    """Passes over the data; the last one may be cut short."""
-    max_steps: int | None = None
-    """Number of steps instead of `epochs`."""
+    steps_per_epoch: int
+    steps: int
+    """Steps over all epochs; the last one may be cut short."""
 
     @classmethod
     def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int) -> Self:
@@ -115,23 +114,14 @@ class Schedule:
             lengths,
             # A conversation's first token is predicted from nothing.
             np.asarray([np.count_nonzero(one.labels[1:] == Label.TRAINED) for one in store], dtype=np.int64),
-            min(config.batch_size, max(1, len(store))),
+            config.batch_size,
             ranks,
             max(config.pack_tokens, int(lengths.max(initial=1))),
             config.seed,
             config.packing,
-            config.epochs,
-            config.max_steps,
+            config.steps_per_epoch(len(store)),
+            config.steps(len(store)),
         )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return max(1, -(-len(self.lengths) // self.batch_size))
-
-    @property
-    def steps(self) -> int:
-        # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
-        return self.max_steps or max(1, int(np.ceil(round(self.epochs * self.steps_per_epoch, 6))))
 
     def conversations(self, epoch: int, step: int) -> NDArray[np.int64]:
         """Numbers, in the store, of the conversations of step `step` of epoch `epoch`; both from 0."""
