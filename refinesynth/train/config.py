@@ -4,6 +4,8 @@
 """
 
 import keyword
+import math
+import re
 from typing import Annotated, Any, Final, Literal, Self, cast
 
 from pydantic import (
@@ -52,6 +54,8 @@ SCRATCH: Final = "scratch"
 ALL: Final = "all"
 HUB: Final = "hf://"
 """Optional prefix of a model name on the hub."""
+HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+"""A name on the hub with its owner."""
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields that may hold paths."""
 
@@ -287,6 +291,15 @@ class TrainConfig(BaseModel):
     def pack_tokens(self) -> int:
         """Tokens of one pack."""
         return self.tokens_per_pack or self.max_length
+
+    def steps_per_epoch(self, records: int) -> int:
+        """Optimizer steps of one pass over so many records."""
+        return max(1, -(-records // self.batch_size))
+
+    def steps(self, records: int) -> int:
+        """Optimizer steps of a training on so many records."""
+        # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
+        return self.max_steps or max(1, math.ceil(round(self.epochs * self.steps_per_epoch(records), 6)))
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

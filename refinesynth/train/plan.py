@@ -1,9 +1,11 @@
 """Plan of a training: steps and memory, the user's own DeepSpeed file, and refusals. Imports no torch."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import Every, TrainConfig, interval
@@ -12,9 +14,6 @@ if TYPE_CHECKING:
     # It brings numpy.
     from refinesynth.train.data.conversation_reader import SourceSizes
     from refinesynth.train.prepare import Counts
-import json
-from pathlib import Path
-from typing import cast
 
 _GIB: Final = 2**30
 _NAMED: Final = 4
@@ -208,8 +207,7 @@ def make_plan(
     _refuse(config, sizes, model, devices)
     counts = sizes.counts
     batch = min(config.batch_size, counts.records)
-    steps_per_epoch = math.ceil(counts.records / config.batch_size)
-    steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
+    steps_per_epoch, steps = config.steps_per_epoch(counts.records), config.steps(counts.records)
     # The fullest pass that may come, padded rows too, with trained tokens in the share that they have on average.
     tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))

@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import platform
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.markup import code_in_table
 from refinesynth.train import events
-from refinesynth.train.config import PATHS, TrainConfig
+from refinesynth.train.config import HUB_NAME, PATHS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.train.layered_settings import layered, portable, portable_config, published, to_yaml
@@ -210,7 +209,6 @@ def _real_path(name: str, value: object) -> object:
 
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
-_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 LOSSES: Final[Mapping[LossOn, str]] = {
     LossOn.REFINEMENT: "Refinement loss (equation 1 of the paper): every assistant turn gives loss but those that were flagged as "
@@ -241,7 +239,7 @@ def shown_name(name: str) -> str:
 
 
 def _header(base: str, *, lora: bool) -> str:
-    is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
+    is_hub_name = HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
         "library_name": "peft" if lora else "transformers",
         "pipeline_tag": "text-generation",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.conversation_reader import kind_of, labels, take_share, weighed
+from refinesynth.train.data.conversation_reader import kind_of, source_names, take_share, weighed
 from refinesynth.train.labelled_conversation import Conversation, TurnLabel
 
 
@@ -139,10 +139,10 @@ def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> N
 
 def test_sources_have_distinct_labels() -> None:
     names = ["runs/a", "old/runs/a", "chat.jsonl", Path("/x/chat.jsonl"), "hf://datasets/o/d", [said(1)], "runs/a/"]
-    assert labels(names) == [
+    assert source_names(names) == [
         "runs/a", "old/runs/a", "chat.jsonl", "x/chat.jsonl", "d", "source 6", "runs/a (2)",
     ]  # fmt: skip
-    assert labels(["runs/a", "runs/b"]) == ["a", "b"]
+    assert source_names(["runs/a", "runs/b"]) == ["a", "b"]
 
 
 @pytest.mark.train

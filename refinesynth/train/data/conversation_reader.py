@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.files.compressed import bounded_lines, open_binary, read_document
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import HUB_NAME, TrainConfig
 from refinesynth.train.data.record_forms import ChatForm, read_record
 from refinesynth.train.labelled_conversation import Conversation, task_digest, without_mistakes
 
@@ -80,7 +79,6 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
 
 HUB_DATASETS = "hf://datasets/"
 """Optional prefix of a dataset name on the hub."""
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = (".json", ".jsonl", *COMPRESSIONS)
 
 
@@ -232,7 +230,7 @@ def weighed(source: Any) -> tuple[type_of_source, float]:
     return name, weight
 
 
-def labels(sources: Sequence[Any]) -> list[str]:
+def source_names(sources: Sequence[Any]) -> list[str]:
     """A distinct name for each source: the shortest end of its path that no other source has."""
     parts = [
         PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
@@ -275,7 +273,9 @@ class Reading(Iterator[Conversation]):
         self._sources = [source for source, _ in pairs]
         self._seed = seed
         self._form: ChatForm = form
-        self.taken = [SourceSizes(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
+        self.taken = [
+            SourceSizes(name, weight) for name, (_, weight) in zip(source_names(self._sources), pairs, strict=True)
+        ]
         """Counts of each source, complete once everything is read."""
         self.torn: list[str] = []
         """`file:line` of last lines that were cut off and skipped, complete once everything is read."""
@@ -355,7 +355,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if path.exists():
         return "file"
     hub = ""
-    if isinstance(source, str) and _HUB_NAME.fullmatch(hub_name(source)) and not source.endswith(_FILES):
+    if isinstance(source, str) and HUB_NAME.fullmatch(hub_name(source)) and not source.endswith(_FILES):
         if hub_name(source) != source or not path.parent.is_dir():
             return "hub"
         hub = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"

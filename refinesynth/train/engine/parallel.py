@@ -103,9 +103,7 @@ def destroy_process_group() -> None:
 _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 
 
-def make_accelerator(
-    config: TrainConfig, means: ComputeSettings, distributed: Distributed, *, accumulation: int
-) -> Accelerator:
+def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: Distributed) -> Accelerator:
     """Form the process group and configure accelerate; ZeRO-3 needs this before the model is loaded.
 
     Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` without DeepSpeed.
@@ -122,7 +120,7 @@ def make_accelerator(
     PartialState(cpu=cpu)
     plugins: dict[str, Any] = {}
     if means.deepspeed:
-        settings = deepspeed_json(config, means.parallel, distributed.kind, accumulation=accumulation, half=half)
+        settings = deepspeed_json(config, means.parallel, distributed.kind, half=half)
         plugins["deepspeed_plugin"] = DeepSpeedPlugin(hf_ds_config=settings)
     elif means.parallel == "fsdp":
         plugins["fsdp_plugin"] = FullyShardedDataParallelPlugin(
@@ -179,7 +177,7 @@ def _trackers(config: TrainConfig) -> list[Any]:
 
 
 def deepspeed_json(
-    config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, accumulation: int = 1, half: bool = False
+    config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, half: bool = False
 ) -> dict[str, Any]:
     """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used."""
     require("deepspeed", "deepspeed")
@@ -199,7 +197,8 @@ def deepspeed_json(
     }
     return (ours if config.deepspeed is None else own_deepspeed(config.deepspeed)) | {
         "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": accumulation,
+        # Not the number, which differs from step to step: accelerate says at each backward pass whether it is the last.
+        "gradient_accumulation_steps": 2,
         "gradient_clipping": config.max_grad_norm,
         "bf16": {"enabled": half},
     }

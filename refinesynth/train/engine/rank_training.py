@@ -184,7 +184,7 @@ class _Training:
     def _trained(self, ready: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
         config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
         schedule = Schedule.configured(ready.store, config, ranks=ranks)
-        accelerator = make_accelerator(config, means, self._distributed, accumulation=schedule.accumulation)
+        accelerator = make_accelerator(config, means, self._distributed)
         digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
         if any(each != digests[0] for each in digests):
             raise TrainingError(
@@ -221,7 +221,7 @@ class _Training:
             with file_errors(output := Path(config.output), "written"):
                 loop.writer.write(output, dtype=loop.task.save_dtype)
             self._events.saved(output)
-        return self._told(loop, start)
+        return self._result(loop, start)
 
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
         """Everything that decides about the weights, by name."""
@@ -257,7 +257,7 @@ class _Training:
             remarks.append(f"Going on from {found.path}, after step {found.step}.")
         return found, remarks
 
-    def _told(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
+    def _result(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
         progress = loop.progress
         best = progress.best[0] if progress.best is not None else None
         if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):

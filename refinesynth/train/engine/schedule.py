@@ -1,13 +1,13 @@
 """Schedule of conversations over optimizer steps, micro-batches and ranks.
 
 A step is `batch_size` conversations over all ranks and micro-batches. Each epoch is a permutation of all conversations,
-drawn from the seed and the epoch's number alone. A step's conversations are packed into accumulation x ranks packs.
-Every rank computes the same schedule, and resuming needs only the number of the step.
+drawn from the seed and the epoch's number alone. A step's conversations are packed into as few micro-batches as they need,
+each of one pack per rank. Every rank computes the same schedule, and resuming needs only the number of the step.
 """
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -102,41 +102,26 @@ class Schedule:
     """Tokens of a pack or, unpacked, of a padded batch; at least the longest conversation."""
     seed: int
     packed: bool
-    accumulation: int
-    """Micro-batches of every step on every rank, as the fullest step needs."""
-    epochs: float
-    """Passes over the data; the last one may be cut short."""
-    max_steps: int | None = None
-    """Number of steps instead of `epochs`."""
+    steps_per_epoch: int
+    steps: int
+    """Steps over all epochs; the last one may be cut short."""
 
     @classmethod
     def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int) -> Self:
         """Schedule a training on `store`. A longer conversation raises the capacity of packs: nothing is cut here."""
         lengths = store.lengths
-        draft = cls(
+        return cls(
             lengths,
             # A conversation's first token is predicted from nothing.
             np.asarray([np.count_nonzero(one.labels[1:] == Label.TRAINED) for one in store], dtype=np.int64),
-            min(config.batch_size, max(1, len(store))),
+            config.batch_size,
             ranks,
             max(config.pack_tokens, int(lengths.max(initial=1))),
             config.seed,
             config.packing,
-            1,
-            config.epochs,
-            config.max_steps,
+            config.steps_per_epoch(len(store)),
+            config.steps(len(store)),
         )
-        accumulation = max((draft._micro_batches(k) for k in range(draft.steps)), default=1)
-        return replace(draft, accumulation=accumulation)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return max(1, -(-len(self.lengths) // self.batch_size))
-
-    @property
-    def steps(self) -> int:
-        # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
-        return self.max_steps or max(1, int(np.ceil(round(self.epochs * self.steps_per_epoch, 6))))
 
     def conversations(self, epoch: int, step: int) -> NDArray[np.int64]:
         """Numbers, in the store, of the conversations of step `step` of epoch `epoch`; both from 0."""
@@ -147,23 +132,14 @@ class Schedule:
         """The packs of step `step` of epoch `epoch`; both from 0."""
         chosen = self.conversations(epoch, step)
         lengths = [int(self.lengths[k]) for k in chosen]
-        number = self.accumulation * self.ranks
-        if self.packed:
-            packs = balanced(lengths, self.capacity, number)
-        else:
-            packs = padded(lengths, self.capacity)
-            packs = [*packs, *[()] * (number - len(packs))]
+        packs = (best_fit if self.packed else padded)(lengths, self.capacity)
+        number = -(-len(packs) // self.ranks) * self.ranks
+        packs = balanced(lengths, self.capacity, number) if self.packed else [*packs, *[()] * (number - len(packs))]
         named = [tuple(int(chosen[k]) for k in pack) for pack in packs]
         dealt = [tuple(named[start : start + self.ranks]) for start in range(0, number, self.ranks)]
         # Packs come largest first; every second micro-batch deals them backwards: no rank gets all the larger ones.
         dealt[1::2] = [packs[::-1] for packs in dealt[1::2]]
         return Step(tuple(dealt), int(self.trained[chosen].sum()))
-
-    def _micro_batches(self, step: int) -> int:
-        epoch, within = divmod(step, self.steps_per_epoch)
-        lengths = [int(self.lengths[k]) for k in self.conversations(epoch, within)]
-        packs = best_fit(lengths, self.capacity) if self.packed else padded(lengths, self.capacity)
-        return -(-len(packs) // self.ranks)
 
 
 @lru_cache(maxsize=4)

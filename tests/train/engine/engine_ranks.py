@@ -36,7 +36,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "fsdp, bf16, head in chunks": {"parallel": "fsdp", "precision": "bf16", "chunk": 7},
     "fsdp, one idle": {"parallel": "fsdp", "batch_size": 1, "max_steps": 3},
     "zero2": {"parallel": "zero2"},
+    "zero2, offloaded": {"parallel": "zero2", "offload": True},
     "zero3": {"parallel": "zero3"},
+    "zero3, offloaded": {"parallel": "zero3", "offload": True},
     "zero3, one idle, head in chunks": {"parallel": "zero3", "batch_size": 1, "max_steps": 3, "chunk": 7},
 }
 
@@ -48,11 +50,14 @@ def as_if_on_gpus() -> None:
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def all_split(folder: Path) -> str:
+def sharding(folder: Path, parallel: str, *, offload: bool = False) -> str:
     """Our sharding of DeepSpeed, but that no parameter is small enough to be kept whole on every rank."""
-    sharding = deepspeed_json(toys.config(folder), "zero3", "cpu")["zero_optimization"]
-    path = folder / f"all_split_{os.getpid()}.json"  # of this rank: the other would find one that is being written
-    path.write_text(json.dumps({"zero_optimization": sharding | {"stage3_param_persistence_threshold": 0}}))
+    sharding = deepspeed_json(toys.config(folder), parallel, "cpu")["zero_optimization"]
+    sharding |= {"stage3_param_persistence_threshold": 0} if parallel == "zero3" else {}
+    sharding |= {"offload_optimizer": {"device": "cpu"}} if offload else {}
+    path = folder / f"sharding_{os.getpid()}.json"  # of this rank: the other would find one that is being written
+    # DeepSpeed's own AdamW on CPUs would be compiled.
+    path.write_text(json.dumps({"zero_force_ds_cpu_optimizer": False, "zero_optimization": sharding}))
     return str(path)
 
 
@@ -64,12 +69,14 @@ def share(model: Any) -> float:
 
 def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     way = way or WAYS[name]
+    parallel, offload = way["parallel"], "offload" in way
+    own = parallel == "zero3" or (parallel == "zero2" and offload)
     asked = toys.config(
         folder / name,
         max_length=40,
         batch_size=way.get("batch_size", 5),
         max_steps=way.get("max_steps"),
-        deepspeed=all_split(folder) if way["parallel"] == "zero3" else None,
+        deepspeed=sharding(folder, parallel, offload=offload) if own else None,
         precision=way.get("precision", "fp32"),
         trainer=way.get("trainer", {}),
     )

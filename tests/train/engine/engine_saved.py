@@ -17,7 +17,7 @@ from typing import Any
 import engine_toys as toys
 import torch
 import torch.distributed as dist
-from engine_ranks import all_split, as_if_on_gpus, reset
+from engine_ranks import as_if_on_gpus, reset, sharding
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 from transformers import AutoTokenizer
 
@@ -75,7 +75,7 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
     asked = toys.config(
         output,
         model=model if model == "scratch" else str(folder / model),
-        deepspeed=all_split(folder) if split == "zero3" else None,
+        deepspeed=sharding(folder, "zero3") if split == "zero3" else None,
         **settings,
     )
     told: dict[str, Any] = {"bytes": [], "gathered": 0}

@@ -198,7 +198,7 @@ def loop(
         attention="auto",
     )
     before()
-    accelerator = make_accelerator(asked, means, distributed, accumulation=steps.accumulation)
+    accelerator = make_accelerator(asked, means, distributed)
     identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
     task = Task(examples, held_out, steps, identity, None)
     return Loop(toy, task, asked, accelerator, events=events or NullEvents(), **options)

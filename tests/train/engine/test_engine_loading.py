@@ -206,13 +206,13 @@ def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path,
 def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_the_schedule(tmp_path: Path):
     path = tmp_path / "own.json"
     path.write_text(json.dumps({"train_batch_size": 7, "zero_optimization": {"stage": 3, "overlap_comm": True}}))
-    own = deepspeed_json(asked(tmp_path, deepspeed=str(path), max_grad_norm=0.5), "zero3", "cpu", accumulation=3)
+    own = deepspeed_json(asked(tmp_path, deepspeed=str(path), max_grad_norm=0.5), "zero3", "cpu")
     assert own["zero_optimization"] == {
         "stage": 3,
         "overlap_comm": True,
         "stage3_gather_16bit_weights_on_model_save": True,
     }
-    assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == (3, None)
+    assert own.get("train_batch_size") is None
     assert (own["gradient_clipping"], own["bf16"]) == (0.5, {"enabled": False})
     path.write_text(json.dumps({"optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 3}}))
     with pytest.raises(InputError, match=r"own\.json' sets 'optimizer'.*learning_rate"):

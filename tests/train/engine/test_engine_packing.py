@@ -1,5 +1,6 @@
 """Packs and steps: nothing lost, nothing twice, nothing over the capacity, the same for all ranks."""
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -73,7 +74,6 @@ def test_each_conversation_comes_once_in_an_epoch_and_ranks_do_equal_passes(rank
         seen: Counter[int] = Counter()
         for number in range(schedule.steps_per_epoch):
             step = schedule.step(epoch, number)
-            assert len(step.packs) == schedule.accumulation
             assert all(len(micro) == ranks for micro in step.packs)
             inside = [k for micro in step.packs for pack in micro for k in pack]
             assert sorted(inside) == sorted(schedule.conversations(epoch, number).tolist())
@@ -82,15 +82,15 @@ def test_each_conversation_comes_once_in_an_epoch_and_ranks_do_equal_passes(rank
         assert seen == Counter(range(23))
 
 
-def test_accumulation_is_what_the_fullest_step_needs():
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_has_as_many_micro_batches_as_its_conversations_need(ranks: int):
     store = toys.store(40, seed=2)
-    schedule = scheduled(store, batch_size=8, ranks=2, capacity=60, epochs=2)
-    needed = [
-        -(-len(best_fit([int(store.lengths[k]) for k in schedule.conversations(epoch, number)], 60)) // 2)
-        for epoch in range(2)
-        for number in range(schedule.steps_per_epoch)
-    ]
-    assert schedule.accumulation == max(needed)
+    schedule = scheduled(store, batch_size=8, ranks=ranks, capacity=60, epochs=2)
+    for epoch, number in itertools.product(range(2), range(schedule.steps_per_epoch)):
+        lengths = [int(store.lengths[k]) for k in schedule.conversations(epoch, number)]
+        packs = schedule.step(epoch, number).packs
+        assert len(packs) == -(-len(best_fit(lengths, 60)) // ranks)
+        assert sum(not pack for micro in packs for pack in micro) < ranks
 
 
 def test_epochs_differ_and_a_seed_gives_the_same_order():
