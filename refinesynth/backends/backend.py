@@ -99,7 +99,7 @@ class Backend(BaseModel):
 
     if not TYPE_CHECKING:  # a type checker derives the parameters from the fields
 
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **settings: Any) -> None:
             """Check the settings.
 
             Raises:
@@ -107,7 +107,7 @@ class Backend(BaseModel):
                     key.
             """
             try:
-                super().__init__(**given)
+                super().__init__(**settings)
             except ValidationError as error:
                 raise ConfigurationError(f"Backend: {_problems(error, type(self))}") from None
 
@@ -159,14 +159,14 @@ class Backend(BaseModel):
 
     @field_validator("session_headers", mode="before")
     @classmethod
-    def _known_preset(cls, given: object) -> object:
-        if given in ("sglang", "dynamo") or isinstance(given, list | tuple):
+    def _known_preset(cls, value: object) -> object:
+        if value in ("sglang", "dynamo") or isinstance(value, list | tuple):
             text = "Backend: session_headers has presets for OpenAI and Anthropic alone; routers know an episode by x-session-id"
             warnings.warn(text, FutureWarning, stacklevel=2)
             return "none"
-        if given not in SESSION_PRESETS:
+        if value not in SESSION_PRESETS:
             raise ValueError(f"session_headers is one of {', '.join(SESSION_PRESETS)}")
-        return given
+        return value
 
     @model_validator(mode="after")
     def _extra_holds_no_secret(self) -> Self:
@@ -218,15 +218,15 @@ class Mixed(Backend):
 
 
 def _problems(error: ValidationError, model: type[BaseModel]) -> str:
-    said: list[str] = []
+    problems: list[str] = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
         name = ".".join(map(str, one["loc"]))
         if one["type"] == "extra_forbidden":
             near = get_close_matches(name, model.model_fields, n=1)
-            said.append(f"there is no setting {name!r}; {f'did you mean {near[0]}?' if near else 'see its fields'}")
+            problems.append(f"there is no setting {name!r}; {f'did you mean {near[0]}?' if near else 'see its fields'}")
         else:
-            said.append(": ".join(filter(None, (name, one["msg"].removeprefix("Value error, ")))))
-    return "; ".join(said)
+            problems.append(": ".join(filter(None, (name, one["msg"].removeprefix("Value error, ")))))
+    return "; ".join(problems)
 
 
 def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:

@@ -176,13 +176,13 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     for key in spec:
         if key != DEFAULT and key not in set(Role):
             raise _unknown(key, key, {DEFAULT, *Role}, "a role")
-    given = {key: resolve_mixture(key, value) for key, value in spec.items()}
+    backends = {key: resolve_mixture(key, value) for key, value in spec.items()}
     chosen: dict[Role, Backend] = {}
     for role in Role:
-        found = next((given[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in given), None)
+        found = next((backends[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in backends), None)
         if found is None:
             raise ConfigurationError(
-                f"no backend for {role}: the mapping has {_listed(given)}; add {role!r} or {DEFAULT!r}"
+                f"no backend for {role}: the mapping has {_listed(backends)}; add {role!r} or {DEFAULT!r}"
             )
         if found.model != PLANNER:
             chosen[role] = found
@@ -231,13 +231,13 @@ def rehearsal_faults(model: str) -> "Faults":
     return found
 
 
-def _unknown(given: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:
+def _unknown(text: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:
     names = list(known)
     near = [f"{name}{suffix}" for name in get_close_matches(part, names, n=4, cutoff=0.6)]
     advice = f"did you mean {_listed(near)}?" if near else "`refinesynth backends` lists the names"
     if not near and len(names) <= len(PRESETS) + len(Role):
         advice = f"there are {_listed(names)}"
-    return ConfigurationError(f"{given!r}: {part!r} is not {kind}; {advice}")
+    return ConfigurationError(f"{text!r}: {part!r} is not {kind}; {advice}")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -75,9 +75,9 @@ class ToolMessage(NamedTuple):
         if self.call is None:
             return message
         calls: list[dict[str, Any]] = []
-        for name, (function, given) in ((one.id, one.call) for one in self.calls if one.call is not None):
-            said: object = write_json(dict(given)).decode() if arguments == "text" else dict(given)
-            calls.append({"id": name, "type": "function", "function": {"name": function, "arguments": said}})
+        for name, (function, values) in ((one.id, one.call) for one in self.calls if one.call is not None):
+            encoded: object = write_json(dict(values)).decode() if arguments == "text" else dict(values)
+            calls.append({"id": name, "type": "function", "function": {"name": function, "arguments": encoded}})
         if thought == "reasoning_content":
             message |= {"content": "", thought: self.content}
         return {**message, "tool_calls": calls}
@@ -110,8 +110,8 @@ def render_tool_turns(
             call = call_of(script, turn.action)
             made = ToolMessage("assistant", turn.thought, label != "mistake", waiting, call=call, label=label)
             if spoken and turn.parallel and not turn.thought:
-                said = messages[spoken]
-                messages[spoken] = said._replace(loss=said.loss and made.loss, further=(*said.further, made))
+                before = messages[spoken]
+                messages[spoken] = before._replace(loss=before.loss and made.loss, further=(*before.further, made))
             else:
                 spoken = len(messages)
                 messages.append(made)

@@ -158,8 +158,10 @@ def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, ov
         raise InputError(f"--card writes {CARD} beside FILE, so FILE cannot be {str(output)!r} itself; give another -o")
     if card:
         refuse_irregular(output.with_name(CARD))
-    if card and not overwrite and (there := output.with_name(CARD)).exists():
-        raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
+    if card and not overwrite and (existing := output.with_name(CARD)).exists():
+        raise InputError(
+            f"{str(existing)!r} is there already, and --card would write it; give --overwrite or another -o"
+        )
 
 
 class _Writes(Protocol):

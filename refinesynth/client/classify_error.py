@@ -377,12 +377,12 @@ def _out_of_reach(error: Exception) -> bool:
 
 
 def _tls_fault(error: Exception, text: str) -> _Row | None:
-    said = " ".join([text, *(str(cause) for cause in _causes_of(error))])
-    if not _TLS.search(said) and not any(isinstance(cause, ssl.SSLError) for cause in _causes_of(error)):
+    message = " ".join([text, *(str(cause) for cause in _causes_of(error))])
+    if not _TLS.search(message) and not any(isinstance(cause, ssl.SSLError) for cause in _causes_of(error)):
         return None
-    if _CERTIFICATE.search(said):
+    if _CERTIFICATE.search(message):
         return _UNTRUSTED
-    return _NO_TLS if _PLAIN.search(said) else _TLS_FAILED
+    return _NO_TLS if _PLAIN.search(message) else _TLS_FAILED
 
 
 def _trust_advice() -> str:
@@ -451,13 +451,13 @@ def _status_of(error: Exception) -> int | None:
 
 def _words_of(error: Exception, key: str | None) -> str:
     """Return its message in one line, without keys, class names and tracebacks; its class if it has none."""
-    text = " ".join(redact(_said(error)[: 2 * _READ], key=key).split())
+    text = " ".join(redact(_message_of(error)[: 2 * _READ], key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps to fix this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
     return _REPR.sub("", text[:_READ]) or type(error).__name__
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Return its message, or the server's body if it only names the status, as openai's client does for a page."""
     text = str(error)
     if _STATUS_ALONE.search(text) is None:

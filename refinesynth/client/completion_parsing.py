@@ -62,11 +62,11 @@ def _repeats(text: str) -> bool:
     return len(tail) >= _TAIL // 4 and len(zlib.compress(tail)) < _REPEATED * len(tail)
 
 
-def _fills(whole: int, answer: int, max_tokens: int | None) -> bool:
+def _fills(total: int, answer: int, max_tokens: int | None) -> bool:
     """Return True if an answer that was cut off has filled the server's context and not reached a limit of its own."""
     if max_tokens is not None:
-        return answer + 1 < max_tokens and whole >= _STEP
-    return -whole % _STEP <= 1 and answer % _STEP != 0
+        return answer + 1 < max_tokens and total >= _STEP
+    return -total % _STEP <= 1 and answer % _STEP != 0
 
 
 def _ending(reason: str | None) -> str | None:

@@ -99,8 +99,8 @@ def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict
 
 def passed_on(settings: ModelSettings) -> dict[str, Any]:
     """Return the settings that are passed on, under litellm's names."""
-    given = dict(settings)
-    return {ours: given[theirs] for theirs, ours in _PASSED.items() if given.get(theirs) is not None}
+    values = dict(settings)
+    return {ours: values[theirs] for theirs, ours in _PASSED.items() if values.get(theirs) is not None}
 
 
 def _said_to_the_model(message: ModelRequest) -> Iterator[dict[str, Any]]:

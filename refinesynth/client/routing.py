@@ -83,8 +83,8 @@ class FallbackModel(WrapperModel):
 
     def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
         own = cast("dict[str, object]", self.wrapped.settings or {})
-        given = cast("dict[str, object]", settings or {})
-        kept = {name: value for name, value in given.items() if name not in own or own[name] != value}
+        values = cast("dict[str, object]", settings or {})
+        kept = {name: value for name, value in values.items() if name not in own or own[name] != value}
         return cast("ModelSettings", kept) or None
 
     def _leave(self, why: str) -> None:

@@ -235,8 +235,8 @@ def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     which a provider makes up. Instructions count as they were first worded.
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
-    whole = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
-    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
+    joined = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
+    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
 
 
 def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:

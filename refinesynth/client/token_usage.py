@@ -32,7 +32,7 @@ _READ_BY_MODELS = ("messages", "tools", "response_format")
 """Arguments of a request that are part of its prompt."""
 
 
-def completed(usage: RequestUsage, request: Mapping[str, Any], said: Sequence[str]) -> RequestUsage:
+def completed(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence[str]) -> RequestUsage:
     """Return the usage with estimates for missing and impossible counts: no prompt has 0 tokens, and no answer with a
     word.
 
@@ -40,13 +40,13 @@ def completed(usage: RequestUsage, request: Mapping[str, Any], said: Sequence[st
     `ESTIMATED` in the details.
     """
     words = [message.get("content") or "" for message in request["messages"]]
-    prompt_fits, answer_fits = _credible(usage.input_tokens, words), _credible(usage.output_tokens, said)
+    prompt_fits, answer_fits = _credible(usage.input_tokens, words), _credible(usage.output_tokens, answers)
     if prompt_fits and answer_fits:
         return usage
     asked = [json.dumps(request[name], ensure_ascii=False, default=str) for name in _READ_BY_MODELS if name in request]
-    prompt, answer = _estimate(asked), _estimate(said)
+    prompt, answer = _estimate(asked), _estimate(answers)
     total = usage.details.get(TOTAL, 0)
-    if total and _credible(total, [*asked, *said]):
+    if total and _credible(total, [*asked, *answers]):
         prompt = min(prompt, total - 1)
         answer = total - prompt
     return RequestUsage(

@@ -114,16 +114,16 @@ def _plain(arguments: str, parameters: Collection[str]) -> str:
         if value is None:
             return "{}"
         if isinstance(value, dict):
-            given = cast("dict[str, object]", value)
-            key = next((one for one in _ARGUMENTS if one in given), None)
+            envelope = cast("dict[str, object]", value)
+            key = next((one for one in _ARGUMENTS if one in envelope), None)
             if (
                 key is None
                 or key in parameters
-                or not _ENVELOPE.issuperset(given)
-                or not isinstance(given[key], dict | str)
+                or not _ENVELOPE.issuperset(envelope)
+                or not isinstance(envelope[key], dict | str)
             ):
-                return orjson.dumps(given).decode() if layer else arguments
-            value = given[key]
+                return orjson.dumps(envelope).decode() if layer else arguments
+            value = envelope[key]
         elif not isinstance(value, str):
             break
     return arguments
@@ -153,15 +153,15 @@ def _written(text: str, tools: Tools, *, others: bool) -> Iterator[tuple[int, st
             continue
         value, at = _object(text, match.start())
         inner = value.get("function")
-        given = cast("dict[str, object]", inner) if isinstance(inner, dict) else value
-        name = next((one for key in _NAMES if isinstance(one := given.get(key), str)), "")
-        key = next((key for key in _ARGUMENTS if key in given), None)
+        call = cast("dict[str, object]", inner) if isinstance(inner, dict) else value
+        name = next((one for key in _NAMES if isinstance(one := call.get(key), str)), "")
+        key = next((key for key in _ARGUMENTS if key in call), None)
         marked = re.search(rf"(?:{_MARK})\W*\Z", text[max(0, match.start() - _NEAR) : match.start()]) is not None
         # Of an unknown function, an object alone may be any data.
         if (
             known := (_tool(name, tools) or (name if others and key and marked else None)) if name else None
         ) is not None:
-            arguments = _plain(orjson.dumps(given[key] if key else {}).decode(), tools.get(known, ()))
+            arguments = _plain(orjson.dumps(call[key] if key else {}).decode(), tools.get(known, ()))
             yield match.start(), known, arguments
         elif marked:
             yield match.start(), None, ""

@@ -38,8 +38,10 @@ def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, Json
     for message in (message for message in messages if message.role == "assistant"):
         each = [one.label for one in message.calls] if isinstance(message, ToolMessage) else []
         found.append("+".join(each) if len({*each}) > 1 else message.label)
-    told = "repairer" in trajectory.provenance.models or any(label not in {"player", "mistake"} for label in found)
-    return {"labels": found} if told else {}
+    informative = "repairer" in trajectory.provenance.models or any(
+        label not in {"player", "mistake"} for label in found
+    )
+    return {"labels": found} if informative else {}
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
@@ -108,7 +110,9 @@ def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) 
 def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """ShareGPT with a boolean `loss` on every message, as AgentInstruct and AgentRefine were released."""
     record = sharegpt(record_id, messages, tools)
-    written = [{**said, "loss": message.loss} for said, message in zip(record["conversations"], messages, strict=True)]
+    written = [
+        {**entry, "loss": message.loss} for entry, message in zip(record["conversations"], messages, strict=True)
+    ]
     return {**record, "conversations": written}
 
 
@@ -138,8 +142,8 @@ def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) ->
         for message in messages
     ]
     several = any(isinstance(message, ToolMessage) and message.further for message in messages)
-    beside = {**_listed(tools), "parallel_tool_calls": several} if tools else {}
-    return {"messages": written, **beside}
+    further = {**_listed(tools), "parallel_tool_calls": several} if tools else {}
+    return {"messages": written, **further}
 
 
 def flagged(
@@ -164,8 +168,8 @@ def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
 
 def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
     """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
-    beside = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
-    return {"id": record_id, "messages": [*map(_completion, messages)], **beside}
+    further = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
+    return {"id": record_id, "messages": [*map(_completion, messages)], **further}
 
 
 def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:

@@ -68,10 +68,10 @@ class WorldFormat:
         if difficulty is None:
             yield ExportRecord({}, omitted=UNSOLVED)
             return
-        told = render_turns(script, turns) if self.form == "react" else render_tool_turns(script, turns)
+        messages = render_turns(script, turns) if self.form == "react" else render_tool_turns(script, turns)
         data: dict[str, JsonValue] = {
             "id": trajectory.id,
-            "prompt": [*prompt(told)],
+            "prompt": [*prompt(messages)],
             "script": write_json(script.model_dump(mode="json")).decode(),
             "band": band_of(difficulty),
             "difficulty": difficulty.model_dump(mode="json"),
@@ -111,19 +111,19 @@ class ChatFormat:
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         called = self.form == "tools"
-        told: Sequence[chat_shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
-        tools = self._offered(trajectory, told) if called else ()
-        for number, messages in enumerate(conversations(told, masking), start=1):
+        play: Sequence[chat_shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
+        tools = self._offered(trajectory, play) if called else ()
+        for number, messages in enumerate(conversations(play, masking), start=1):
             spoken = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
             name = trajectory.id + self._mark(masking, number)
             labels = chat_shapes.labels(trajectory, messages) if self.takes_labels else {}
             yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
 
-    def _offered(self, trajectory: Trajectory, told: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
+    def _offered(self, trajectory: Trajectory, messages: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
         """Functions of a record: with distractors in an order of its own, and none that a mistake calls."""
         own, (most, others) = tools_of(trajectory.script), self.distractors
-        made = (one.call for said in told if isinstance(said, ToolMessage) for one in said.calls)
+        made = (one.call for message in messages if isinstance(message, ToolMessage) for one in message.calls)
         taken = {tool.name for tool in own} | {call.name for call in made if call is not None}
         free, draw = [tool for tool in others if tool.name not in taken], Random(trajectory.id)
         offered = [*own, *draw.sample(free, min(most, len(free)))]

@@ -113,18 +113,18 @@ class PreferenceFormat:
 
 def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:
     """The repair as it could have been written before the refusal; None if it could not."""
-    said = {word for step in refused if step.answer is not None for word in _telling(step.answer.observation)}
+    revealed = {word for step in refused if step.answer is not None for word in _telling(step.answer.observation)}
     known = {word for message in prompt for word in words_of(message.content)}
     known.update(word for step in refused[:1] for word in words_of(render_player(step.player)))
-    if (said - known) & _telling(repair.action):
+    if (revealed - known) & _telling(repair.action):
         return None
     kept: list[str] = []
     cut = False
     for sentence in filter(str.strip, _SENTENCES.split(repair.thought)):
         words = _telling(sentence)
-        repeats = bool(words) and words <= said
+        repeats = bool(words) and words <= revealed
         follows = cut and _POINTS_BACK.match(sentence) is not None
-        cut = follows or repeats or bool(words & (said - known)) or _ADMITS.search(sentence) is not None
+        cut = follows or repeats or bool(words & (revealed - known)) or _ADMITS.search(sentence) is not None
         if not cut:
             kept.append(sentence)
     if not kept and repair.thought.strip():

@@ -112,8 +112,8 @@ def write_traces(trajectories: Iterable[Trajectory], folder: Path, split: str) -
         about = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
         lines: list[dict[str, Any]] = [{"type": "session", **about}]
         for message in messages:
-            said = {_TRACE_KEYS.get(key, key): each for key, each in message.openai("reasoning_content").items()}
-            lines.append({"type": "message", "message": said})
+            entry = {_TRACE_KEYS.get(key, key): each for key, each in message.openai("reasoning_content").items()}
+            lines.append({"type": "message", "message": entry})
         (place / f"{written:06}.jsonl").write_bytes(b"".join(write_json(line) + b"\n" for line in lines))
         spoken += sum(message.role == "assistant" for message in messages)
         masked += len(mistakes)

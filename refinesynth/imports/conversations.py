@@ -113,10 +113,10 @@ def _actions(listed: str) -> list[ActionSpec]:
 
 
 def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
-    said, found, ends = line.rpartition(" ({")
+    head, found, ends = line.rpartition(" ({")
     stated = _stated(f"{{{ends[:-1]}") if found and ends.endswith(")") else None
     own, types = stated or ({}, {})
-    name, _, description = (line if stated is None else said).partition(": ")
+    name, _, description = (line if stated is None else head).partition(": ")
     action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name), types=types)
     parameters = own | {each: shared[each] for each in shared if each in action.placeholders and each not in own}
     return action.model_copy(update={"parameters": parameters})
@@ -221,8 +221,8 @@ class Functions:
             places = {_placeholder(each): values for each, values in properties.items()}
             arguments = separator.join(f"{{{place}}}" for place in places)
             template = f"{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}({arguments})"
-            said = self._descriptions.get(name)
-            about = said if isinstance(said, str) else ""
+            described = self._descriptions.get(name)
+            about = described if isinstance(described, str) else ""
             yield name, ActionSpec(name=template, description=about, pattern=pattern_of(template), parameters=places)
 
 
@@ -270,9 +270,9 @@ def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
             task, read = _with_calls(found, asked, played)
         else:
             ours = read_task(asked[0].content) if len(asked) == 1 else None
-            task, read = ours or Task(plain_script(*_told(asked)), None), _read_text
-        beside = bool(record.get("system")) and found.turns[0].role == "system"
-        turns = _turns(task, played, read, first=len(asked) + (0 if beside else 1))
+            task, read = ours or Task(plain_script(*_introduction_and_goal(asked)), None), _read_text
+        separate = bool(record.get("system")) and found.turns[0].role == "system"
+        turns = _turns(task, played, read, first=len(asked) + (0 if separate else 1))
         return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
@@ -294,8 +294,8 @@ def _thoughts(turn: Turn) -> tuple[str, str]:
     return (turn.thinking, turn.content) if turn.thinking else thinking_in(turn.content)[:2]
 
 
-def _joined(thinking: str, said: str) -> str:
-    return f"{thinking}\n\n{said}" if thinking and said.strip() else thinking or said
+def _joined(thinking: str, text: str) -> str:
+    return f"{thinking}\n\n{text}" if thinking and text.strip() else thinking or text
 
 
 def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Turn]) -> tuple[Task, _Reader]:
@@ -316,14 +316,14 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
             return PlayerTurn(thought=thinking, action=ANSWER.fill({"text": content}))
         return PlayerTurn(thought=_joined(*_thoughts(turn)), action=functions.text_of(turn.calls[0]))
 
-    return Task(plain_script(*_told(asked), functions.actions), None), read
+    return Task(plain_script(*_introduction_and_goal(asked), functions.actions), None), read
 
 
 def _is_wrong(turn: Turn) -> bool:
     return turn.label is TurnLabel.MISTAKE or any(call.id in turn.mistakes for call in turn.calls)
 
 
-def _told(asked: Sequence[Turn]) -> tuple[str, str]:
+def _introduction_and_goal(asked: Sequence[Turn]) -> tuple[str, str]:
     """Introduction and goal; the last message before the first turn is the goal."""
     *before, goal = (turn.content.strip() for turn in asked if turn.label is None)
     return "\n\n".join(before), goal

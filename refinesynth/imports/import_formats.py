@@ -30,14 +30,14 @@ def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
 
 
 def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
-    judgement, said = step["extra"].get("dungeon_master"), step["message"]
+    judgement, text = step["extra"].get("dungeon_master"), step["message"]
     if step["source"] == "agent":
         action = step["tool_calls"][0]["arguments"]["action"]
         parallel = step["extra"].get("parallel") is True
-        yield PlayerTurn(thought=said, action=action, by=step["extra"].get("by"), parallel=parallel)
-        said = step["observation"]["results"][0]["content"] if judgement else ""
+        yield PlayerTurn(thought=text, action=action, by=step["extra"].get("by"), parallel=parallel)
+        text = step["observation"]["results"][0]["content"] if judgement else ""
     if judgement:
-        yield DungeonMasterTurn.model_validate({**judgement, "observation": said})
+        yield DungeonMasterTurn.model_validate({**judgement, "observation": text})
 
 
 def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -132,11 +132,11 @@ def find(name: str) -> Callable[[Mapping[str, Any], str], Trajectory | ParsedPla
     raise InputError(f"there is no format {name!r} to import{meant} Choose one of: {', '.join(FORMATS)}")
 
 
-def _trajectory(found: ParsedPlay, given: Mapping[str, Any], index: int) -> Trajectory:
+def _trajectory(found: ParsedPlay, record: Mapping[str, Any], index: int) -> Trajectory:
     script, turns = found
-    said = given.get("persona") if "trajectory" in given else None
-    persona = Persona(text=said if isinstance(said, str) else f"Somebody with this task: {script.goal[:_SHOWN]}")
-    name, agent = given.get("id") or given.get("trajectory_id") or given.get("session_id"), given.get("agent")
+    stated = record.get("persona") if "trajectory" in record else None
+    persona = Persona(text=stated if isinstance(stated, str) else f"Somebody with this task: {script.goal[:_SHOWN]}")
+    name, agent = record.get("id") or record.get("trajectory_id") or record.get("session_id"), record.get("agent")
     model: object = cast("Mapping[str, Any]", agent).get("model_name") if isinstance(agent, Mapping) else None
     return Trajectory(
         id=str(name) if isinstance(name, str | int) else f"{index:06d}-{script.digest[:8]}",
@@ -156,20 +156,20 @@ def _trajectory(found: ParsedPlay, given: Mapping[str, Any], index: int) -> Traj
     )
 
 
-def _chat(given: Mapping[str, Any], where: str, *keys: str) -> ParsedPlay:
-    if not given.keys() >= {*keys}:
-        raise InputError(f"{where}: expected `{'` and `'.join(keys)}` among the keys {sorted(given)[:8]}")
-    return ParsedPlay(*read_paper(given, where)) if "script" in keys else read_conversation(given, where)
+def _chat(record: Mapping[str, Any], where: str, *keys: str) -> ParsedPlay:
+    if not record.keys() >= {*keys}:
+        raise InputError(f"{where}: expected `{'` and `'.join(keys)}` among the keys {sorted(record)[:8]}")
+    return ParsedPlay(*read_paper(record, where)) if "script" in keys else read_conversation(record, where)
 
 
-def _atif(given: Mapping[str, Any], where: str) -> Trajectory | ParsedPlay:
-    version, extra = given.get("schema_version"), given.get("extra")
-    if not isinstance(version, str) or not version.startswith(_VERSION) or not isinstance(given.get("steps"), list):
+def _atif(record: Mapping[str, Any], where: str) -> Trajectory | ParsedPlay:
+    version, extra = record.get("schema_version"), record.get("extra")
+    if not isinstance(version, str) or not version.startswith(_VERSION) or not isinstance(record.get("steps"), list):
         raise InputError(
             f"{where}: this is no ATIF document: expected a schema_version such as {_VERSION}1.8, and steps"
         )
     ours = isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
-    return _read_ours(given, where) if ours else read_conversation(_as_chat(given, where), where)
+    return _read_ours(record, where) if ours else read_conversation(_as_chat(record, where), where)
 
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]]] = MappingProxyType(

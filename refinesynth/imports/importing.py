@@ -56,8 +56,8 @@ def records(source: Path) -> Iterator[Raw]:
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
     for path in files:
         with opened(path) as file:
-            whole = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
-            if whole == [".json"]:
+            suffixes = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
+            if suffixes == [".json"]:
                 yield from _document(file, path)
                 continue
             for number, line in bounded_lines(file, MOST_BYTES):
@@ -66,11 +66,11 @@ def records(source: Path) -> Iterator[Raw]:
 
 
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
-    whole = read_document(file, path)
+    content = read_document(file, path)
     try:
-        found: object = load_json(whole)
+        found: object = load_json(content)
     except ValueError:
-        yield Raw(str(path), whole[:MOST_BYTES])
+        yield Raw(str(path), content[:MOST_BYTES])
         return
     if not isinstance(found, list):
         yield Raw(str(path), write_json(found, exact=True))
@@ -152,8 +152,8 @@ async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[
 
 async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callable[[int], object]) -> None:  # noqa: A002
     begun, why = monotonic(), "interrupted"
-    told = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
-    run.milestones.info("run_started", **told, finished=run.committed.episodes, accepted=run.committed.accepted)
+    facts = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
+    run.milestones.info("run_started", **facts, finished=run.committed.episodes, accepted=run.committed.accepted)
     names = DistinctNames()
     for line in run.episodes():
         if line.accepted:

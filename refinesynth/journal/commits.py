@@ -78,10 +78,10 @@ class Batch:
 
     def __await__(self) -> Generator[object, None, None]:
         with self._telling:
-            told = None if self._ended.is_set() else self._told.setdefault(asyncio.get_running_loop(), asyncio.Event())
-        if told is not None:
+            ended = None if self._ended.is_set() else self._told.setdefault(asyncio.get_running_loop(), asyncio.Event())
+        if ended is not None:
             # A caller that is cancelled here takes nothing back.
-            yield from told.wait().__await__()
+            yield from ended.wait().__await__()
         self._raise()
 
     def wait(self) -> None:
@@ -94,10 +94,10 @@ class Batch:
         self.failure = failure
         with self._telling:
             self._ended.set()
-        for loop, told in self._told.items():
+        for loop, ended in self._told.items():
             # A loop that is closed has nobody who waits.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(told.set)
+                loop.call_soon_threadsafe(ended.set)
 
     def _raise(self) -> None:
         if self.failure is not None:

@@ -151,14 +151,14 @@ def object_form(
     return AnswerForm(parameters=parameters, load=load, instructions=instructions)
 
 
-def _object_of(given: str | dict[str, Any] | None, listed: str | None) -> dict[str, Any]:
-    if not isinstance(given, str):
-        return _object(given or {}, listed)
+def _object_of(value: str | dict[str, Any] | None, listed: str | None) -> dict[str, Any]:
+    if not isinstance(value, str):
+        return _object(value or {}, listed)
     try:
-        return _OBJECT.validate_json(given or "{}")
+        return _OBJECT.validate_json(value or "{}")
     except ValidationError as problem:
         try:
-            return _object(read_json(given), listed)
+            return _object(read_json(value), listed)
         except BrokenOff:
             raise
         except ValueError:

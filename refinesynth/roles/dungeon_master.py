@@ -160,8 +160,8 @@ def form(script: Script, action: str) -> dict[str, JsonValue]:
 
 
 def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
-    given = {name: value for name, value in answer.items() if name not in EXECUTED}
-    turn = DungeonMasterTurn.model_validate({**given, "role": "DM"}, extra="ignore")
+    fields = {name: value for name, value in answer.items() if name not in EXECUTED}
+    turn = DungeonMasterTurn.model_validate({**fields, "role": "DM"}, extra="ignore")
     if not turn.observation.strip():
         # A blank message carries no information, and some servers refuse it.
         raise ValueError("observation: it is blank; say what the player perceives")
@@ -171,6 +171,6 @@ def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
 def _words(answer: Mapping[str, Any]) -> Words:
     """Return thought and observation in any accepted spelling; flags and other keys are ignored."""
     unflagged = dict.fromkeys(("parameter_error", "place_error", "logic_error"), False)
-    said = {name: value for name, value in answer.items() if name.casefold() in {"thought", "observation"}}
-    turn = _ruling({**said, **unflagged})
+    fields = {name: value for name, value in answer.items() if name.casefold() in {"thought", "observation"}}
+    turn = _ruling({**fields, **unflagged})
     return Words(turn.thought, turn.observation.strip())

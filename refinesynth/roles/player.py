@@ -258,13 +258,13 @@ def _thinking(response: ModelResponse) -> str:
     return "\n\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart)).strip()
 
 
-def _arguments(given: str | Mapping[str, Any] | None) -> Mapping[str, JsonValue]:
+def _arguments(value: str | Mapping[str, Any] | None) -> Mapping[str, JsonValue]:
     try:
-        found: object = orjson.loads(given) if isinstance(given, str) and given.strip() else given or {}
+        found: object = orjson.loads(value) if isinstance(value, str) and value.strip() else value or {}
     except orjson.JSONDecodeError:
         found = None
     if not isinstance(found, Mapping):
-        raise ValueError(f"the arguments are no JSON object: {quoted(str(given))}")
+        raise ValueError(f"the arguments are no JSON object: {quoted(str(value))}")
     return cast("Mapping[str, JsonValue]", found)
 
 
@@ -279,6 +279,6 @@ def _message(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelMessage:
 def _part(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelRequestPart:
     if message.role == "user":
         return UserPromptPart(message.content)
-    calls = (one for said in view for one in said.calls)
+    calls = (one for turn in view for one in turn.calls)
     name = next(one.call.name for one in calls if one.call is not None and one.id == message.id)
     return ToolReturnPart(name, message.content, tool_call_id=message.id)

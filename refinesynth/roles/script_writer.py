@@ -68,11 +68,11 @@ class ScriptWriter(Actor):
         Raises InvalidAnswer: a given action of an executed world has no laws.
         """
         laws = {action.name.partition(" ")[0]: {at: getattr(action, at) for at in _LAWS} for action in script.actions}
-        given = {tool.name.partition(" ")[0]: tool for tool in self.tools}
-        if script.grounded and (missing := given.keys() - laws.keys()):
+        tools = {tool.name.partition(" ")[0]: tool for tool in self.tools}
+        if script.grounded and (missing := tools.keys() - laws.keys()):
             raise InvalidAnswer(f"actions: there are no laws for {', '.join(sorted(missing))}")
-        actions = (tool.model_copy(update=laws.get(name)) for name, tool in given.items())
-        return script.model_copy(update={"actions": tuple(actions)}) if given else script
+        actions = (tool.model_copy(update=laws.get(name)) for name, tool in tools.items())
+        return script.model_copy(update={"actions": tuple(actions)}) if tools else script
 
     def _more(self) -> Mapping[str, object]:
         return {}
@@ -134,10 +134,10 @@ def read_grounded(answer: object) -> Script:
         pydantic.ValidationError: A required value is missing or of the wrong kind.
         ValueError: There is no rulebook.
     """
-    [given] = _objects([answer], _repair_script)
-    if not _is_object(given) or given.get("rulebook") is None:
+    [script] = _objects([answer], _repair_script)
+    if not _is_object(script) or script.get("rulebook") is None:
         raise ValueError("rulebook: Field required; an object with goal, sights, invariants and solution")
-    return Script.from_llm(given)
+    return Script.from_llm(script)
 
 
 def _repair_script(script: dict[str, Any]) -> None:
@@ -187,9 +187,9 @@ def _repair_rulebook(rulebook: dict[str, Any]) -> None:
     rulebook["solution"] = [step.get("action", step) if _is_object(step) else step for step in solution]
 
 
-def _drop_empty(given: dict[str, Any]) -> None:
-    for name in [name for name, value in given.items() if value in (None, "")]:
-        del given[name]
+def _drop_empty(fields: dict[str, Any]) -> None:
+    for name in [name for name, value in fields.items() if value in (None, "")]:
+        del fields[name]
 
 
 def _objects(value: Any, repair: Callable[[dict[str, Any]], None] | None = None, key: str = "") -> list[Any]:

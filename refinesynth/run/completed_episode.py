@@ -105,7 +105,7 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
     def of_records(
         cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0
     ) -> Self:
-        said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
+        answers = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
         names = {action.name for found in trajectories for action in found.script.actions}
         known = [difficulty for found in trajectories if (difficulty := found.provenance.difficulty) is not None]
         refined = [refinements(found) for found in trajectories]
@@ -117,7 +117,7 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
             turns=tuple(len(found.turns) for found in trajectories),
             steps=tuple(difficulty.steps for difficulty in known),
             features=dict(Counter(feature for difficulty in known for feature in measured(difficulty))),
-            mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
+            mistakes=dict(Counter(turn.mistake_kind.value for turn in answers if turn.mistake_kind is not None)),
             refinements=sum(one.answered + one.abandoned for one in refined),
             abandoned=sum(one.abandoned for one in refined),
             unanswered=sum(one.unanswered for one in refined),
@@ -126,8 +126,8 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
             repair_turns=dict(sum((Counter({kind: turns}) for kind, turns in took if turns), Counter[str]())),
             tenths=tuple(round(mass, 3) for mass in summed(mistakes_by_tenth(found.turns) for found in trajectories)),
             clean=sum(not found.mistakes() for found in trajectories),
-            transient=sum(turn.transient for turn in said),
-            plain=sum(turn.plain for turn in said),
+            transient=sum(turn.transient for turn in answers),
+            plain=sum(turn.plain for turn in answers),
             stopped=dict(Counter(next(iter(item.rejecting), UNREADABLE) for item in refused if item.stage == "script")),
             passed=passed,
         )
@@ -145,7 +145,7 @@ def measured(difficulty: Difficulty) -> tuple[str, ...]:
         difficulty.hidden > 0,
         difficulty.preconditions >= _SEVERAL,
     )
-    return tuple(feature for feature, there in zip(FEATURES, has, strict=True) if there)
+    return tuple(feature for feature, present in zip(FEATURES, has, strict=True) if present)
 
 
 def _turns_taken(repair: Repair) -> tuple[str, int]:

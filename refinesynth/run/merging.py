@@ -128,11 +128,11 @@ class _Joining:
         name, kept, first = self._names(finished.id), list[Trajectory](), ""
         self.renamed += name != finished.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
-            said = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
-            if said in self._seen:
-                self.duplicates, first = self.duplicates + 1, self._seen[said]
+            digest = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
+            if digest in self._seen:
+                self.duplicates, first = self.duplicates + 1, self._seen[digest]
             else:
-                self._seen[said] = f"{trajectory.id} of {source}"
+                self._seen[digest] = f"{trajectory.id} of {source}"
                 kept.append(trajectory)
         if name != finished.id or len(kept) != len(finished.trajectories):
             finished = _rewritten(finished, kept, name=name, reason=f"the same as {first}")
@@ -231,10 +231,10 @@ def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
 
 
 def _missing(configs: Sequence[RunConfig]) -> tuple[str, ...]:
-    given = {config.part for config in configs} - {None}
-    shards = [Shard.model_validate(part) for part in sorted(given, key=str)]
+    parts = {config.part for config in configs} - {None}
+    shards = [Shard.model_validate(part) for part in sorted(parts, key=str)]
     every = dict.fromkeys(f"{index}/{shard.of}" for shard in shards for index in range(shard.of))
-    return tuple(one for one in every if one not in given)
+    return tuple(one for one in every if one not in parts)
 
 
 def _each_once(values: Iterable[JsonValue | None]) -> list[JsonValue]:

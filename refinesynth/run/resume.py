@@ -129,9 +129,9 @@ def _repair(folder: RunFolder, journal: Journal) -> int | None:
     Returns the first forgotten index, or None. Raises before it changes anything if another program changed a file.
     """
     counted, totals = journal.committed, None
-    there = size_of(folder.trajectories_file), size_of(folder.rejected_file)
-    if there[0] < counted.trajectories_end or there[1] < counted.rejected_end:
-        counted, totals = _counted_within(journal, *there)
+    sizes = size_of(folder.trajectories_file), size_of(folder.rejected_file)
+    if sizes[0] < counted.trajectories_end or sizes[1] < counted.rejected_end:
+        counted, totals = _counted_within(journal, *sizes)
     ends = ((folder.trajectories_file, counted.trajectories_end), (folder.rejected_file, counted.rejected_end))
     for path, end in ends:
         if not ends_line(path, end):

@@ -80,14 +80,14 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
-        if "patience" in given:
+    def _with_defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        if "patience" in fields:
             # Its name in runs of earlier versions.
-            given = {"early_stop" if name == "patience" else name: value for name, value in given.items()}
+            fields = {"early_stop" if name == "patience" else name: value for name, value in fields.items()}
         further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
-        if unknown := given.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
+        if unknown := fields.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
-        return {**further, **given}
+        return {**further, **fields}
 
     @property
     def part(self) -> str | None:
@@ -147,15 +147,15 @@ def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str
     """
     old, new = (config.model_dump(mode="json") for config in (before, after))
     for models in (old["models"], new["models"]):
-        models.update((role, _without(given, of_models)) for role, given in models.items())
+        models.update((role, _without(backend, of_models)) for role, backend in models.items())
     names = (name for name in dict.fromkeys([*old, *new]) if name not in _MAY_CHANGE)
     return [line for name in names for line in _changes(name, old.get(name), new.get(name))]
 
 
-def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:
-    if isinstance(given, list):
-        return [_without(one, names) for one in given]
-    return {name: value for name, value in given.items() if name not in names} if isinstance(given, dict) else given
+def _without(data: JsonValue, names: frozenset[str]) -> JsonValue:
+    if isinstance(data, list):
+        return [_without(one, names) for one in data]
+    return {name: value for name, value in data.items() if name not in names} if isinstance(data, dict) else data
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:

@@ -312,13 +312,13 @@ class Uploads:
         try:
             await self._store.add(number, await run_sync(self._sealed, part, number, ended))
         except AlreadyThere as error:
-            there = await self._store.read(number)
-            if there.writer != self.stored.writer:
+            other = await self._store.read(number)
+            if other.writer != self.stored.writer:
                 raise TakenOver(
-                    f"another process goes on with the run at {self._store.url!r}: {there.holder}. This one has stopped, and has "
+                    f"another process goes on with the run at {self._store.url!r}: {other.holder}. This one has stopped, and has "
                     f"lost nothing: what is not in the store, and no longer part of the run, is in {str(self._path)!r}"
                 ) from error
-            self._know(number, there, ended=there.ended)
+            self._know(number, other, ended=other.ended)
             return False
         self._know(number, part, ended=ended)
         return True
@@ -387,9 +387,9 @@ async def _up_to_date(store: RunStore, place: Path) -> Stored:
             f"was written is in {str(folder_in(place))!r}"
         )
     newer = [one for one in listed if one.number > stored.number]
-    while newer and stored.writer is not None and (there := await store.read(newer[0].number)).writer == stored.writer:
+    while newer and stored.writer is not None and (added := await store.read(newer[0].number)).writer == stored.writer:
         # This folder's own, of a process that was killed before it knew.
-        stored = stored.model_copy(update={"number": newer.pop(0).number, "ends": there.ends, "ended": there.ended})
+        stored = stored.model_copy(update={"number": newer.pop(0).number, "ends": added.ends, "ended": added.ended})
     if listed:
         await _wait_for(store, listed[-1], ours=stored.writer)
     if not _goes_on(place, stored, newer=bool(newer)):
@@ -409,8 +409,8 @@ def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
     if not holds_run(path) or not (path / JOURNAL).exists():
         return stored.writer is None and stored.number == 0
     with JournalReader(path / JOURNAL) as journal:
-        whole = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
-    return whole and not (newer and next_part(path, ends).size)
+        complete = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
+    return complete and not (newer and next_part(path, ends).size)
 
 
 async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:

@@ -159,13 +159,13 @@ def next_part(path: Path, ends: Ends) -> Part:
 
     No finished episode comes in an earlier part than a completion of it.
     """
-    whole = Part(ends=ends)
+    collected = Part(ends=ends)
     with closing(_pieces(path, ends)) as pieces:
         for part in pieces:
-            whole = whole + part
-            if whole.size >= _ENOUGH:
-                return replace(whole, full=True)
-    return whole
+            collected = collected + part
+            if collected.size >= _ENOUGH:
+                return replace(collected, full=True)
+    return collected
 
 
 def _pieces(path: Path, ends: Ends) -> Generator[Part]:
@@ -274,11 +274,11 @@ class RunStore:
         """Return the segments behind this one, in order. Raises StorageError: one is missing."""
         import obstore
 
-        with self._told("read"):
+        with self._errors_in_words("read"):
             pages = obstore.list(self._store, offset=name_of(number))  # pyright: ignore[reportUnknownMemberType] - for arrow
-            there = await _in_a_thread(pages.collect)
+            objects = await _in_a_thread(pages.collect)
         found = sorted(
-            Listed(int(name[1]), one["last_modified"]) for one in there if (name := NAME.fullmatch(one["path"]))
+            Listed(int(name[1]), one["last_modified"]) for one in objects if (name := NAME.fullmatch(one["path"]))
         )
         if [one.number for one in found] != [*range(number + 1, number + 1 + len(found))]:
             raise StorageError(
@@ -291,13 +291,13 @@ class RunStore:
         import obstore
 
         name = f"{self.url}/{name_of(number)}"
-        with self._told("read"):
-            there = await _in_a_thread(obstore.get, self._store, name_of(number))
-            if there.meta["size"] > LARGEST:
+        with self._errors_in_words("read"):
+            stored = await _in_a_thread(obstore.get, self._store, name_of(number))
+            if stored.meta["size"] > LARGEST:
                 raise StorageError(
-                    f"{name} has {there.meta['size']:,} bytes, and {LARGEST:,} are the most that is read"
+                    f"{name} has {stored.meta['size']:,} bytes, and {LARGEST:,} are the most that is read"
                 )
-            data = bytes(await _in_a_thread(there.bytes))
+            data = bytes(await _in_a_thread(stored.bytes))
         segment = Segment.from_bytes(data, name)
         if segment.number != number:
             raise StorageError(f"{name} holds segment {segment.number}; put the original back")
@@ -327,12 +327,12 @@ class RunStore:
         """Write a segment. Raises AlreadyThere: another process, or an earlier try that was not answered, wrote it."""
         import obstore
 
-        with self._told("write"):
+        with self._errors_in_words("write"):
             put = partial(obstore.put, mode="create", use_multipart=False)
             await _in_a_thread(put, self._store, name_of(number), data)
 
     @contextmanager
-    def _told(self, do: str) -> Generator[None]:
+    def _errors_in_words(self, do: str) -> Generator[None]:
         from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
@@ -345,9 +345,9 @@ class RunStore:
             raise StorageError(f"cannot {do} {self.url!r}: {first_line(error)}{check}") from error
 
 
-async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *given: *_Given) -> _Got:
+async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *arguments: *_Given) -> _Got:
     """Call obstore in a thread. Its own asynchronous functions panic if the process ends during one of them."""
-    return await run_sync(call, *given, abandon_on_cancel=True)
+    return await run_sync(call, *arguments, abandon_on_cancel=True)
 
 
 _KEYS = {

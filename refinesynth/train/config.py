@@ -112,10 +112,10 @@ Optim = Literal[
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
 
 
-def _each_once(given: object) -> object:
-    if isinstance(given, list | tuple):
-        return [*dict.fromkeys(name for name in cast("list[object]", given) if name != "none")]
-    return given if not isinstance(given, str) else [given] if given != "none" else []
+def _each_once(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [*dict.fromkeys(name for name in cast("list[object]", value) if name != "none")]
+    return value if not isinstance(value, str) else [value] if value != "none" else []
 
 
 class TrainerConfig(BaseModel):
@@ -146,8 +146,8 @@ class TrainerConfig(BaseModel):
 
     def deciding(self) -> dict[str, Any]:
         """The settings that differ from their defaults and decide about the weights."""
-        given = self.model_dump(mode="json", exclude_defaults=True)
-        return {name: value for name, value in sorted(given.items()) if name in _DECIDING}
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        return {name: value for name, value in sorted(changed.items()) if name in _DECIDING}
 
 
 _DECIDING: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})

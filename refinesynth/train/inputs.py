@@ -38,13 +38,13 @@ def check_model_name(model: str) -> None:
             f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
             "OWNER/NAME"
         )
-    beside = Path(owner or ".")
-    if model.startswith(HUB) or not beside.is_dir():
+    folder = Path(owner or ".")
+    if model.startswith(HUB) or not folder.is_dir():
         return
-    folders = [path.name for path in beside.iterdir() if path.is_dir()]
+    folders = [path.name for path in folder.iterdir() if path.is_dir()]
     near = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
     if slash or near:
-        meant = f"; did you mean {str(beside / near[0])!r}?" if near else "."
+        meant = f"; did you mean {str(folder / near[0])!r}?" if near else "."
         raise InputError(
             f"there is no folder {model!r}{meant} One of this name on the Hugging Face Hub is {HUB}{model}"
         )

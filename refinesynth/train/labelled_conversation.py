@@ -64,8 +64,8 @@ class ToolCall(NamedTuple):
 
     def message(self, *, text: bool) -> dict[str, Any]:
         """The call as an entry of `tool_calls`, with arguments as JSON `text` or as an object."""
-        given = json.dumps(dict(self.arguments), ensure_ascii=False) if text else dict(self.arguments)
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": given}}
+        arguments = json.dumps(dict(self.arguments), ensure_ascii=False) if text else dict(self.arguments)
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 
 class Turn(NamedTuple):
@@ -177,17 +177,17 @@ def conversation(
     return Conversation(id, group, tuple(turns), where, environment, tools=tuple(tools))
 
 
-def without_mistakes(whole: Conversation) -> Conversation | None:
+def without_mistakes(conversation: Conversation) -> Conversation | None:
     """Remove mistakes and their answers (the paper's data without refinement); None if nothing right is left.
 
     Raises `InputError` if it is not known which turns are mistakes.
     """
     kept: list[Turn] = []
     wrong, gone = False, set[str]()
-    for turn in whole.turns:
+    for turn in conversation.turns:
         if turn.label is TurnLabel.HISTORY:
             raise InputError(
-                f"{whole.where}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
+                f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
                 "give the run's own folder, or an export with a flag per message"
             )
         wrong = turn.label is TurnLabel.MISTAKE if turn.role == "assistant" else wrong
@@ -199,7 +199,7 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
         kept.append(turn._replace(label=TurnLabel.CORRECT) if turn.label is TurnLabel.REFINEMENT else turn)
     if not any(turn.label is TurnLabel.CORRECT for turn in kept):
         return None
-    return replace(whole, turns=tuple(kept))
+    return replace(conversation, turns=tuple(kept))
 
 
 def task_digest(turns: Iterable[Turn]) -> str:

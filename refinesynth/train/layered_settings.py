@@ -183,8 +183,8 @@ def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, 
     if not isinstance(value, dict) and not (is_model and value in (True, "true")):
         how = "true, false or its settings" if is_model else "its settings"
         raise ConfigurationError(f"{name} is {reprlib.repr(value)} ({origin}): write {how}")
-    given = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
-    settings = {each: of for each, of in given.items() if not _is_retired(f"{name}.{each}", of)}
+    fields = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
+    settings = {each: of for each, of in fields.items() if not _is_retired(f"{name}.{each}", of)}
     for each in settings:
         if is_model:
             _check_known(str(each), cast("type[BaseModel]", inside), origin, prefix=f"{name}.")

@@ -386,24 +386,24 @@ _SETTINGS: Final = {
 def own_deepspeed(name: str) -> dict[str, Any]:
     """The file's configuration, with the additions that a training needs. Raises `InputError`."""
     try:
-        given = _object(json.loads(Path(name).read_text(encoding="utf-8")))
+        written = _object(json.loads(Path(name).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:
         raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
-    zero = _object(given.get("zero_optimization"))
+    zero = _object(written.get("zero_optimization"))
     stage = zero.get("stage")
     if stage not in (_ZERO_2, _ZERO_3):
         raise InputError(
             f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
         )
-    for section in (each for each in _SETTINGS if each in given):
-        value: object = given[section]
+    for section in (each for each in _SETTINGS if each in written):
+        value: object = written[section]
         value = cast("dict[str, Any]", value).get("enabled") if isinstance(value, dict) else value
         left_open = value in (None, "auto") or (section == "fp16" and value is False)
         if not left_open or section in {"optimizer", "scheduler"}:
             raise InputError(
                 f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_SETTINGS[section]} instead"
             )
-    kept = {key: value for key, value in given.items() if key not in {*_OURS, "fp16"}}
+    kept = {key: value for key, value in written.items() if key not in {*_OURS, "fp16"}}
     # Without it the model would be saved in DeepSpeed's own pieces alone.
     needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
     return {"zero_allow_untested_optimizer": True} | kept | {"zero_optimization": {**zero, **needed}}

@@ -57,8 +57,8 @@ class Trainer:
         sources = _sources(data if is_held else list(cast("Iterable[Any]", data)))
         self._sources = None if all(isinstance(each, str | Path) for each in sources) else sources
         named = {} if model is None else {"model": str(model)}
-        given = {**named, "data": [*map(_described, sources)], "output": str(output), **fields}
-        self._config = layered(recipe=recipe, given=given, given_by="argument").config
+        settings = {**named, "data": [*map(_described, sources)], "output": str(output), **fields}
+        self._config = layered(recipe=recipe, given=settings, given_by="argument").config
 
     @property
     def config(self) -> TrainConfig:

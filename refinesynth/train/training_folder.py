@@ -136,18 +136,18 @@ def _is_taken(output: Path) -> bool:
         return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
 
     try:
-        there = sorted(path.name for path in output.iterdir() if not is_nothing(path)) if output.is_dir() else []
+        entries = sorted(path.name for path in output.iterdir() if not is_nothing(path)) if output.is_dir() else []
         is_something_else = output.exists() and not output.is_dir()
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
-    if MARKER in there:
+    if MARKER in entries:
         if odd := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
             raise InputError(
                 f"{str(odd)!r} is {irregular(odd)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
-    if there or is_something_else:
-        what = f"holds something else ({', '.join(there[:3])}, ...)" if there else "is a file"
+    if entries or is_something_else:
+        what = f"holds something else ({', '.join(entries[:3])}, ...)" if entries else "is a file"
         raise InputError(f"the output {str(output)!r} {what}; give a new or empty folder with -o")
     return False
 

@@ -18,8 +18,8 @@ def state(
     met: bool = True,
 ) -> Any:
     said = None if fault is None else SimpleNamespace(message=fault)
-    breaker = SimpleNamespace(down_since=down_since, fault=said, met=met, waits=True)
-    return SimpleNamespace(name="gpt-4o", most=limit, waiting=waiting, held_until=held_until, breaker=breaker)
+    breaker = SimpleNamespace(down_since=down_since, fault=said, waits_for_outages=True)
+    return SimpleNamespace(name="gpt-4o", most=limit, waiting=waiting, held_until=held_until, met=met, breaker=breaker)
 
 
 @pytest.mark.parametrize(

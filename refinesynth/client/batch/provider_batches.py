@@ -120,11 +120,11 @@ def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the ids of requests, each with its line in a file of results; a line that is cut off counts as missing."""
     for line in content.splitlines():
         try:
-            said: object = orjson.loads(line)
+            result: object = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(said, dict) and isinstance(request := cast("Body", said).get("custom_id"), str):
-            yield request, cast("Body", said)
+        if isinstance(result, dict) and isinstance(request := cast("Body", result).get("custom_id"), str):
+            yield request, cast("Body", result)
 
 
 _METADATA = "refinesynth"

@@ -53,13 +53,13 @@ class Budget:
         return cls(**limits)
 
     @classmethod
-    def of(cls, given: "Budget | str | None") -> "Budget | None":
+    def of(cls, value: "Budget | str | None") -> "Budget | None":
         """Return a budget from an argument."""
-        if given is None or isinstance(given, Budget):
-            return given
-        if not isinstance(cast("object", given), str):
-            raise InputError(f"a budget of {given!r}: expected Budget(...) or text; {_HOW}")
-        return cls.parse(given)
+        if value is None or isinstance(value, Budget):
+            return value
+        if not isinstance(cast("object", value), str):
+            raise InputError(f"a budget of {value!r}: expected Budget(...) or text; {_HOW}")
+        return cls.parse(value)
 
 
 def _limit(part: str, text: str) -> tuple[str, float]:

@@ -102,10 +102,10 @@ class DirectCompletion:
         check_allow_model_requests()
         body = body_of(request, provider=self._provider, model=self.model)
         headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
-        status, received, said = await self._post(orjson.dumps(body), headers)
+        status, received, page = await self._post(orjson.dumps(body), headers)
         if status not in _SUCCESSES:
-            raise refused(status, said, received)
-        return read_reply(said, received)
+            raise refused(status, page, received)
+        return read_reply(page, received)
 
     async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers with lower-case names, and body of the answer."""

@@ -114,11 +114,11 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
         page: object = orjson.loads(body)
     except orjson.JSONDecodeError:
         page = None
-    told = _told(page)
+    reason = _message_in(page)
     location = headers.get("location")
     if location is not None:
         text = f"it redirects to {location}, which is not followed; name that server in base_url. {text}"
-    return HttpError(status, ((told and _worded(*told)) or text.strip() or "no reason given")[:_READ], headers)
+    return HttpError(status, ((reason and _worded(*reason)) or text.strip() or "no reason given")[:_READ], headers)
 
 
 def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpError | None:
@@ -136,16 +136,16 @@ def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = No
         page = cast("Mapping[str, Any]", base)
     elif first is not None:
         page = {"error": error}
-    told = _told(page)
-    if told is None:
+    reason = _message_in(page)
+    if reason is None:
         codes = {name: page.get(name) for name in _INSTEAD}
-        told = (
+        reason = (
             "it says that there was an error, and not which",
             cast("Mapping[str, Any]", error if isinstance(error, Mapping) else codes),
         )
-        if not any(told[1].values()):
+        if not any(reason[1].values()):
             return None
-    message, rest = told
+    message, rest = reason
     status = next((found for name in _CODES if (found := _meant(rest.get(name)))), 0)
     if of_minimax:
         status = _OF_MINIMAX.get(rest.get("status_code", 0), status)
@@ -165,22 +165,22 @@ def _meant(code: object) -> int | None:
     return None
 
 
-def _told(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]] | None:
+def _message_in(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]] | None:
     """Return the message in an error page, and the rest about the error; None without a message."""
     if isinstance(page, list) and page:
         page, *others = cast("list[object]", page)
-        told = _told(page, depth)
-        return (told[0], {**told[1], "others": others}) if told and others else told
+        found = _message_in(page, depth)
+        return (found[0], {**found[1], "others": others}) if found and others else found
     if isinstance(page, str):
         return (page, {}) if page.strip() else None
     if not isinstance(page, Mapping) or not depth:
         return None
     known = cast("Mapping[str, Any]", page)
     for name in _MESSAGES:
-        if (told := _told(known.get(name), depth - 1)) is not None:
-            message, below = told
-            beside = {key: value for key, value in known.items() if key != name and key not in _OF_A_COMPLETION}
-            return message, {**below, **{key: value for key, value in beside.items() if key not in below}}
+        if (found := _message_in(known.get(name), depth - 1)) is not None:
+            message, below = found
+            further = {key: value for key, value in known.items() if key != name and key not in _OF_A_COMPLETION}
+            return message, {**below, **{key: value for key, value in further.items() if key not in below}}
     return None
 
 

@@ -121,8 +121,8 @@ def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[st
     if provider == "openai" and _is_o_series(model) and not _entry(model).get("supports_system_messages"):
         roles = {"system": "user"}
         body["messages"] = [one | {"role": roles.get(one["role"], one["role"])} for one in body["messages"]]
-    given = cast("Mapping[str, Any] | None", request.get("extra_body"))
-    return {**body, **(given or {}), **extra}
+    extra_body = cast("Mapping[str, Any] | None", request.get("extra_body"))
+    return {**body, **(extra_body or {}), **extra}
 
 
 def _for_vllm(schema: Any) -> Any:

@@ -192,11 +192,11 @@ class ConcurrencyLimit:
         used, in_flight = self._in_use / self._count, self._in_flight / self._count
         return _Measured(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
 
-    def _slower(self, here: _Measured, there: _Measured) -> float:
+    def _slower(self, now: _Measured, before: _Measured) -> float:
         """Return the logarithm of the slowdown from `there` to `here`; kinds weigh by their work."""
-        both = here.pace.keys() & there.pace.keys()
+        both = now.pace.keys() & before.pace.keys()
         work = sum(self._work[kind] for kind in both)
-        return sum(self._work[kind] * (here.pace[kind] - there.pace[kind]) for kind in both) / work if work else 0.0
+        return sum(self._work[kind] * (now.pace[kind] - before.pace[kind]) for kind in both) / work if work else 0.0
 
     def _judge(self, here: _Measured) -> None:
         settled = self._settled

@@ -256,13 +256,13 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
     keys: list[bytes] = []  # to draw by, from seed and text; equal texts are numbered
     for one in conversations:
         # Without the last fields where they are empty, as before there was a place for them: lots stay what they were.
-        said = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in one.turns]
-        text = hashlib.sha256(repr(said).encode()).digest()
+        content = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in one.turns]
+        text = hashlib.sha256(repr(content).encode()).digest()
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
         same[text] += 1
     last = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
-    whole = [replace(one, again=number) for number in range(passes) for one in conversations]
-    return [*whole, *(replace(conversations[at], again=passes) for at in last)]
+    all_passes = [replace(one, again=number) for number in range(passes) for one in conversations]
+    return [*all_passes, *(replace(conversations[at], again=passes) for at in last)]
 
 
 class Reading(Iterator[Conversation]):

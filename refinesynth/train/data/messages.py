@@ -31,13 +31,13 @@ class _Object(dict[str, Any]):
     """Arguments that a record holds as an object: in a table, missing ones are null."""
 
 
-def read_tools(given: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
+def read_tools(record: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
     """The record's functions as a chat completion's `tools`, and whether the record is, or once was, a row of a table.
 
     In a row of a table every column is filled, with null where it has no value. Raises `InputError` for other `tools`.
     """
     try:
-        tools = [_tool(tool) for tool in _listed(given.get("tools") or given.get("functions") or [])]
+        tools = [_tool(tool) for tool in _listed(record.get("tools") or record.get("functions") or [])]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
             f'{where}: `tools` is not a list of {{"type": "function", "function": {{"name", "description", "parameters"}}}}, with or '
@@ -47,15 +47,15 @@ def read_tools(given: Mapping[str, Any], where: str, *, table: bool) -> tuple[li
     return ([_without_nulls(tool) for tool in tools] if table else tools), table
 
 
-def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
-    inner: Any = given.get("function")
+def _tool(definition: Mapping[str, Any]) -> dict[str, Any]:
+    inner: Any = definition.get("function")
     flat: dict[str, Any] = {
-        key: value for key, value in given.items() if key != "type" and not (key == "function" and value is None)
+        key: value for key, value in definition.items() if key != "type" and not (key == "function" and value is None)
     }
     function = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else flat
     if not isinstance(function["name"], str) or depth(dict(function)) > MAX_DEPTH:
         raise TypeError("a function without a name, or nested too deeply")
-    return dict(given) if isinstance(inner, Mapping) else {"type": "function", "function": function}
+    return dict(definition) if isinstance(inner, Mapping) else {"type": "function", "function": function}
 
 
 def _read_calls(value: object, what: str) -> tuple[ToolCall, ...]:
@@ -72,8 +72,8 @@ def _read_calls(value: object, what: str) -> tuple[ToolCall, ...]:
 def _call(item: Mapping[str, Any]) -> ToolCall:
     function: Any = item.get("function") if isinstance(item.get("function"), Mapping) else item
     name = function["name"]
-    given: Any = next((function[key] for key in _ARGUMENTS if function.get(key) is not None), None)
-    arguments: Any = given
+    value: Any = next((function[key] for key in _ARGUMENTS if function.get(key) is not None), None)
+    arguments: Any = value
     for _ in range(2):  # Some write the text of a text.
         arguments = (load_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
@@ -81,17 +81,17 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
     known = cast("dict[str, Any]", arguments or {})
     if depth(known) > MAX_DEPTH:
         raise ValueError(f"the arguments of {name!r} are nested too deeply")
-    return ToolCall(str(item.get("id") or ""), name, dict(known) if isinstance(given, str) else _Object(known))
+    return ToolCall(str(item.get("id") or ""), name, dict(known) if isinstance(value, str) else _Object(known))
 
 
 def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
     """Split a text that ends with calls into the text before them and the calls; None if no calls can be read."""
-    said, found, calls = text.partition("<tool_call>")
+    answer, found, calls = text.partition("<tool_call>")
     written = _CALLS.findall(found + calls)
     if not written or _CALLS.sub("", found + calls).strip() or action_label(text) is not None:
         return None
     try:
-        return said.strip(), tuple(call for one in written for call in _read_calls(_literal(one), ""))
+        return answer.strip(), tuple(call for one in written for call in _read_calls(_literal(one), ""))
     except InputError:
         return None
 
@@ -186,8 +186,8 @@ def _unpadded(
         if not table or not isinstance(call.arguments, _Object):
             return call._replace(arguments=dict(call.arguments))
         required = _keys(schemas.get(call.name), "required")
-        given = call.arguments.items()
-        return call._replace(arguments={k: _without_nulls(v) for k, v in given if v is not None or k in required})
+        arguments = call.arguments.items()
+        return call._replace(arguments={k: _without_nulls(v) for k, v in arguments if v is not None or k in required})
 
     return unpadded
 
@@ -255,8 +255,8 @@ def _message(item: object, number: int, where: str) -> FlaggedMessage:
     if not isinstance(item, Mapping):
         raise InputError(f"{where}: {at} is {type(item).__name__}; expected an object with role and content")
     message = {key: value for key, value in cast("Mapping[str, Any]", item).items() if value is not None}
-    given = message.get("role", message.get("from"))
-    role = _ROLES.get(given.strip().casefold().replace("-", "_"), given) if isinstance(given, str) else None
+    author = message.get("role", message.get("from"))
+    role = _ROLES.get(author.strip().casefold().replace("-", "_"), author) if isinstance(author, str) else None
     calls = _calls(message, role, at, where)
     # Beside a call nothing need be said.
     content = message.get("content", message.get("value", "" if calls else None))

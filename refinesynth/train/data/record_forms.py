@@ -62,23 +62,23 @@ def read_record(
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
     # Tables have a column for every key: where a record has none, its value is null.
-    given = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
-    if "script" in given and "turns" in given:
+    fields = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
+    if "script" in fields and "turns" in fields:
         try:
-            return of_trajectory(Trajectory.model_validate(given), where, form)
+            return of_trajectory(Trajectory.model_validate(fields), where, form)
         except ValidationError as error:
             raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
-    if "script" in given and "trajectory" in given:
-        script, turns = read_paper(given, where)
-        persona = given.get("persona")
-        return _played(_id(given) or where, persona and str(persona), script, turns, where, form=form)
-    if "prompt" in given and "completion" in given:
-        return _chat(given, ("prompt", "completion"), where, table=table)
+    if "script" in fields and "trajectory" in fields:
+        script, turns = read_paper(fields, where)
+        persona = fields.get("persona")
+        return _played(_id(fields) or where, persona and str(persona), script, turns, where, form=form)
+    if "prompt" in fields and "completion" in fields:
+        return _chat(fields, ("prompt", "completion"), where, table=table)
     for key in ("conversations", "messages"):
-        if key in given:
-            return _chat(given, (key,), where, table=table, unflagged=unflagged)
+        if key in fields:
+            return _chat(fields, (key,), where, table=table, unflagged=unflagged)
     raise InputError(
-        f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
+        f"{where}: a record with the keys {sorted(map(str, fields))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
     )
 
@@ -136,11 +136,11 @@ def _flagged(message: ToolMessage) -> FlaggedMessage:
     )
 
 
-def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
+def read_paper(record: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
     """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
     try:
-        script = Script.from_llm(_parsed(given["script"]))
-        turns = read_turns(_parsed(given["trajectory"]))
+        script = Script.from_llm(_parsed(record["script"]))
+        turns = read_turns(_parsed(record["trajectory"]))
     except ValidationError as error:
         raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
     except ValueError as error:
@@ -150,10 +150,10 @@ def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
         if isinstance(turn, MalformedTurn):
             raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {turn.problem}")
         sound.append(turn)
-    return script, labelled(tuple(sound), given)
+    return script, labelled(tuple(sound), record)
 
 
-def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
+def labelled(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
     """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
     calls: list[int] = []
     for turn in (turn for turn in turns if isinstance(turn, PlayerTurn)):
@@ -161,20 +161,20 @@ def labelled(turns: _Turns, given: Mapping[str, Any]) -> _Turns:
             calls[-1] += 1
         else:
             calls.append(1)
-    said = (label for each in _labels(given, calls) for label in each)
+    labels = (label for each in _labels(record, calls) for label in each)
     return tuple(
         turn.model_copy(update={"by": "repairer"})
-        if isinstance(turn, PlayerTurn) and next(said, "") == "repair"
+        if isinstance(turn, PlayerTurn) and next(labels, "") == "repair"
         else turn
         for turn in turns
     )
 
 
-def _labels(given: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, ...]]:
+def _labels(record: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, ...]]:
     """A label for each call of each message of the assistant, by the `labels` of an export; `calls` are their numbers. All
     are empty if the key means something else.
     """
-    found: object = given.get("labels")
+    found: object = record.get("labels")
     each = [tuple(str(one).split("+")) for one in cast("list[Any]", found)] if isinstance(found, list) else []
     if len(each) != len(calls) or any(
         not {"player", "mistake", "repair"}.issuperset(labels) or len(labels) not in {1, count}
@@ -185,20 +185,20 @@ def _labels(given: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, .
 
 
 def _chat(
-    given: Mapping[str, Any], keys: Sequence[str], where: str, *, table: bool, unflagged: bool | None = None
+    record: Mapping[str, Any], keys: Sequence[str], where: str, *, table: bool, unflagged: bool | None = None
 ) -> Conversation:
     """Read a record of messages. It has no persona: its group is the id before `#`, else the digest of the task."""
-    system = given.get("system", "")
+    system = record.get("system", "")
     if not isinstance(system, str):
         raise InputError(f"{where}: `system` is {type(system).__name__}; expected text")
-    tools, table = read_tools(given, where, table=table)
-    parts = [read_messages(given[key], key, where, tools=tools, table=table) for key in keys]
+    tools, table = read_tools(record, where, table=table)
+    parts = [read_messages(record[key], key, where, tools=tools, table=table) for key in keys]
     if len(parts) > 1 and len(parts[-1]) != 1:
         raise InputError(f"{where}: `completion` holds {len(parts[-1])} messages; expected the assistant's one")
     messages = [message for part in parts for message in part]
     if system and not (messages and messages[0].role == "system"):
         messages.insert(0, FlaggedMessage("system", system, loss=False))
-    name, mark = _id(given), _mark(given, messages)
+    name, mark = _id(record), _mark(record, messages)
     spoken, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
     own = [message.loss for message in messages if message.role == "assistant"]
     is_split = name is None or (mark is not None and not mark["correct"])
@@ -221,11 +221,11 @@ def _chat(
         if not spoken[-1]:
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
         flags = [*[False] * (len(flags) - 1), True]
-    said = iter(
-        _labels(given, [max(1, len(one.calls)) for one, speaks in zip(messages, spoken, strict=True) if speaks])
+    labels = iter(
+        _labels(record, [max(1, len(one.calls)) for one, speaks in zip(messages, spoken, strict=True) if speaks])
     )
     known = [
-        _labelled(message._replace(loss=flag), next(said) if speaks else ())
+        _labelled(message._replace(loss=flag), next(labels) if speaks else ())
         for message, flag, speaks in zip(messages, flags, spoken, strict=True)
     ]
     read = conversation(name or where, "", known, where, last_only=last_only, tools=tools)
@@ -240,16 +240,16 @@ def _labelled(message: FlaggedMessage, labels: Sequence[str]) -> FlaggedMessage:
     )
 
 
-def _mark(given: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
+def _mark(record: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
     """Read the mark in an id of our exports; None for other ids."""
-    name = _id(given)
+    name = _id(record)
     task = next((message.content for message in messages if message.role == "user"), "")
     ours = FORMER_INSTRUCTIONS in as_first_worded(task) or bool(tool_instructions_in(task))
     return _MARKED.match(name) if name and ours else None
 
 
-def _id(given: Mapping[str, Any]) -> str | None:
-    found = (given.get(key) for key in ("id", "extra_info"))
+def _id(record: Mapping[str, Any]) -> str | None:
+    found = (record.get(key) for key in ("id", "extra_info"))
     return next((str(value) for value in found if isinstance(value, str | int) and str(value).strip()), None)
 
 

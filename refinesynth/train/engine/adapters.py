@@ -238,8 +238,8 @@ def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
     kept_in = {parent for name in parameters.keys() - names for parent in _parents(name)}
     found: dict[str, int] = {}
     for name in (name for name in parameters if name in names):
-        whole = next((parent for parent in _parents(name) if parent not in kept_in), name)
-        found[whole] = found.get(whole, 0) + parameters[name].numel()
+        prefix = next((parent for parent in _parents(name) if parent not in kept_in), name)
+        found[prefix] = found.get(prefix, 0) + parameters[name].numel()
     return found
 
 

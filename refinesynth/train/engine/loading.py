@@ -148,15 +148,15 @@ def load_model(
         # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         kind: Any = AutoModelForCausalLM
-        given = located(name, revision) | {"trust_remote_code": config.trust_remote_code}
+        arguments = located(name, revision) | {"trust_remote_code": config.trust_remote_code}
         if empty:
-            kind, given = _without_weights(given)
+            kind, arguments = _without_weights(arguments)
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
             kind.from_pretrained(
-                **given,
+                **arguments,
                 # Left out, the auto class asks a hub that cannot be reached for adapters, for 23 seconds.
-                adapter_kwargs={"local_files_only": given["local_files_only"]},
+                adapter_kwargs={"local_files_only": arguments["local_files_only"]},
                 dtype=dtype,
                 use_safetensors=True,
                 output_loading_info=True,
@@ -185,12 +185,14 @@ def load_model(
     return model
 
 
-def _without_weights(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _without_weights(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The class of a model, and arguments of its `from_pretrained` that read no weights."""
-    found = cast("Any", AutoConfig.from_pretrained(**given))
+    found = cast("Any", AutoConfig.from_pretrained(**arguments))
     with torch.device("meta"):
-        made = cast("nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=given["trust_remote_code"]))
-    return type(made), given | {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
+        made = cast(
+            "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=arguments["trust_remote_code"])
+        )
+    return type(made), arguments | {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
 
 
 def checkpoint_activations(model: nn.Module) -> None:

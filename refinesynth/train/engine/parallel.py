@@ -254,9 +254,9 @@ def check_loop(config: TrainConfig) -> None:
     try:
         make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
     except (TypeError, ValueError) as error:
-        given = f"schedule={config.schedule}, trainer.lr_scheduler_kwargs={config.trainer.lr_scheduler_kwargs!r}"
+        chosen = f"schedule={config.schedule}, trainer.lr_scheduler_kwargs={config.trainer.lr_scheduler_kwargs!r}"
         raise ConfigurationError(
-            f"transformers does not take what is given for its schedule ({given}): {error}"
+            f"transformers does not take what is given for its schedule ({chosen}): {error}"
         ) from error
 
 

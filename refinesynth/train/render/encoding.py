@@ -159,12 +159,12 @@ class Encoder:
     def _part(self, text: str, at: int, newline: Sequence[int]) -> Encoded:
         """Encode a part that begins at `at`, behind a newline: many tokenizers put a blank before the first word."""
         if at:
-            (whole,) = self.encode(["\n" + text])
+            (encoded,) = self.encode(["\n" + text])
             count = len(newline)
-            if whole.ids[:count].tolist() == list(newline):
-                return Encoded(whole.ids[count:], *(np.maximum(part[count:] + (at - 1), at) for part in whole[1:]))
-        (whole,) = self.encode([text])
-        return Encoded(whole.ids, whole.starts + at, whole.stops + at)
+            if encoded.ids[:count].tolist() == list(newline):
+                return Encoded(encoded.ids[count:], *(np.maximum(part[count:] + (at - 1), at) for part in encoded[1:]))
+        (encoded,) = self.encode([text])
+        return Encoded(encoded.ids, encoded.starts + at, encoded.stops + at)
 
     def _as_text(self, text: str, place: CharRange, newline: Sequence[int]) -> Encoded:
         written = text[place.start : place.stop]

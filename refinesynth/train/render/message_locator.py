@@ -79,21 +79,21 @@ class Locator(NamedTuple):
         written, last = self._written(messages), len(messages) - 1
         parts = message_parts(messages)
         places = self._find_parts(written, messages)
-        whole: dict[int, CharRange] = {}
+        ranges: dict[int, CharRange] = {}
         for part, place in zip(parts, places, strict=True):
-            whole[part.message] = CharRange(whole.get(part.message, place).start, place.stop)
-        text, stop = self._ended(messages, written, whole.get(last))
+            ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
+        text, stop = self._ended(messages, written, ranges.get(last))
         turns: dict[int, CharRange] = {}
         for at in (at for at, message in enumerate(messages) if message["role"] == "assistant"):
-            start = self._begin(messages, at, text, whole.get(at))
+            start = self._begin(messages, at, text, ranges.get(at))
             if at == last:
                 turns[at] = CharRange(start, stop)
             elif self.calls:
                 turns[at] = CharRange(start, self._end_of_begun(messages[: at + 1], text, start))
             else:
-                turns[at] = CharRange(start, self._end_of_turn(text, whole[at].stop, whole[at + 1].start, at))
-        self._refuse_headers(text, messages, whole, turns)
-        self._refuse_different_openings(text, messages, whole, turns)
+                turns[at] = CharRange(start, self._end_of_turn(text, ranges[at].stop, ranges[at + 1].start, at))
+        self._refuse_headers(text, messages, ranges, turns)
+        self._refuse_different_openings(text, messages, ranges, turns)
         return _undoubled(Located(text, tuple(parts), tuple(places), turns))
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
@@ -194,17 +194,17 @@ class Locator(NamedTuple):
         bare = {key: value for key, value in message.items() if key != "tool_calls"}
         for behind in ((), messages[at + 1 :]):
             with suppress(TemplateError):
-                given = [{**bare, "tool_calls": way} if way else bare for way in ways]
-                written = [self._write([*messages[:at], one, *behind]) for one in given]
-                fewer, whole, renamed = written[: len(calls) + 2], written[len(calls)], written[len(calls) + 2 :]
+                variants = [{**bare, "tool_calls": way} if way else bare for way in ways]
+                written = [self._write([*messages[:at], one, *behind]) for one in variants]
+                fewer, complete, renamed = written[: len(calls) + 2], written[len(calls)], written[len(calls) + 2 :]
                 edges = [self.controls.before(one, _same(one, more)) for one, more in pairwise(fewer)]
                 places = [CharRange(*pair) for pair in pairwise(edges)]
                 inside = all(
-                    each.start <= _same(whole, one) < each.stop for each, one in zip(places, renamed, strict=True)
+                    each.start <= _same(complete, one) < each.stop for each, one in zip(places, renamed, strict=True)
                 )
                 if (
                     inside
-                    and located.text.startswith(whole[: edges[-1]])
+                    and located.text.startswith(complete[: edges[-1]])
                     and least <= edges[0]
                     and edges[-1] < turn.stop
                 ):
@@ -276,16 +276,16 @@ class Locator(NamedTuple):
 
         Raises `RewritesHistoryError` if `text` does not begin with these messages.
         """
-        whole = full = self._upto(messages, self._write(messages))
-        closing = self.controls.closing(whole, start, len(whole))
-        while closing is not None and not text.startswith(whole):
-            closing = self.controls.closing(whole, start, closing[0])
-            whole = whole[: closing[1]] if closing is not None else whole
-            if closing is not None and self._closes_calls(messages, whole[slice(*closing)], full):
+        rest = full = self._upto(messages, self._write(messages))
+        closing = self.controls.closing(rest, start, len(rest))
+        while closing is not None and not text.startswith(rest):
+            closing = self.controls.closing(rest, start, closing[0])
+            rest = rest[: closing[1]] if closing is not None else rest
+            if closing is not None and self._closes_calls(messages, rest[slice(*closing)], full):
                 closing = None
         if closing is None:
             raise RewritesHistoryError(f"it writes message {len(messages)} otherwise once others follow")
-        return len(whole)
+        return len(rest)
 
     def _closes_calls(self, messages: Sequence[ChatMessage], token: str, written: str) -> bool:
         """Return True if a token stands behind every call: one more call brings one more of it."""
@@ -303,17 +303,17 @@ class Locator(NamedTuple):
         """`text` and the control token that heads the next message; None if there is none, or if it heads all."""
         calls: list[Any] = messages[-1].get("tool_calls") or []
         answer = {"role": "tool", "content": ".", "tool_call_id": calls[0]["id"]} if calls else None
-        whole = self._write([*messages, answer or {"role": "user", "content": "."}])
+        continued = self._write([*messages, answer or {"role": "user", "content": "."}])
         # Thoughts may be left out of the turn as soon as another follows, so only its end need be there.
         text = text.rstrip()
-        said = str(messages[-1]["content"]).rstrip()
-        end = (said if text.endswith(said) else text.rpartition("\n")[2])[-_SHOWN:] or text[-_SHOWN:]
-        behind = len(text) if whole.startswith(text) else whole.rfind(end) + len(end)
-        header = self.controls.opening(whole, behind) if behind >= len(end) else None
+        content = str(messages[-1]["content"]).rstrip()
+        end = (content if text.endswith(content) else text.rpartition("\n")[2])[-_SHOWN:] or text[-_SHOWN:]
+        behind = len(text) if continued.startswith(text) else continued.rfind(end) + len(end)
+        header = self.controls.opening(continued, behind) if behind >= len(end) else None
         prompt = self._header(messages[:-1])
-        if header is None or whole[slice(*header)] in prompt or self.controls.first(prompt, 0, len(prompt)) is None:
+        if header is None or continued[slice(*header)] in prompt or self.controls.first(prompt, 0, len(prompt)) is None:
             return None
-        return text + whole[behind : header[1]]
+        return text + continued[behind : header[1]]
 
     def _header(self, messages: Sequence[ChatMessage]) -> str:
         return self._write(messages, prompt=True)[len(self._write(messages)) :]
@@ -321,13 +321,17 @@ class Locator(NamedTuple):
     # Refusals.
 
     def _refuse_different_openings(
-        self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
+        self,
+        text: str,
+        messages: Sequence[ChatMessage],
+        ranges: Mapping[int, CharRange],
+        turns: Mapping[int, CharRange],
     ) -> None:
         """Raises: RewritesHistoryError: Only some turns have text before their message, such as an empty thought."""
-        spoken = [at for at in turns if at in whole]
+        spoken = [at for at in turns if at in ranges]
         headers = not self.calls and not self._header(messages[: min(turns)])
-        begins = {at: whole[at - 1].stop if headers and at else turns[at].start for at in spoken}
-        openings = {at: text[begins[at] : whole[at].start].strip() for at in spoken}
+        begins = {at: ranges[at - 1].stop if headers and at else turns[at].start for at in spoken}
+        openings = {at: text[begins[at] : ranges[at].start].strip() for at in spoken}
         for at, opening in openings.items():
             if opening != openings[spoken[0]]:
                 raise RewritesHistoryError(
@@ -336,7 +340,11 @@ class Locator(NamedTuple):
                 )
 
     def _refuse_headers(
-        self, text: str, messages: Sequence[ChatMessage], whole: Mapping[int, CharRange], turns: Mapping[int, CharRange]
+        self,
+        text: str,
+        messages: Sequence[ChatMessage],
+        ranges: Mapping[int, CharRange],
+        turns: Mapping[int, CharRange],
     ) -> None:
         """Raise `TemplateError` if a turn ends in the header of the next message, where the last turn ends otherwise.
 
@@ -347,8 +355,8 @@ class Locator(NamedTuple):
             return
 
         def ending(at: int) -> str:
-            stop = turns[at].stop if at in turns else whole[at + 1].start
-            found = self.controls.end(text, whole[at].stop, stop)
+            stop = turns[at].stop if at in turns else ranges[at + 1].start
+            found = self.controls.end(text, ranges[at].stop, stop)
             return text[slice(*found)] if found else ""
 
         last = ending(max(turns))

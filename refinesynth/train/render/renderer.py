@@ -418,10 +418,10 @@ class Renderer:
         if turn.role == "tool":
             return {"role": turn.role, "content": turn.content, "tool_call_id": turn.answers}
         calls = [call.message(text=self._template.wants_text) for call in turn.calls]
-        said = {"content": turn.content}
+        fields = {"content": turn.content}
         if turn.role == "assistant":
-            said = self._in_content(turn, where) if self.thought_as == "content" else self._apart(turn)
-        return {"role": turn.role, **said, **({"tool_calls": calls} if calls else {})}
+            fields = self._in_content(turn, where) if self.thought_as == "content" else self._in_field(turn)
+        return {"role": turn.role, **fields, **({"tool_calls": calls} if calls else {})}
 
     def _in_content(self, turn: Turn, where: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
@@ -437,7 +437,7 @@ class Renderer:
             )
         return {"content": content}
 
-    def _apart(self, turn: Turn) -> dict[str, str]:
+    def _in_field(self, turn: Turn) -> dict[str, str]:
         thought, rest = _split(turn)
         if self.thought_as == "omit" or self._template.thought is None:
             return {"content": "" if turn.calls else split_thought(rest)[1]}

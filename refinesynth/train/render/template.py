@@ -39,28 +39,28 @@ REACT_TEMPLATE: Final = (_FOLDER / "react.jinja").read_text(encoding="utf-8")
 """Needs an `eos_token`."""
 
 
-def read_template(given: str | None) -> str | None:
+def read_template(name: str | None) -> str | None:
     """The Jinja text of a named template or a file; None: the tokenizer's own. Raises `InputError` if it cannot be
     read.
     """
-    if given is None:
+    if name is None:
         return None
-    path = _FOLDER / f"{given}.jinja" if given in NAMED else Path(given)
+    path = _FOLDER / f"{name}.jinja" if name in NAMED else Path(name)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the chat template {given!r} is none of {', '.join(NAMED)}, and as a file it cannot be read: {error}"
+            f"the chat template {name!r} is none of {', '.join(NAMED)}, and as a file it cannot be read: {error}"
         ) from error
 
 
-def check_tokens(given: str | None, tokenizer: Any) -> None:
+def check_tokens(template: str | None, tokenizer: Any) -> None:
     """Check that a tokenizer has a named template's control tokens: else they would be a few characters each."""
-    there: Mapping[str, int] = tokenizer.get_vocab()
-    missing = [token for token in NAMED.get(given or "", ()) if token not in there]
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+    missing = [token for token in NAMED.get(template or "", ()) if token not in vocabulary]
     if missing:
         raise InputError(
-            f"the chat template {given!r} is not made for this model: its tokenizer has no {' and no '.join(missing)}. "
+            f"the chat template {template!r} is not made for this model: its tokenizer has no {' and no '.join(missing)}. "
             "Give --set chat_template=null for the tokenizer's own template, --chat-template react for plain text, or a file"
         )
 
