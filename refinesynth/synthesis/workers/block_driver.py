@@ -332,7 +332,7 @@ class Blocks:
 
     async def _take(self, report: Report) -> None:
         out = None if report.block in self._dead else self._out.get(report.block)
-        for level, facts in report.said:
+        for level, facts in report.logged:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         # The journal of a block that was given up as dead is counted already.
         await self.lacks.learn(report.lacks)
