@@ -55,12 +55,12 @@ ALL: Final = "all"
 HUB: Final = "hf://"
 """Optional prefix of a model name on the hub."""
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
-"""A name on the hub with its owner."""
+"""Pattern of a hub name with its owner."""
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields that may hold paths."""
 
 _GIVEN: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
-"""Variables that every rendering gives a chat template, beside special tokens."""
+"""Variables that every rendering sets in a chat template, in addition to special tokens."""
 
 
 def _a_variable(name: str) -> str:
@@ -145,7 +145,7 @@ class TrainerConfig(BaseModel):
     """Use only deterministic kernels, which are slower."""
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that differ from their defaults and decide about the weights."""
+        """Settings that determine the weights and differ from their defaults."""
         changed = self.model_dump(mode="json", exclude_defaults=True)
         return {name: value for name, value in sorted(changed.items()) if name in _DECIDING}
 
@@ -293,12 +293,12 @@ class TrainConfig(BaseModel):
         return self.tokens_per_pack or self.max_length
 
     def steps_per_epoch(self, records: int) -> int:
-        """Optimizer steps of one pass over so many records."""
+        """Optimizer steps of one pass over `records` records."""
         return max(1, -(-records // self.batch_size))
 
     def steps(self, records: int) -> int:
-        """Optimizer steps of a training on so many records."""
-        # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
+        """Optimizer steps of a training on `records` records."""
+        # Floating point must not add a step: 1.1 * 10 is 11.000000000000002.
         return self.max_steps or max(1, math.ceil(round(self.epochs * self.steps_per_epoch(records), 6)))
 
     @model_validator(mode="after")
@@ -328,7 +328,7 @@ class TrainConfig(BaseModel):
 
 
 def interval(every: "Every", steps_per_epoch: int) -> int | None:
-    """Optimizer steps between two times, at least 1; None: never."""
+    """Optimizer steps between two events of `every`, at least 1; None: never."""
     if every == "never":
         return None
     if every == "epoch":
@@ -337,5 +337,5 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
 
 
 def bare(model: str) -> str:
-    """The hub name without `HUB`."""
+    """Remove the prefix `HUB`."""
     return model.removeprefix(HUB)

@@ -220,7 +220,7 @@ class Checkpoints:
                 self.writer.write(path)
             self.write_rank(path)
             if is_main:
-                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # orjson would write NaN as null
+                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # orjson has no NaN
             if fsdp:
                 self.writer.check_shards(path)
             self._refuse_other_disks(path)
