@@ -51,7 +51,7 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Arguments of `from_pretrained`, also offline; for a GGUF file, to load the tokenizer only. Raises `InputError`."""
+    """Arguments of `from_pretrained`, also offline; for a GGUF file, of its tokenizer only. Raises `InputError`."""
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
@@ -116,7 +116,7 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
 
 
 def _is_here(name: str, revision: str | None) -> bool:
-    """Return True for a folder, a GGUF file or `scratch`. Raises `InputError` for a bad GGUF file, or with a revision."""
+    """Return True for a folder, GGUF file or `scratch`. Raises `InputError` for a bad GGUF file, or with a revision."""
     if is_gguf(name):
         check_gguf(name)
     is_here = name == SCRATCH or Path(name).is_dir() or is_gguf(name)

@@ -43,7 +43,7 @@ _MAY_CHANGE = (
     "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
 MAY_CHANGE: Final = frozenset(_MAY_CHANGE.split())
-"""Settings that may differ on resuming, because they do not change the training's result."""
+"""Settings that may differ on resuming, because they do not change what the model learns."""
 
 
 def check_output(config: TrainConfig) -> TrainResult | None:

@@ -49,7 +49,7 @@ class Wanted:
     shapes: Shapes
     """Shapes of all allowed tensors, by name."""
     needed: tuple[frozenset[str], ...]
-    """Groups of names, of each of which one is required: tied weights are saved once, under any of their names."""
+    """Groups of names. One name per group is required: tied weights are saved once, under any of their names."""
 
     def differences(self, found: Shapes) -> list[str]:
         """Descriptions of the differences of the tensors `found`."""

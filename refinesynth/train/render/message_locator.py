@@ -107,9 +107,7 @@ class Locator(NamedTuple):
         own = [part for part in parts if part.message == last]
         prompt = self._write(before, prompt=True)
         places = laid_out(own, written, len(prompt)) if written.startswith(prompt) else []
-        if (
-            not places
-        ):  # The prompt may open the message itself (<think>). `_begin` refuses a prompt that differs.
+        if not places:  # The prompt may open the message itself (<think>). `_begin` refuses a prompt that differs.
             bare = self._write(before)
             places = laid_out(own, written, len(bare)) if written.startswith(bare) else []
         if own and not places and written.startswith(prompt):

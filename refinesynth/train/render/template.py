@@ -68,7 +68,7 @@ class TemplateError(InputError):
 
 
 class RewritesHistoryError(TemplateError):
-    """One text cannot train all turns: the template changes earlier turns, or tokens of a prompt and a turn merge."""
+    """The template rewrites messages, or tokens of a prompt and a turn merge: one text cannot train all turns."""
 
 
 ChatMessage = Mapping[str, Any]
