@@ -295,9 +295,9 @@ def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devic
             f"longer than max_length={config.max_length:,}": counts.dropped_long,
         }
         why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
-        found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
+        reason = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
         raise InputError(
-            f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
+            f"nothing to train on: {reason}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
         )
     if sizes.largest_id >= model.vocabulary:
         raise InputError(

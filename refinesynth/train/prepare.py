@@ -143,12 +143,12 @@ def examples(
             account.read(conversation)
             yield conversation
 
-    for made in renderer.render_many(noted()):
+    for rendered in renderer.render_many(noted()):
         account.numbers["conversations"] += 1
         name, source = ahead.popleft()
-        if not made:
+        if not rendered:
             account.note("dropped_untrained", name)
-        for example in made:
+        for example in rendered:
             fitted = fit(example, max_length, over_length) if example.trained else None
             if fitted is None:
                 account.note("dropped_long" if example.trained else "dropped_untrained", example.id)

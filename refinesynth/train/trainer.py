@@ -205,8 +205,8 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
         rendered = (one for conversation in conversations for one in renderer.render(conversation) if one.trained)
-        kept = (fit(one, config.max_length, config.over_length) for one in rendered)
-        return [preview(one, tokenizer) for one in islice(filter(None, kept), number)]
+        fitted = (fit(one, config.max_length, config.over_length) for one in rendered)
+        return [preview(one, tokenizer) for one in islice(filter(None, fitted), number)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,9 +141,9 @@ def _is_taken(output: Path) -> bool:
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
     if MARKER in entries:
-        if odd := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
+        if entry := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
             raise InputError(
-                f"{str(odd)!r} is {irregular(odd)}; a training writes regular files and folders alone: remove it, or give another -o"
+                f"{str(entry)!r} is {irregular(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
     if entries or is_something_else:

@@ -131,21 +131,21 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
     persona (`group`), script, environment or task text links conversations to a group. The choice depends only on the
     content of the groups and `seed`. Both sides keep the order. Raises `InputError` if no group would be left to train.
     """
-    every = list(conversations)
-    if not held_out or not every:
-        return Split(every, [])
-    names = _components(every)
+    all_conversations = list(conversations)
+    if not held_out or not all_conversations:
+        return Split(all_conversations, [])
+    names = _components(all_conversations)
     groups = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     count = max(1, round(held_out * len(groups) if held_out < 1 else held_out))
     if count >= len(groups):
         raise InputError(
-            f"held_out={held_out:g} asks for {count} of {len(groups)} groups, which leaves none to train on: the {len(every)} "
+            f"held_out={held_out:g} asks for {count} of {len(groups)} groups, which leaves none to train on: the {len(all_conversations)} "
             "conversations are linked by persona, environment or task. Hold out less (0: none), or give more varied data"
         )
     chosen = set(groups[:count])
     sides: tuple[list[Conversation], list[Conversation]] = ([], [])
-    for one, name in zip(every, names, strict=True):
-        sides[name in chosen].append(one)
+    for conversation, name in zip(all_conversations, names, strict=True):
+        sides[name in chosen].append(conversation)
     return Split(*sides)
 
 
@@ -160,10 +160,10 @@ def _components(conversations: Sequence[Conversation]) -> list[str]:
         return key
 
     firsts: list[str] = []
-    for one in conversations:
-        keys = [f"group:{one.group}", f"task:{task_digest(one.turns)}"]
-        keys += [f"script:{one.script}"] if one.script else []
-        keys += [f"environment:{one.environment}"] if one.environment else []
+    for conversation in conversations:
+        keys = [f"group:{conversation.group}", f"task:{task_digest(conversation.turns)}"]
+        keys += [f"script:{conversation.script}"] if conversation.script else []
+        keys += [f"environment:{conversation.environment}"] if conversation.environment else []
         for key in keys:
             above.setdefault(key, key)
         tops = sorted({top(key) for key in keys})
@@ -235,14 +235,14 @@ def source_names(sources: Sequence[Any]) -> list[str]:
         for number, source in enumerate(sources, start=1)
     ]
     before = Counter[str]()
-    found: list[str] = []
+    names: list[str] = []
     for part in parts:
         others = [other for other in parts if other != part]
         ends = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
         name = PurePath(*part[-next(ends, len(part)) :]).as_posix()
         before[name] += 1
-        found.append(name if before[name] == 1 else f"{name} ({before[name]})")
-    return found
+        names.append(name if before[name] == 1 else f"{name} ({before[name]})")
+    return names
 
 
 def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
@@ -252,14 +252,14 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
     passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
     same = Counter[bytes]()
     keys: list[bytes] = []  # sort keys of the draw, from seed and text; equal texts are numbered
-    for one in conversations:
+    for conversation in conversations:
         # Empty trailing fields are omitted: the draw stays the same as before these fields existed.
-        content = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in one.turns]
+        content = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in conversation.turns]
         text = hashlib.sha256(repr(content).encode()).digest()
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
         same[text] += 1
     last = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
-    all_passes = [replace(one, again=number) for number in range(passes) for one in conversations]
+    all_passes = [replace(conversation, again=number) for number in range(passes) for conversation in conversations]
     return [*all_passes, *(replace(conversations[at], again=passes) for at in last)]
 
 
@@ -302,9 +302,9 @@ class Reading(Iterator[Conversation]):
         self.open()
         for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
             found = self._found_in(source, opened, taken)
-            for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
+            for conversation in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
-                kept = without_mistakes(one) if self._without_refinement else one
+                kept = without_mistakes(conversation) if self._without_refinement else conversation
                 if kept is None:
                     self.emptied += 1
                 else:
@@ -316,10 +316,10 @@ class Reading(Iterator[Conversation]):
         table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
         for record, where in opened:
             is_read = isinstance(record, Conversation)
-            found = record if is_read else read_record(record, where, self._form, table=table)
+            conversation = record if is_read else read_record(record, where, self._form, table=table)
             taken.conversations += 1
-            taken.unmarked += not found.marked
-            yield replace(found, id=self._names(found.id), source=taken.name)
+            taken.unmarked += not conversation.marked
+            yield replace(conversation, id=self._names(conversation.id), source=taken.name)
 
     def _rows(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):

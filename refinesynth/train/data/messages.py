@@ -157,13 +157,13 @@ def _answered(
 
 def _each(content: str, number: int, at: str) -> list[str]:
     """Split a JSON list of answers to several calls (LLaMA-Factory)."""
-    found: Any = _literal(content)
-    if not isinstance(found, list) or len(cast("list[Any]", found)) != number:
+    answers: Any = _literal(content)
+    if not isinstance(answers, list) or len(cast("list[Any]", answers)) != number:
         raise InputError(
             f"{at} answers {number} calls at once; expected a message for each, a JSON list of as many answers, or as many "
             "<tool_response>. Write one message for each call"
         )
-    return [one if isinstance(one, str) else write_json(one).decode() for one in cast("list[Any]", found)]
+    return [one if isinstance(one, str) else write_json(one).decode() for one in cast("list[Any]", answers)]
 
 
 def _unpadded(
@@ -215,9 +215,9 @@ def _without_nulls(value: Any) -> Any:
 
 def _listed(value: Any) -> list[Any]:
     """The items of a list, or a single object as a list; the list and each item may be JSON text."""
-    found: Any = load_json(value) if isinstance(value, str) else value
-    every: list[Any] = [found] if isinstance(found, Mapping) else list(found)
-    return [load_json(one) if isinstance(one, str) else one for one in every]
+    parsed: Any = load_json(value) if isinstance(value, str) else value
+    items: list[Any] = [parsed] if isinstance(parsed, Mapping) else list(parsed)
+    return [load_json(one) if isinstance(one, str) else one for one in items]
 
 
 FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")

@@ -200,14 +200,14 @@ def _chat(
         messages.insert(0, FlaggedMessage("system", system, loss=False))
     name, mark = _id(record), _mark(record, messages)
     spoken, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
-    own = [message.loss for message in messages if message.role == "assistant"]
+    assistant_flags = [message.loss for message in messages if message.role == "assistant"]
     is_split = name is None or (mark is not None and not mark["correct"])
     is_marked, last_only = True, len(parts) > 1
-    if not last_only and all(flag is None for flag in own):
+    if not last_only and all(flag is None for flag in assistant_flags):
         last_only = name is not None and is_split and any(spoken)
         is_marked, flags = last_only or mark is not None, [*spoken]
     elif not last_only:
-        if unflagged is None and None in own:
+        if unflagged is None and None in assistant_flags:
             raise InputError(
                 f"{where}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
                 "(`refinesynth export --format agentinstruct`), one record per correct turn (`--masking split`), or add a boolean `loss` "
@@ -224,11 +224,11 @@ def _chat(
     labels = iter(
         _labels(record, [max(1, len(one.calls)) for one, speaks in zip(messages, spoken, strict=True) if speaks])
     )
-    known = [
+    labelled_messages = [
         _labelled(message._replace(loss=flag), next(labels) if speaks else ())
         for message, flag, speaks in zip(messages, flags, spoken, strict=True)
     ]
-    read = conversation(name or where, "", known, where, last_only=last_only, tools=tools)
+    read = conversation(name or where, "", labelled_messages, where, last_only=last_only, tools=tools)
     group = f"record {mark['whole'] if mark else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group, marked=is_marked)
 

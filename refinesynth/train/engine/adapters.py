@@ -234,11 +234,11 @@ def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
     """The fewest prefixes that cover exactly `names`, with their numbers of parameters."""
     parameters = dict(model.named_parameters())
     kept_in = {parent for name in parameters.keys() - names for parent in _parents(name)}
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name in (name for name in parameters if name in names):
         prefix = next((parent for parent in _parents(name) if parent not in kept_in), name)
-        found[prefix] = found.get(prefix, 0) + parameters[name].numel()
-    return found
+        counts[prefix] = counts.get(prefix, 0) + parameters[name].numel()
+    return counts
 
 
 def _parents(name: str) -> list[str]:

@@ -93,17 +93,17 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest sound checkpoint under `folder`, and a note for each newer, unsound checkpoint."""
     remarks: list[str] = []
     for path in reversed(checkpoint_folders(folder)):
-        found = read(path)
-        if isinstance(found, Checkpoint):
-            return found, remarks
-        remarks.append(f"{path} is passed over: {found}.")
+        checkpoint = read(path)
+        if isinstance(checkpoint, Checkpoint):
+            return checkpoint, remarks
+        remarks.append(f"{path} is passed over: {checkpoint}.")
     return None, remarks
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """All checkpoints under `folder`, sound or not, sorted by step."""
-    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and path.name[len(_PREFIX) :].isdecimal()]
-    return sorted(found, key=lambda path: int(path.name[len(_PREFIX) :]))
+    folders = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and path.name[len(_PREFIX) :].isdecimal()]
+    return sorted(folders, key=lambda path: int(path.name[len(_PREFIX) :]))
 
 
 def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path) -> None:
@@ -186,8 +186,8 @@ class Progress:
     @property
     def best(self) -> tuple[int, float] | None:
         """Step and loss of the best evaluation, the first among equals."""
-        found = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
-        return min(found, key=lambda each: each[1], default=None)
+        losses = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
+        return min(losses, key=lambda each: each[1], default=None)
 
 
 @dataclass(slots=True)

@@ -67,21 +67,21 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
-        name, own, adapter = underlying(config)  # an adapter folder may have no tokenizer
-        revision = config.tokenizer_revision or own
-        if adapter is not None and revision == own and (adapter.folder / TOKENIZER).is_file():
+        name, base_revision, adapter = underlying(config)  # an adapter folder may have no tokenizer
+        revision = config.tokenizer_revision or base_revision
+        if adapter is not None and revision == base_revision and (adapter.folder / TOKENIZER).is_file():
             name, revision = str(adapter.folder), None  # downloaded with the adapter
     source = located(name, revision)
     with _refusing("tokenizer", name, config):
-        found = cast(
+        tokenizer = cast(
             "PreTrainedTokenizerBase",
             AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
         )
         # From a folder without tokenizer files, transformers 5 makes a tokenizer with special tokens only (Qwen, Gemma,
         # T5).
-        if len(found) - len(found.all_special_ids) < _FEWEST_TOKENS:
+        if len(tokenizer) - len(tokenizer.all_special_ids) < _FEWEST_TOKENS:
             raise ValueError("its files are missing, or it knows no words")
-    return found
+    return tokenizer
 
 
 def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:

@@ -174,16 +174,16 @@ class Loop:
                 # The loss is already a share of the step's mean: DeepSpeed must not divide it again.
                 options = {"scale_wrt_gas": False} if kind == DistributedType.DEEPSPEED else {}
                 accelerator.backward(loss, **options)
-        found = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
-        norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
+        total_norm = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
+        norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
         if not math.isfinite(norm):
             raise TrainingError(self._why_not_finite(norm))
         rate = float(self.rates.get_last_lr()[0])
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.rates.step()
-        here = torch.stack([loss for loss, _ in self._losses]).sum()
-        self.progress.loss += float(cast("Tensor", accelerator.reduce(here, "mean")))
+        step_loss = torch.stack([loss for loss, _ in self._losses]).sum()
+        self.progress.loss += float(cast("Tensor", accelerator.reduce(step_loss, "mean")))
         self.progress.unlogged += 1
         return norm, rate
 

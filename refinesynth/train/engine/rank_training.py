@@ -95,20 +95,20 @@ def prepare_training(
     means = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
     trained, kept_out = (
-        prepare(each, renderer, config.max_length, config.over_length) for each in (training, held_out)
+        prepare(part, renderer, config.max_length, config.over_length) for part in (training, held_out)
     )
     evaluated = kept_out.store if len(kept_out.store) else None
-    by_source = {each.name: each for each in reading.taken}
-    for one in trained.store:
-        by_source[one.source].tokens += len(one)
-        by_source[one.source].trained_tokens += one.trained
+    by_source = {source.name: source for source in reading.taken}
+    for example in trained.store:
+        by_source[example.source].tokens += len(example)
+        by_source[example.source].trained_tokens += example.trained
     for conversation in held_out:
         by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
         held_out=None if evaluated is None else kept_out.counts,
         largest_id=max(trained.store.largest_id, kept_out.store.largest_id),
-        longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
+        longest=max(int(part.store.lengths.max(initial=0)) for part in (trained, kept_out)),
         digest=trained.store.digest,
         sources=tuple(reading.taken),
     )
@@ -229,7 +229,7 @@ class _Training:
         settings = {name: value for name, value in portable_config(self._config).items() if name not in left_out}
         passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
         split = means.parallel in {"zero2", "zero3", "fsdp"}
-        found = {
+        computed = {
             "tokens and labels": ready.store.digest,
             "held-out tokens": ready.held_out.digest if ready.held_out else None,
             "precision": means.precision,
@@ -237,7 +237,7 @@ class _Training:
             "parallel": means.parallel if split else "whole",
             "ranks": self._distributed.world_size if split else None,
         }
-        return settings | passed | found
+        return settings | passed | computed
 
     def _checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""

@@ -37,11 +37,11 @@ class Controls:
             if not str(token.content).isspace()
         ]
         special = {text: number for number, text, is_special in added if is_special}
-        every = special | {text: number for number, text, _ in added if text in template}
-        self._any = _any_of(every)
+        controls = special | {text: number for number, text, _ in added if text in template}
+        self._any = _any_of(controls)
         self._special = _any_of(special)
-        self._kind = np.zeros(max([len(tokenizer) - 1, *every.values()]) + 1, np.int8)
-        self._kind[list(every.values())] = 1
+        self._kind = np.zeros(max([len(tokenizer) - 1, *controls.values()]) + 1, np.int8)
+        self._kind[list(controls.values())] = 1
         self._kind[list(special.values())] = 2
         unknown: int | None = getattr(tokenizer, "unk_token_id", None)
         eos: int | None = getattr(tokenizer, "eos_token_id", None)
@@ -56,38 +56,38 @@ class Controls:
 
     def first(self, text: str, start: int, stop: int) -> CharRange | None:
         """The first control token in `text[start:stop]`."""
-        found = self._any.search(text, start, stop)
-        return CharRange(*found.span()) if found else None
+        match = self._any.search(text, start, stop)
+        return CharRange(*match.span()) if match else None
 
     def end(self, text: str, start: int, stop: int) -> CharRange | None:
         """The first control token in `text[start:stop]`, extended to the end-of-sequence token.
 
         The range is extended only if control tokens alone lie between. A model needs that token in training to stop.
         """
-        found = at = self.first(text, start, stop)
-        while at is not None and text[slice(*at)] != self.eos:
-            following = self._any.match(text, at.stop, stop)
-            at = CharRange(*following.span()) if following else None
-        return CharRange(found.start, at.stop) if found and at else found
+        first = last = self.first(text, start, stop)
+        while last is not None and text[slice(*last)] != self.eos:
+            following = self._any.match(text, last.stop, stop)
+            last = CharRange(*following.span()) if following else None
+        return CharRange(first.start, last.stop) if first and last else first
 
     def closing(self, text: str, start: int, stop: int) -> CharRange | None:
         """The last special token of `text[start:stop]`, if only whitespace follows the token."""
-        found = [*self._special.finditer(text, start, stop)]
-        return CharRange(*found[-1].span()) if found and not text[found[-1].end() : stop].strip() else None
+        matches = [*self._special.finditer(text, start, stop)]
+        return CharRange(*matches[-1].span()) if matches and not text[matches[-1].end() : stop].strip() else None
 
     def opening(self, text: str, start: int) -> CharRange | None:
         """The special token at the beginning of `text[start:]`, leading whitespace skipped."""
-        found = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
-        return CharRange(*found.span()) if found else None
+        match = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
+        return CharRange(*match.span()) if match else None
 
     def before(self, text: str, at: int) -> int:
         """`at`, or the start of the control token around it."""
-        return next((found.start() for found in self._any.finditer(text) if found.start() < at < found.end()), at)
+        return next((match.start() for match in self._any.finditer(text) if match.start() < at < match.end()), at)
 
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
         """Ranges of the message `text[start:stop]` that would be encoded as control tokens."""
         pattern = self._special if assistant else self._any
-        return (CharRange(*found.span()) for found in pattern.finditer(text, start, stop))
+        return (CharRange(*match.span()) for match in pattern.finditer(text, start, stop))
 
 
 def _any_of(texts: dict[str, int]) -> re.Pattern[str]:
@@ -131,7 +131,7 @@ class Encoder:
         """Encode whole texts; the tokenizer spreads a batch of texts over all processor cores."""
         if not texts:
             return []
-        made = self._tokenizer(
+        out = self._tokenizer(
             list(texts),
             add_special_tokens=False,
             return_attention_mask=False,
@@ -141,7 +141,7 @@ class Encoder:
             truncation=False,
             verbose=False,
         )
-        return [_encoded(ids, offsets) for ids, offsets in zip(made["input_ids"], made["offset_mapping"], strict=True)]
+        return [_encoded(ids, offsets) for ids, offsets in zip(out["input_ids"], out["offset_mapping"], strict=True)]
 
     def encode_forged(self, text: str, forged: Sequence[CharRange]) -> Encoded:
         """Encode `text`, with the ranges `forged` (sorted) as plain text. Raises `TemplateError`."""
@@ -202,13 +202,13 @@ def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
 
 def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:
     """Raises: TemplateError: A call or a tool contains text that looks like a control token."""
-    called = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
-    for what, value in (("a function that may be called", list(tools)), *called):
+    calls = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
+    for what, value in (("a function that may be called", list(tools)), *calls):
         for text in _texts(value):
-            found = controls.first(text, 0, len(text))
-            if found is not None:
+            place = controls.first(text, 0, len(text))
+            if place is not None:
                 raise TemplateError(
-                    f"{what} holds text that reads like a control token ({text[slice(*found)]!r}); leave this conversation out"
+                    f"{what} holds text that reads like a control token ({text[slice(*place)]!r}); leave this conversation out"
                 )
 
 
@@ -216,9 +216,9 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, each in cast("dict[str, Any]", value).items():
+        for key, item in cast("dict[str, Any]", value).items():
             yield key
-            yield from _texts(each)
+            yield from _texts(item)
     elif isinstance(value, list):
-        for each in cast("list[Any]", value):
-            yield from _texts(each)
+        for item in cast("list[Any]", value):
+            yield from _texts(item)

@@ -229,13 +229,13 @@ class Locator(NamedTuple):
 
     def _end_of_turn(self, text: str, start: int, stop: int, turn: int) -> int:
         """The end of the first control token in `text[start:stop]`. Raises `TemplateError` if text precedes it."""
-        found = self.controls.end(text, start, stop)
-        if found is None or text[start : found[0]].strip():
+        token = self.controls.end(text, start, stop)
+        if token is None or text[start : token[0]].strip():
             raise TemplateError(
                 f"the chat template writes {text[start:stop]!r} after message {turn + 1}, an assistant's, and no end-of-turn token "
                 "at once; a model tuned on it would not learn to stop. Give a template that writes one (often {{ eos_token }})"
             )
-        return found[1]
+        return token[1]
 
     def _ended(self, messages: Sequence[ChatMessage], written: str, message: CharRange | None) -> tuple[str, int]:
         """The text up to the end of the last turn or further, and that end. For GLM, the next header is appended."""
@@ -257,9 +257,9 @@ class Locator(NamedTuple):
             raise RewritesHistoryError(
                 f"it leaves something out of earlier messages once message {len(messages)} follows"
             )
-        found = self.controls.closing(written, len(before), len(written))
-        if found is not None and not self._closes_calls(messages, written[slice(*found)], written):
-            return written[: found[1]]
+        token = self.controls.closing(written, len(before), len(written))
+        if token is not None and not self._closes_calls(messages, written[slice(*token)], written):
+            return written[: token[1]]
         text = self._headed(messages, written)
         if text is None:
             raise TemplateError(
@@ -432,7 +432,7 @@ def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRa
     """Ranges of the parts in `text[start:]`, in order, whitespace ignored; empty if a part is missing."""
     places = [at for at in range(start, len(text)) if not text[at].isspace()]
     squeezed = "".join(text[place] for place in places)
-    found: list[CharRange] = []
+    ranges: list[CharRange] = []
     after = 0
     for part in parts:
         core = "".join(part.text.split())
@@ -440,5 +440,5 @@ def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRa
         if at < 0:
             return []
         after = at + len(core)
-        found.append(CharRange(places[at], places[after - 1] + 1))
-    return found
+        ranges.append(CharRange(places[at], places[after - 1] + 1))
+    return ranges

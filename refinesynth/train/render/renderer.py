@@ -74,11 +74,11 @@ class Labeller:
     def _forged(self, record: LabelTask) -> list[CharRange]:
         """Ranges to encode separately, sorted: message text that looks like a control token, and the cut at `apart`."""
         located = record.located
-        found: list[CharRange] = []
+        ranges: list[CharRange] = []
         for part, place in zip(located.parts, located.places, strict=True):
             assistant = part.role == "assistant"
             if place is not None:
-                found += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
+                ranges += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
             elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
                 raise TemplateError(
                     f"{record.conversation.where}: a message holds text that reads like a control token, and the chat template changes that "
@@ -86,8 +86,8 @@ class Labeller:
                 )
         if record.apart is not None:
             start = located.turns[record.apart].start
-            found.append(CharRange(start, start))
-        return sorted(found)
+            ranges.append(CharRange(start, start))
+        return sorted(ranges)
 
     def _labelled(
         self,
@@ -132,14 +132,14 @@ class Labeller:
 
     def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
-        found: dict[int, _Prompt] = {}
+        prompts: dict[int, _Prompt] = {}
         for turn, (stop, _) in record.located.turns.items():
             if record.trained[turn]:
                 k = int(np.searchsorted(controls, encoded.at(stop)))
                 token = int(controls[k - 1]) if k else 0
                 since = int(encoded.starts[token]) if k else 0
-                found[turn] = _Prompt(token, record.located.text[since:stop], stop)
-        return found
+                prompts[turn] = _Prompt(token, record.located.text[since:stop], stop)
+        return prompts
 
     def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
@@ -296,11 +296,11 @@ class Renderer:
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
         """Render conversations in batches, in order; several times faster than `render` on several cores."""
         source = iter(conversations)
-        while some := list(islice(source, _TOGETHER)):
-            records = [self._records(conversation) for conversation in some]
-            made = iter(self._labeller.label([record for each in records for record in each]))
-            for conversation, each in zip(some, records, strict=True):
-                yield self._checked(conversation, each, [next(made) for _ in each])
+        while batch := list(islice(source, _TOGETHER)):
+            records = [self._records(conversation) for conversation in batch]
+            labelled = iter(self._labeller.label([record for tasks in records for record in tasks]))
+            for conversation, tasks in zip(batch, records, strict=True):
+                yield self._checked(conversation, tasks, [next(labelled) for _ in tasks])
 
     def _records(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
@@ -375,19 +375,19 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {last}") from last
 
     def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
-        ways = [
+        options = [
             f"--set chat_template_kwargs.{each}=true|false" for each in VARIABLES if mentions(self._template.bare, each)
         ]
-        ways += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
-        ways += ["--thought-as omit"] if self.thought_as != "omit" else []
+        options += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
+        options += ["--thought-as omit"] if self.thought_as != "omit" else []
         if self.on_rewrite == "refuse":
-            ways.append(
+            options.append(
                 "--set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens)"
             )
         model = getattr(self.tokenizer, "name_or_path", "")
         return RewritesHistoryError(
             f"{conversation.where}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
-            f"behind other text than it is given when it plays: {error}. Try {', '.join([*ways, '--chat-template FILE'])}, or several "
+            f"behind other text than it is given when it plays: {error}. Try {', '.join([*options, '--chat-template FILE'])}, or several "
             "of them; docs/training.md lists what each family of templates needs"
         )
 
