@@ -165,7 +165,7 @@ def conversation(
     for at, message in enumerate(messages):
         label = None
         if message.role == "assistant":
-            # All earlier turns of a split record are untrained: only records with actions can have a preamble.
+            # All earlier turns of a split record are untrained: a preamble is certain only if the record has actions.
             if before is None and not message.loss and not _acts(message) and (agent or not last_only):
                 label = TurnLabel.PREAMBLE
             else:
