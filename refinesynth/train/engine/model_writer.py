@@ -114,7 +114,7 @@ def saved_differences(trained: Trained, folder: Path, *, shards: bool = False) -
 def _adapters(model: nn.Module, held: dict[str, Tensor]) -> dict[str, Tensor]:
     """All tensors, adapters under peft's saved names. Tensors that peft does not save keep their names."""
     adapter = cast("str", cast("Any", model).active_adapter)
-    # With `save_embedding_layers`, peft would look for embeddings on the hub.
+    # With the default `save_embedding_layers="auto"`, peft would look up the base model on the hub.
     named: dict[str, Tensor] = require("peft", "train").get_peft_model_state_dict(
         model, dict(held), adapter_name=adapter, save_embedding_layers=False
     )
