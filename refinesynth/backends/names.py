@@ -87,10 +87,10 @@ def recorded_run(folder: Path, role: Role) -> ReplayedRun:
     while folder not in seen:
         seen.append(folder)
         run = ReplayedRun.read(folder)
-        further = replayed_folder(run.backend(role))
-        if further is None:
+        replayed = replayed_folder(run.backend(role))
+        if replayed is None:
             return run
-        folder = further
+        folder = replayed
     raise ConfigurationError(f"{REPLAY}:{folder}: replays of replays go round in circles")
 
 
@@ -178,13 +178,13 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     backends = {key: resolve_mixture(key, value) for key, value in spec.items()}
     chosen: dict[Role, Backend] = {}
     for role in Role:
-        found = next((backends[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in backends), None)
-        if found is None:
+        backend = next((backends[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in backends), None)
+        if backend is None:
             raise ConfigurationError(
                 f"no backend for {role}: the mapping has {_listed(backends)}; add {role!r} or {DEFAULT!r}"
             )
-        if found.model != PLANNER:
-            chosen[role] = found
+        if backend.model != PLANNER:
+            chosen[role] = backend
     return chosen
 
 
@@ -214,20 +214,20 @@ def rehearsal_faults(model: str) -> "Faults":
     from refinesynth.rehearsal import Faults
     from refinesynth.rehearsal.families import FAMILIES
 
-    found = Faults()
+    faults = Faults()
     for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):
         fault, _, value = (text.strip() for text in part.partition("="))
         if fault not in Faults.model_fields:
             raise _unknown(part, fault, Faults.model_fields, "a fault of the rehearsal")
         names = tuple(FAMILIES) if value == "all" else tuple(dict.fromkeys(name.strip() for name in value.split("+")))
         try:
-            found = Faults.model_validate({**dict(found), fault: names if fault == "families" else value})
+            faults = Faults.model_validate({**dict(faults), fault: names if fault == "families" else value})
         except ValidationError as error:
             expected = f"a rate is a probability from 0 to 1, as in {fault}=0.1"
             if fault == "families":
                 expected = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise ConfigurationError(f"{part!r}: {expected}") from None
-    return found
+    return faults
 
 
 def _unknown(text: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:

@@ -337,15 +337,15 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
         (_STREAMED, _EVENTS.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
-    found = next((row for row, holds in certain if holds), None)
-    if found is None and status in {None, _SUCCESS, _SERVER_ERROR}:
-        found = _row_without_answer(error, status, text)
+    chosen = next((row for row, holds in certain if holds), None)
+    if chosen is None and status in {None, _SUCCESS, _SERVER_ERROR}:
+        chosen = _row_without_answer(error, status, text)
     code = _SERVER_ERROR if status is None else status
-    found = found or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
-    if found is _REJECTED and not code and (_OVERLOADED.search(text) or not _INVALID.search(text)):
+    chosen = chosen or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
+    if chosen is _REJECTED and not code and (_OVERLOADED.search(text) or not _INVALID.search(text)):
         # Without a status and a code: a failure of the server, unless the text blames the request.
         return _FAILED
-    return found
+    return chosen
 
 
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:

@@ -113,7 +113,7 @@ async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
 
     base = base_url_of(backend).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if (key := key_of(backend)) else {}
-    found = list[Any]()
+    bodies = list[Any]()
     try:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
@@ -122,10 +122,10 @@ async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
                     body = await answer.content.read(_LARGEST)
                     if loaded and answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
                         return None
-                    found.append(json.loads(body) if answer.ok else None)
+                    bodies.append(json.loads(body) if answer.ok else None)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
         return []
-    return found
+    return bodies
 
 
 def _facts(found: list[Any]) -> ServerFacts:

@@ -238,14 +238,14 @@ def _lack_behind(
     """
     if fault.kind not in _REFUSALS and fault.status != _CRASH:
         return None
-    found = _carried(request).items()
-    candidates = {lack for lack, proof in found if proof not in proved and lack in pending.may_omit - pending.without}
-    named = list[str]()
+    proofs = _carried(request).items()
+    candidates = {lack for lack, proof in proofs if proof not in proved and lack in pending.may_omit - pending.without}
+    names = list[str]()
     for name in fault.names:
         # Servers without tools may name `tool_choice` instead of `tools`.
         of_tools = name == UnsupportedFeature.DEMAND and "tools" in request
-        named += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
-    lack = next((UnsupportedFeature(name) for name in named if name in candidates), None)
+        names += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
+    lack = next((UnsupportedFeature(name) for name in names if name in candidates), None)
     if lack is None and fault.status == _CRASH:
         pending.crashes += 1
         if pending.crashes > _CRASHES:
@@ -257,17 +257,17 @@ def _lack_behind(
 
 def _carried(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
     """Return the features in a request that a server may lack, each with the name under which an answer proves it."""
-    found = {
+    features = {
         lack: lack.value
         for lack in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
         if lack.value in request
     }
     if request.get(UnsupportedFeature.DEMAND) == "required":
-        found[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
+        features[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
     form = request.get(UnsupportedFeature.SCHEMA)
     if isinstance(form, Mapping) and "json_schema" in form:
-        found[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
-    return found
+        features[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
+    return features
 
 
 def _no_api(backend: Backend, page: str) -> str:

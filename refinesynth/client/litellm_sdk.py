@@ -66,20 +66,20 @@ async def completion(**request: object) -> object:
         Exception: Any error of litellm.
     """
     check_allow_model_requests()
-    seen: dict[str, object] = {}
+    record: dict[str, object] = {}
     # litellm passes its record of the call, with the response body, to `logger_fn` before it parses the body.
-    call = litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=seen.update)
+    call = litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=record.update)
     try:
         answer = await call
     except Exception:
-        if (answer := _read_without_litellm(seen)) is None:
+        if (answer := _read_without_litellm(record)) is None:
             raise
     else:
         # A substring search spares nearly all responses a second parse.
-        body = str(seen.get(_BODY))
-        _keep_reason(answer, seen.get(_BODY))
+        body = str(record.get(_BODY))
+        _keep_reason(answer, record.get(_BODY))
         suspect = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)
-        if (suspect or not answer.choices) and isinstance(error := _read_without_litellm(seen), HttpError):
+        if (suspect or not answer.choices) and isinstance(error := _read_without_litellm(record), HttpError):
             answer = error
     # Outside of the handler, where litellm's exception would become the context of this one.
     if isinstance(answer, HttpError):

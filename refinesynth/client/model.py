@@ -163,10 +163,10 @@ class BackendModel(Model):
 
     def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
         """Return the forms of a parameters object, cached for the object's lifetime."""
-        kept, at = self._forms, id(requested)
-        if (forms := kept.get(at)) is None:
+        cache, key = self._forms, id(requested)
+        if (forms := cache.get(key)) is None:
             # The callback runs before another object can get the id.
-            forms = kept[at] = _Forms(ref(requested, lambda _: kept.pop(at, None)), {})
+            forms = cache[key] = _Forms(ref(requested, lambda _: cache.pop(key, None)), {})
         return forms
 
     @property
@@ -355,8 +355,8 @@ class BackendModel(Model):
 
     def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
         """Return the completion with a usage; a missing or impossible usage is estimated, and logged once."""
-        called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
-        usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
+        call_texts = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
+        usage = completed(answer.usage, request, [answer.text, answer.thinking, *call_texts])
         if usage is answer.usage:
             return answer
         if ESTIMATED in usage.details and not self._estimates:

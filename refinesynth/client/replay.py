@@ -66,9 +66,9 @@ class Replay:
 
     def lacks(self) -> UnsupportedFeatures:
         """Return the features that the servers of the recorded run lack."""
-        found = UnsupportedFeatures()
-        found.read(self._journals)
-        return found
+        features = UnsupportedFeatures()
+        features.read(self._journals)
+        return features
 
     def _recorded(self, session: Session) -> Recorded:
         known = self._known.get(session)

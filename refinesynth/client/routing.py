@@ -82,10 +82,10 @@ class FallbackModel(WrapperModel):
         return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
 
     def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
-        own = cast("dict[str, object]", self.wrapped.settings or {})
+        defaults = cast("dict[str, object]", self.wrapped.settings or {})
         values = cast("dict[str, object]", settings or {})
-        kept = {name: value for name, value in values.items() if name not in own or own[name] != value}
-        return cast("ModelSettings", kept) or None
+        changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
+        return cast("ModelSettings", changed) or None
 
     def _leave(self, why: str) -> None:
         limiter = getattr(self.wrapped, "limiter", None)

@@ -119,11 +119,11 @@ class Session:
 
     def credit(self, role: str, model: str) -> None:
         """Record the model that answered the role."""
-        before = self.answered_by.get(role)
-        if before is None:
+        earlier_models = self.answered_by.get(role)
+        if earlier_models is None:
             self.answered_by[role] = model
-        elif model not in before.split(", "):
-            self.answered_by[role] = f"{before}, {model}"
+        elif model not in earlier_models.split(", "):
+            self.answered_by[role] = f"{earlier_models}, {model}"
 
 
 class SessionModel(WrapperModel):
@@ -145,7 +145,7 @@ class SessionModel(WrapperModel):
         settings["seed"] = self.session.next_seed(self.role)
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
         digest = digest_of(messages, model_request_parameters)
-        before = self.session.step(self.role)
+        steps_before = self.session.step(self.role)
         with charged_to(RequestContext(self.session, self.role.value, digest)):
             try:
                 response = await self.wrapped.request(messages, settings, model_request_parameters)
@@ -153,7 +153,7 @@ class SessionModel(WrapperModel):
                 # The request without tools gets the same seed as with a server known to lack tools from the start.
                 self.session.take_back_seed(self.role)
                 raise
-        if self.session.step(self.role) == before:
+        if self.session.step(self.role) == steps_before:
             # Only a `BackendModel` counts its completions itself.
             cost = None if response.usage.cost is None else float(response.usage.cost)
             self.session.enter(self.role, response.usage, cost)
@@ -314,10 +314,10 @@ def deadline(seconds: float | None) -> Generator[Deadline]:
     """Cancel the block after this many seconds (`Deadline.passed` is then True); None sets no limit."""
     limit = float("inf") if seconds is None else anyio.current_time() + seconds
     with anyio.CancelScope(deadline=limit) as scope:
-        found = Deadline(scope)
-        token = _deadline.set(found)
+        clock = Deadline(scope)
+        token = _deadline.set(clock)
         try:
-            yield found
+            yield clock
         finally:
             _deadline.reset(token)
 

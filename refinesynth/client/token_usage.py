@@ -42,10 +42,10 @@ def completed(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence
     prompt_fits, answer_fits = _credible(usage.input_tokens, words), _credible(usage.output_tokens, answers)
     if prompt_fits and answer_fits:
         return usage
-    asked = [json.dumps(request[name], ensure_ascii=False, default=str) for name in _READ_BY_MODELS if name in request]
-    prompt, answer = _estimate(asked), _estimate(answers)
+    texts = [json.dumps(request[name], ensure_ascii=False, default=str) for name in _READ_BY_MODELS if name in request]
+    prompt, answer = _estimate(texts), _estimate(answers)
     total = usage.details.get(TOTAL, 0)
-    if total and _credible(total, [*asked, *answers]):
+    if total and _credible(total, [*texts, *answers]):
         prompt = min(prompt, total - 1)
         answer = total - prompt
     return RequestUsage(
@@ -79,13 +79,13 @@ def _encoding() -> "Encoding":
 
     folder = "TIKTOKEN_CACHE_DIR"
     # litellm ships the tokenizer's file; an import of litellm would take seconds.
-    found = find_spec("litellm")
-    before = os.environ.get(folder)
-    if found is not None and found.origin is not None:
-        os.environ[folder] = str(Path(found.origin).parent / "litellm_core_utils" / "tokenizers")
+    spec = find_spec("litellm")
+    former_folder = os.environ.get(folder)
+    if spec is not None and spec.origin is not None:
+        os.environ[folder] = str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers")
     try:
         return tiktoken.get_encoding(TOKENIZER)
     finally:
         os.environ.pop(folder, None)
-        if before is not None:
-            os.environ[folder] = before
+        if former_folder is not None:
+            os.environ[folder] = former_folder

@@ -61,11 +61,11 @@ class UnsupportedFeatures:
 
     def read(self, journals: Sequence[JournalReader]) -> None:
         """Add the lacks in these journals."""
-        for one in journals:
+        for journal in journals:
             try:
-                known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
+                known = _FOUND.validate_json(journal.note(_NOTE) or b"{}")
             except ValidationError as error:
-                raise StorageError(f"the journal at {str(one.path)!r} is damaged: its note {_NOTE!r}") from error
+                raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its note {_NOTE!r}") from error
             self._take_over(known)
 
     def to_json(self) -> bytes:
@@ -74,9 +74,9 @@ class UnsupportedFeatures:
 
     async def learn(self, known: bytes) -> None:
         """Add the lacks that another process found; they are committed when this returns."""
-        before = self._lacks()
+        old_lacks = self._lacks()
         self._take_over(_FOUND.validate_json(known))
-        if self._journal is not None and self._lacks() != before:
+        if self._journal is not None and self._lacks() != old_lacks:
             await self._journal.keep_note(_NOTE, self.to_json())
 
     def _take_over(self, known: Mapping[str, frozenset[UnsupportedFeature]]) -> None:
@@ -93,10 +93,10 @@ class UnsupportedFeatures:
     async def add(self, backend: Backend, lacks: frozenset[UnsupportedFeature]) -> None:
         """Record lacks of this backend's server and log new ones; they are committed when this returns."""
         server = self.of(backend)
-        if not (found := lacks - server.lacks):
+        if not (new_lacks := lacks - server.lacks):
             return
-        server.lacks |= found
-        for lack in sorted(found):
+        server.lacks |= new_lacks
+        for lack in sorted(new_lacks):
             text = f"{backend.label} does not take {lack}; {_THEN[lack]}"
             report("goes_without", backend, text, lacks=lack.value)
         if self._journal is not None:

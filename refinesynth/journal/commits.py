@@ -209,9 +209,9 @@ class Writer:
                 refuse_if_gone(self._path)
                 self._check_log(wal_of(self._path))
             except Exception as error:  # noqa: BLE001 - waiters must get any error
-                found = Failure(str(storage_error(self._path, error)), error)
+                failure = Failure(str(storage_error(self._path, error)), error)
                 with self._changed:
-                    self._failure = found
+                    self._failure = failure
         return self._failure
 
     def write(self, batch: Batch) -> None:
@@ -241,15 +241,15 @@ class Writer:
 
     def _check_log(self, log: Path) -> None:
         """Raise StorageError if `log` is no longer this connection's file; the journal then has all commits."""
-        found = log.stat().st_ino if log.exists() else None
-        if found is None or self._log not in {None, found}:
+        inode = log.stat().st_ino if log.exists() else None
+        if inode is None or self._log not in {None, inode}:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             raise StorageError(
                 f"{str(log)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
                 f"beside refinesynth, to copy it for example, and another program reads it. Nothing is lost. Run the "
                 f"same command again, and copy a run folder from another process"
             )
-        self._log = found
+        self._log = inode
 
     def _tidy(self) -> None:
         """Copy the log into the file every `_CHECKPOINT_EVERY` bytes, after waiters are notified; ignore a failure."""

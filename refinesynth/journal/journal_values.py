@@ -168,11 +168,11 @@ class Recorded:
 
         Each completion is returned once. Under other rules, the same request may come earlier or later.
         """
-        left = self._unused.get(digest)
-        if not left:
+        unused = self._unused.get(digest)
+        if not unused:
             return None
         place = (role, step)
-        return left.pop(place if place in left else next(iter(left)))
+        return unused.pop(place if place in unused else next(iter(unused)))
 
 
 Row: TypeAlias = tuple[Any, ...]

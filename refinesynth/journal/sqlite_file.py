@@ -253,6 +253,6 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
             f"{str(path)!r} was written by a {'newer' if version > FORMAT else 'different'} refinesynth: its format is "
             f"{version}, and this one reads format {FORMAT}. Use the version that wrote it, or a later one"
         )
-    found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
-    if found != set(TABLES):
+    tables = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    if tables != set(TABLES):
         raise damaged(path, "its tables are not those that a run makes")

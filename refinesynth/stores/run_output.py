@@ -164,7 +164,7 @@ def _check(part: Part, before: Ends) -> None:
     after = part.ends
     if (
         [count for count, *_ in ends] != [*range(before.entries, before.entries + len(ends))]
-        or any(one[1] > then[1] or one[2] > then[2] for one, then in pairwise(ends))
+        or any(earlier[1] > later[1] or earlier[2] > later[2] for earlier, later in pairwise(ends))
         or lines != [entry.index for entry in part.entries]
         or ends[-1] != (after.entries, after.trajectories, after.rejected)
         or any(getattr(before, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
@@ -312,13 +312,13 @@ class Uploads:
         try:
             await self._store.add(number, await run_sync(self._sealed, part, number, ended))
         except AlreadyThere as error:
-            other = await self._store.read(number)
-            if other.writer != self.stored.writer:
+            existing = await self._store.read(number)
+            if existing.writer != self.stored.writer:
                 raise TakenOver(
-                    f"another process goes on with the run at {self._store.url!r}: {other.holder}. This one has stopped, and has "
+                    f"another process goes on with the run at {self._store.url!r}: {existing.holder}. This one has stopped, and has "
                     f"lost nothing: what is not in the store, and no longer part of the run, is in {str(self._path)!r}"
                 ) from error
-            self._know(number, other, ended=other.ended)
+            self._know(number, existing, ended=existing.ended)
             return False
         self._know(number, part, ended=ended)
         return True
@@ -418,10 +418,10 @@ async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:
     segment = await store.read(last.number)
     if segment.ended or segment.writer == ours:
         return
-    left = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
-    if left > 0:
-        warn(f"{segment.holder} may be writing {store}; looks for {left:.0f} s whether it lives")
-    until = time.monotonic() + left
+    remaining = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
+    if remaining > 0:
+        warn(f"{segment.holder} may be writing {store}; looks for {remaining:.0f} s whether it lives")
+    until = time.monotonic() + remaining
     while time.monotonic() < until:
         await anyio.sleep(min(_LOOK_EVERY, max(0.0, until - time.monotonic())))
         if await store.after(last.number):

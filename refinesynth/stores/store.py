@@ -141,11 +141,11 @@ def _texts(row: tuple[Any, ...]) -> list[Any]:
 
 
 def _bytes(row: list[Any], *columns: int) -> tuple[Any, ...]:
-    found = list(row)
+    values = list(row)
     for at in columns:
-        text = str(found[at]) if at < len(found) else ""
-        found[at : at + 1] = [bytes.fromhex(text) if at == _DIGEST else text.encode()]
-    return tuple(found)
+        text = str(values[at]) if at < len(values) else ""
+        values[at : at + 1] = [bytes.fromhex(text) if at == _DIGEST else text.encode()]
+    return tuple(values)
 
 
 _ENOUGH = 8 * 1024 * 1024
@@ -173,8 +173,8 @@ def _pieces(path: Path, ends: Ends) -> Generator[Part]:
     with JournalReader(folder.journal_file) as journal:
         # Read before the completions: those of the committed episodes then exist.
         counted = journal.committed
-        for found in (folder.journal_file, *worker_journals(path)):
-            for part in _paid(found, ends):
+        for journal_path in (folder.journal_file, *worker_journals(path)):
+            for part in _paid(journal_path, ends):
                 ends = part.ends
                 yield part
         for part in _entries(folder, journal, counted, ends):
@@ -186,22 +186,22 @@ def _pieces(path: Path, ends: Ends) -> Generator[Part]:
 def _paid(path: Path, ends: Ends) -> Iterator[Part]:
     row = ends.paid.get(path.name, 0)
     with JournalReader(path) as journal:
-        while found := journal.paid_after(row, most=_ROWS):
-            row = found[-1][0]
+        while page := journal.paid_after(row, most=_ROWS):
+            row = page[-1][0]
             ends = ends.model_copy(update={"paid": {**ends.paid, path.name: row}})
-            paid = tuple(one for _, one in found)
+            paid = tuple(one for _, one in page)
             yield Part(ends=ends, paid=paid, size=sum(len(one.answer) + _ROWS for one in paid))
 
 
 def _entries(folder: RunFolder, journal: JournalReader, counted: Committed, ends: Ends) -> Iterator[Part]:
     entries = islice(journal.entries(ends.entries), max(0, counted.count - ends.entries))
-    while some := tuple(islice(entries, _EPISODES)):
-        accepted, refused = some[-1].trajectories_end or 0, some[-1].rejected_end or 0
+    while page := tuple(islice(entries, _EPISODES)):
+        accepted, refused = page[-1].trajectories_end or 0, page[-1].rejected_end or 0
         trajectories = _read(folder.trajectories_file, ends.trajectories, accepted)
         rejected = _read(folder.rejected_file, ends.rejected, refused)
-        ends = ends.model_copy(update={"entries": some[-1].index + 1, "trajectories": accepted, "rejected": refused})
-        size = len(trajectories) + len(rejected) + sum(len(entry.line) for entry in some)
-        yield Part(ends=ends, entries=some, trajectories=trajectories, rejected=rejected, size=size)
+        ends = ends.model_copy(update={"entries": page[-1].index + 1, "trajectories": accepted, "rejected": refused})
+        size = len(trajectories) + len(rejected) + sum(len(entry.line) for entry in page)
+        yield Part(ends=ends, entries=page, trajectories=trajectories, rejected=rejected, size=size)
 
 
 def _events(path: Path, ends: Ends) -> Iterator[Part]:
@@ -277,14 +277,14 @@ class RunStore:
         with self._errors_in_words("read"):
             pages = obstore.list(self._store, offset=name_of(number))  # pyright: ignore[reportUnknownMemberType] - for arrow
             objects = await _in_a_thread(pages.collect)
-        found = sorted(
+        segments = sorted(
             Listed(int(name[1]), one["last_modified"]) for one in objects if (name := NAME.fullmatch(one["path"]))
         )
-        if [one.number for one in found] != [*range(number + 1, number + 1 + len(found))]:
+        if [one.number for one in segments] != [*range(number + 1, number + 1 + len(segments))]:
             raise StorageError(
-                f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(found)}"
+                f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(segments)}"
             )
-        return found
+        return segments
 
     async def read(self, number: int) -> Segment:
         """Read one segment. Raises StorageError: it is missing, too large or damaged."""
@@ -305,21 +305,21 @@ class RunStore:
 
     async def read_all(self, numbers: Iterable[int]) -> AsyncGenerator[Segment, None]:
         """Yield segments in this order; read 16 at once. Raises StorageError: one is missing, too large or damaged."""
-        found: dict[int, Segment | StorageError] = {}
+        results: dict[int, Segment | StorageError] = {}
 
         async def read(number: int) -> None:
             try:
-                found[number] = await self.read(number)
+                results[number] = await self.read(number)
             except StorageError as error:
-                found[number] = error
+                results[number] = error
 
-        left = iter(numbers)
-        while some := tuple(islice(left, _AT_ONCE)):
+        remaining = iter(numbers)
+        while numbers_read := tuple(islice(remaining, _AT_ONCE)):
             async with anyio.create_task_group() as tasks:
-                for number in some:
+                for number in numbers_read:
                     tasks.start_soon(read, number)
-            for number in some:
-                if isinstance(segment := found.pop(number), StorageError):
+            for number in numbers_read:
+                if isinstance(segment := results.pop(number), StorageError):
                     raise segment
                 yield segment
 

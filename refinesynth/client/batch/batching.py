@@ -272,16 +272,16 @@ class BatchedCompletion:
         """Deliver the answers of a batch when the batch ends; queue the requests of an unsent batch again."""
         batch = self._record[number]
         try:
-            found = batch.id or await self._find(batch)
-            if found is None:
+            batch_id = batch.id or await self._find(batch)
+            if batch_id is None:
                 await self._record.change(number, batch.model_copy(update={"requests": ()}))
                 # Requests made during that commit are in the queue already.
                 for name in (self._waiting.keys() & set(batch.requests)) - set(self._queue):
                     self._enqueue(name)
                 return
             if batch.id is None:
-                await self._record.change(number, batch.model_copy(update={"id": found}))
-            ended = await self._end_of(found)
+                await self._record.change(number, batch.model_copy(update={"id": batch_id}))
+            ended = await self._end_of(batch_id)
             outcomes = await self._patiently(lambda: self._api.outcomes(ended, batch.key))
         except Exception as error:  # noqa: BLE001 - the waiting requests raise it
             self._fail(batch.requests, error)
@@ -299,13 +299,13 @@ class BatchedCompletion:
                 self._ready[name] = outcome
 
     async def _find(self, batch: Batch) -> str | None:
-        for one in await self._patiently(lambda: self._api.candidates(batch)):
+        for candidate in await self._patiently(lambda: self._api.candidates(batch)):
             if self._api.keyed:
-                return one
-            if one not in self._record.ids:
-                ended = await self._end_of(one)
+                return candidate
+            if candidate not in self._record.ids:
+                ended = await self._end_of(candidate)
                 if await self._patiently(partial(self._api.outcomes, ended, batch.key)):
-                    return one
+                    return candidate
         return None
 
     async def _end_of(self, batch: str) -> EndedBatch:

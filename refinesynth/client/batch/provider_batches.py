@@ -147,9 +147,9 @@ class OpenAIBatches(BatchApi):
             for request, body in requests.items()
         ]
         content = b"".join([orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines])
-        made = await self._client.files.create(file=(f"{key}.jsonl", content), purpose="batch")
+        file = await self._client.files.create(file=(f"{key}.jsonl", content), purpose="batch")
         batch = await self._client.batches.create(
-            completion_window="24h", endpoint=_ENDPOINT, input_file_id=made.id, metadata={_METADATA: key}
+            completion_window="24h", endpoint=_ENDPOINT, input_file_id=file.id, metadata={_METADATA: key}
         )
         return batch.id
 
@@ -245,9 +245,9 @@ class AnthropicBatches(BatchApi):
     async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
         betas = {beta.strip() for body in requests.values() for beta in body[_BETA].split(",")} - {""}
         # Anthropic's batches have no metadata: the key goes into the ids.
-        asked: Any = [{"custom_id": f"{key}{request}", "params": body["params"]} for request, body in requests.items()]
+        items: Any = [{"custom_id": f"{key}{request}", "params": body["params"]} for request, body in requests.items()]
         headers = {_BETA: ",".join(sorted(betas))} if betas else None
-        return (await self._client.messages.batches.create(requests=asked, extra_headers=headers)).id
+        return (await self._client.messages.batches.create(requests=items, extra_headers=headers)).id
 
     async def candidates(self, batch: Batch) -> list[str]:
         found: list[str] = []

@@ -105,9 +105,9 @@ def entry_of(model: str) -> Mapping[str, Any] | None:
         entry = table.get(key)
         if entry is None:
             continue
-        of = str(entry.get("litellm_provider", ""))
+        entry_provider = str(entry.get("litellm_provider", ""))
         # `vertex_ai-language-models`, `cohere_chat` and the like are families of one provider.
-        if not provider or provider == of or of.startswith((f"{provider}-", f"{provider}_")):
+        if not provider or provider == entry_provider or entry_provider.startswith((f"{provider}-", f"{provider}_")):
             return entry
     return None
 

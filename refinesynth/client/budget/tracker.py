@@ -199,15 +199,15 @@ class BudgetTracker:
         self._refused_from = inf
         """Lowest priority number of a refused request; higher numbers are refused too."""
         self._counts_alone = BudgetReservation(self)
-        before, known = self._before, ended or Cost()
+        earlier, ended_cost = self._before, ended or Cost()
         if self.budget.usd is not None:
             guess = max((price(_AN_EPISODE) or 0.0 for price in prices), default=0.0)
-            limit = BudgetLimit(self.budget.usd, guess, spent=before.cost_usd or 0.0)
-            limit.episode.know(known.cost_usd or 0.0, episodes)
+            limit = BudgetLimit(self.budget.usd, guess, spent=earlier.cost_usd or 0.0)
+            limit.episode.know(ended_cost.cost_usd or 0.0, episodes)
             self.limits.append(limit)
         if self.budget.tokens is not None:
-            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=before.tokens, of_tokens=True)
-            limit.episode.know(known.tokens, episodes)
+            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=earlier.tokens, of_tokens=True)
+            limit.episode.know(ended_cost.tokens, episodes)
             self.limits.append(limit)
 
     @property
@@ -386,10 +386,10 @@ class Shares:
         """
         limits = self.tracker.limits
         while True:
-            left = [limit.limit - limit.spent - limit.at_worst for limit in limits]
+            remaining = [limit.limit - limit.spent - limit.at_worst for limit in limits]
             expected = [limit.mean * episodes for limit in limits]
-            pairs = list(zip(left, expected, strict=True))
-            if not self._out and any(amount <= 0 for amount in left):
+            pairs = list(zip(remaining, expected, strict=True))
+            if not self._out and any(amount <= 0 for amount in remaining):
                 raise self.spent()
             if not self._out or all(amount > (need if tries else 0) for amount, need in pairs):
                 break
@@ -400,7 +400,7 @@ class Shares:
         for limit, amount in zip(limits, amounts, strict=True):
             limit.at_worst += amount
         share = Share(
-            self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, left, strict=True))
+            self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, remaining, strict=True))
         )
         self._out += 1
         return share
@@ -439,9 +439,9 @@ class Share:
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: EpisodeTracker | None) -> None:
         """Count a completion of the block against its share."""
         tracker = self.shares.tracker
-        before = [limit.spent for limit in tracker.limits]
+        spent_before = [limit.spent for limit in tracker.limits]
         tracker.count(usage, cost_usd, episode=episode)
-        for at, (limit, spent) in enumerate(zip(tracker.limits, before, strict=True)):
+        for at, (limit, spent) in enumerate(zip(tracker.limits, spent_before, strict=True)):
             self._put_back(at, min(self.amounts[at], limit.spent - spent))
 
     def give_back(self) -> None:

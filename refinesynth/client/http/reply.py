@@ -166,18 +166,18 @@ def _message_in(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, An
     """Return the message in an error object, and the error's other fields; None without a message."""
     if isinstance(page, list) and page:
         page, *others = cast("list[object]", page)
-        found = _message_in(page, depth)
-        return (found[0], {**found[1], "others": others}) if found and others else found
+        inner = _message_in(page, depth)
+        return (inner[0], {**inner[1], "others": others}) if inner and others else inner
     if isinstance(page, str):
         return (page, {}) if page.strip() else None
     if not isinstance(page, Mapping) or not depth:
         return None
     known = cast("Mapping[str, Any]", page)
     for name in _MESSAGES:
-        if (found := _message_in(known.get(name), depth - 1)) is not None:
-            message, below = found
+        if (inner := _message_in(known.get(name), depth - 1)) is not None:
+            message, inner_rest = inner
             further = {key: value for key, value in known.items() if key != name and key not in _OF_A_COMPLETION}
-            return message, {**below, **{key: value for key, value in further.items() if key not in below}}
+            return message, {**inner_rest, **{key: value for key, value in further.items() if key not in inner_rest}}
     return None
 
 

@@ -309,16 +309,16 @@ class RateLimiter:
 
     def learn(self, permit: Permit, rate_headers: RateHeaders, now: float, *, after: float | None = None) -> None:
         permit.buckets.learn(now, rate_headers)
-        asked = max(rate_headers.retry_after or 0.0, after or 0.0)
-        permit.held_until = now + min(asked, self._longest_wait)
+        wait = max(rate_headers.retry_after or 0.0, after or 0.0)
+        permit.held_until = now + min(wait, self._longest_wait)
 
     def _let_go(self, now: float) -> None:
         while self.held and self.held[0] <= now:
             heappop(self.held)
 
     def went_down(self, fault: ClassifiedError) -> None:
-        then = "the run waits" if self.breaker.waits_for_outages else "others are asked"
-        LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
+        reaction = "the run waits" if self.breaker.waits_for_outages else "others are asked"
+        LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, reaction)
         for permit in self._queue:
             if permit.deadline is not None:
                 permit.deadline.stop(permit)

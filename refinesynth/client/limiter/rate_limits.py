@@ -108,16 +108,16 @@ def headers_of(source: object) -> Mapping[str, str]:
         return source.headers
     response = getattr(source, "response", None)
     hidden = getattr(source, "_hidden_params", None)
-    carried = (
+    sources = (
         getattr(source, "headers", None),
         getattr(source, "litellm_response_headers", None),
         getattr(response, "headers", None),
         cast("Mapping[str, object]", hidden).get("additional_headers") if isinstance(hidden, Mapping) else None,
     )
     headers: dict[str, str] = {}
-    for found in carried:
-        if isinstance(found, Mapping):
-            for name, value in cast("Mapping[object, object]", found).items():
+    for source_headers in sources:
+        if isinstance(source_headers, Mapping):
+            for name, value in cast("Mapping[object, object]", source_headers).items():
                 headers.setdefault(str(name).lower().removeprefix(_COPY), str(value)[:_LONGEST])
     return headers
 
@@ -145,12 +145,12 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
 
 def wait_in_words(text: str) -> float | None:
     """Return the seconds that a text asks to wait, as `Please try again in 6m0s` or `"retryDelay":"12s"`; else None."""
-    found = _WAIT.search(text)
-    if found is None:
+    match = _WAIT.search(text)
+    if match is None:
         return None
-    if found["number"] is not None:
-        return _sum([(found["number"], "ms" if found["ms"] else found["unit"] or "s")])
-    return _sum(_PART.findall(found["words"]))
+    if match["number"] is not None:
+        return _sum([(match["number"], "ms" if match["ms"] else match["unit"] or "s")])
+    return _sum(_PART.findall(match["words"]))
 
 
 def _sum(parts: Iterable[tuple[str, str]]) -> float:
@@ -167,9 +167,9 @@ def _sum(parts: Iterable[tuple[str, str]]) -> float:
 
 def _until(text: str, now: datetime) -> float | None:
     try:
-        then = datetime.fromisoformat(text) if text[:4].isdecimal() else parsedate_to_datetime(text)
-        then = then.replace(tzinfo=UTC) if then.tzinfo is None else then
-        return max((then - now).total_seconds(), 0.0)
+        moment = datetime.fromisoformat(text) if text[:4].isdecimal() else parsedate_to_datetime(text)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return max((moment - now).total_seconds(), 0.0)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
