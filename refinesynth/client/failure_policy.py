@@ -21,7 +21,7 @@ _PAGES = 1
 """Retries for a server that sends web pages and never answered: a gateway's page goes away, that of a wrong address
 stays."""
 _FEW = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
-"""Kinds of fault with the smaller budget, `Backend.content_retries`."""
+"""Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
 _PARSED = 3
 """Number of a backend's first completions with tool calls; artefacts in all of them indicate a faulty tool parser."""
 _FRUITLESS = 5

@@ -75,7 +75,7 @@ async def completion(**request: object) -> object:
         if (answer := _read_without_litellm(record)) is None:
             raise
     else:
-        # A substring search spares nearly all responses a second parse.
+        # The substring search spares most responses the parsing in `_read_without_litellm`.
         body = str(record.get(_BODY))
         _keep_reason(answer, record.get(_BODY))
         suspect = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)

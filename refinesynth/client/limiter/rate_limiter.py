@@ -196,8 +196,8 @@ class RateLimiter:
 
     @property
     def held_until(self) -> float | None:
-        """Time from which a Retry-After no longer holds all places, on the event loop's clock (`time.monotonic`); None
-        if not all places are held.
+        """Time at which the first held place becomes free, on the event loop's clock (`time.monotonic`); None unless
+        Retry-Afters hold all places.
         """
         self._let_go(self.now())
         return self.held[0] if len(self.held) >= self.limit.current else None
