@@ -101,7 +101,7 @@ def audit(
 
 
 def _source(run: Path | None, truth: Path | None) -> tuple[Iterable[AuditedTurn], Path | None]:
-    """The turns, and the usual file of answers, which a copy of a run in an object store has not."""
+    """The turns and the default file of answers; no file for a run in an object store."""
     if truth is not None and run is None:
         return labelled_turns(truth), truth.with_suffix(".audit.jsonl")
     if run is None or truth is not None:
@@ -141,7 +141,7 @@ def _ask_model(
 
 
 def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None:
-    """Print confusion matrices, and the agreement of each rater with the verdicts and with each other."""
+    """Print confusion matrices, and the agreement of each pair among the verdicts and the raters."""
     rated = {id_ for ratings in answers.by_rater.values() for id_ in ratings}
     known = {turn.id: turn for turn in turns if turn.id in rated}
     if not known:

@@ -1,4 +1,4 @@
-"""`refinesynth check-backend`: what works with a backend and what to set; one episode is played."""
+"""`refinesynth check-backend`: working features of a backend, settings to give, and one test episode."""
 
 from collections.abc import Iterator
 from functools import partial

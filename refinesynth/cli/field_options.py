@@ -19,18 +19,18 @@ from refinesynth.option import PANELS, PLAY, Option
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 
 Path = tuple[str, ...]
-"""Names of a setting, those of the models that it is in first."""
+"""Field names that lead to a setting, from the outermost model to the setting."""
 
 
 def option(
     name: str, help_: str | None = None, panel: str | None = None, metavar: str | None = None, **more: Any
 ) -> Any:
-    """Annotation of a parameter that is this option; without `help_`, `Options:` in the docstring has its help."""
+    """Annotation of an option; without `help_`, the help comes from `Options:` in the command's docstring."""
     return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
 
 
 def documented(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with the help of options from `Options:`, the last part of its docstring, which is taken out."""
+    """Move the help of options from `Options:`, the last part of the docstring of `command`, to the options."""
     text, _, arguments = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
     helps = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
     for each in inspect.signature(command, eval_str=True).parameters.values():
@@ -43,7 +43,7 @@ def documented(command: Callable[..., None]) -> Callable[..., None]:
 def options_from(
     model: type[BaseModel], command: Callable[..., None], *, only: Collection[str] | None = None
 ) -> Callable[..., None]:
-    """`command` with an option for each marked field of `model` (those of nested models included), or of `only`.
+    """Add an option to `command` for each marked field of `model`, nested models included, or for those in `only`.
 
     Options that were not given are None. A parameter of `command` with a field's name replaces that field's option.
     """
@@ -81,7 +81,7 @@ def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[st
 
 
 def typed_names(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, str]:
-    """Setting (`grounding.transient` for a nested one) to the option by which it was typed."""
+    """Map each given setting (`grounding.transient` for a nested one) to the name of its option."""
     return {
         ".".join(path): (marked.names or (flag(path[-1]),))[0]
         for path, _, marked in _marked(model)
@@ -109,7 +109,7 @@ def _parameter(name: str, field: FieldInfo, marked: Option) -> inspect.Parameter
     info = typer.Option(
         *(marked.names or (flag(name),)),
         metavar=marked.metavar,
-        # In brackets, rich would read a style.
+        # rich reads brackets as style markup.
         help=f"{described}{' Repeat it for more.' if kind == list[str] else ''}".replace("[", "\\["),
         rich_help_panel=marked.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
@@ -121,7 +121,7 @@ def _parameter(name: str, field: FieldInfo, marked: Option) -> inspect.Parameter
 
 
 def _typed(annotation: Any) -> Any:
-    """The type that typer reads; text for fields that take several types."""
+    """The type of the option for typer; `str` for other fields, such as those of several types."""
     alternatives = [each for each in _alternatives(annotation) if each is not NoneType]
     if len(alternatives) != 1:
         return str
@@ -172,7 +172,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _known(name: str | None) -> str | None:
-    """Refuse an unknown name before any other check."""
+    """Check the name of a play; raises BadParameter for an unknown one."""
     if name is not None and name not in (known := _names()):
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, known))}.")
     return name

@@ -1,4 +1,4 @@
-"""`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
+"""`refinesynth import`: trajectories of other projects and earlier exports, written into a run folder."""
 
 from functools import partial
 from pathlib import Path

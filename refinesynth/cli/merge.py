@@ -1,4 +1,4 @@
-"""`refinesynth merge`, `filter`, `sample` and `fetch`: runs put together, parts of a run, and copies, as a new run."""
+"""Commands `merge`, `filter`, `sample` and `fetch`, which write a new run from existing runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +33,7 @@ def merge(
     output: Output,
     fresh: Fresh = False,
 ) -> None:
-    """Put runs together: of other seeds, other personas, other models. What is there twice is written once."""
+    """Merge runs, such as those of other seeds, personas or models. Duplicates are written once."""
     _write(runs, output, fresh=fresh)
 
 

@@ -1,4 +1,4 @@
-"""`refinesynth personas`: look at collections of personas, thin them out and draw from them, before a run."""
+"""`refinesynth personas`: statistics, deduplication and sampling of persona collections before a run."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -56,7 +56,7 @@ def stats(
     by: Annotated[str | None, typer.Option("--by", hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what personas there are: how many, how long, how much alike."""
+    """Show the number and lengths of personas, their words and duplicates."""
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
@@ -82,7 +82,7 @@ def dedup(
 ) -> None:
     """Write the personas without their near-duplicates; the first of several is kept.
 
-    By MinHash with Persona Hub's settings. The output appears whole or not at all.
+    Uses MinHash, by default with Persona Hub's settings. The output is written completely or not at all.
     """
     similar = Similar(threshold, ngrams, permutations)
     with progress_line("rows") as tell:
@@ -126,9 +126,9 @@ def sample(
     overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
-    """Draw personas at random, the same for the same seed, balanced over their domains if so wanted.
+    """Draw personas at random, the same for the same seed; --balance-by balances them over domains.
 
-    Exits with 1 if there are fewer than asked for; these are written.
+    Exits with 1 if there are fewer than -n; those are written.
     """
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None

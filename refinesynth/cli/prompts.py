@@ -1,4 +1,4 @@
-"""`refinesynth prompts`: what models are sent."""
+"""`refinesynth prompts`: preview of the requests to models."""
 
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ prompts = typer.Typer(
 
 @prompts.callback()
 def _prompts() -> None:
-    """Keeps `show` a command of its own as long as there is no other."""
+    """Callback that keeps `show` a subcommand although it is the only one."""
 
 
 @prompts.command(cls=ListsPlays)
@@ -49,8 +49,8 @@ def show(
     set_: Set = None,
     json: Annotated[bool, typer.Option("--json", help="As one JSON object, as it goes out.")] = False,
 ) -> None:
-    """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the
-    episode.
+    """Print a request to a model, and its number of tokens on standard error. No model is called: the rehearsal plays
+    the episode.
     """
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")

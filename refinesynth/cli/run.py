@@ -1,4 +1,4 @@
-"""`refinesynth run`: the main job."""
+"""`refinesynth run`: synthesis of trajectories from personas."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ def run(
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
-    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when
-    the folder cannot be written, 130 after Ctrl-C.
+    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when an option or a file cannot be
+    used, 3 when the folder cannot be written, 130 after Ctrl-C.
 
     Options:
         personas: JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for
@@ -105,7 +105,7 @@ def run(
 
 
 def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings, with those typed under a former name, which print a note."""
+    """Settings with former option names mapped to present ones; prints a note for each former name."""
     found = dict(settings)
     for name, value in former.items():
         if value is None:
@@ -141,7 +141,7 @@ def _refuse_lost_spans() -> None:
 
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that were typed, with those of grounded play over the file's; raises ConfigurationError."""
+    """The typed settings; those of grounded play are merged over the file's. Raises ConfigurationError."""
     from refinesynth.cli.rules import read_chain
     from refinesynth.episode import plays
 
@@ -166,7 +166,7 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
 
 
 def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for a preset whose bound on completions is too low for the given play."""
+    """Raise ConfigurationError if the preset's bound on completions is meant for another play than the given one."""
     if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
         return
     calls = settings["attempts"].calls
@@ -183,7 +183,7 @@ def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[s
     settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
-        # Said of another play, it would be refused.
+        # An explicit setting of grounded play is refused for other plays.
         values["grounding"] = None
     origins = {name: origin for origin, layer in layers for name in layer}
     text = explained(RunSettings, values, origin=lambda name: origins.get(name, "default"))
@@ -191,7 +191,7 @@ def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[s
 
 
 def _plain(value: object) -> object:
-    """The value as JSON: rules and budgets as text, of a backend what was set."""
+    """The value as JSON: rules and budgets as text, backends without default values."""
     from refinesynth.run import stable_repr
 
     if isinstance(value, BaseModel):

@@ -1,4 +1,4 @@
-"""A run, or the estimate of one, from start to report: synthesis under a display, and the end on a signal."""
+"""Run or estimate from start to report: synthesis with a display, and the stop after a signal."""
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -51,7 +51,8 @@ def run_and_report(
     """Run into `place`, a folder or a URL, print the report and return the exit code.
 
     The report goes to standard output (`json` as one object), everything else to standard error. `arguments` are those of
-    the command line, for the command that continues the run. Raises what `synthesize` raises, after the report.
+    the command line, for the command that continues the run. Raises what `synthesize` raises; BackendError, RuleFailed and
+    StorageError after the report.
     """
     n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
@@ -87,12 +88,12 @@ def _accepted_in(folder: Path) -> int | None:
     try:
         return RunFolder.open(folder).totals().accepted
     except RefinesynthError:
-        # What is wrong with it is said when it is opened for writing.
+        # `synthesize` reports the problem when it opens the folder for writing.
         return None
 
 
 def import_backends(asked: Mapping[str, Any]) -> None:
-    """Import what the backends need before signals are handled; raises ConfigurationError for unknown ones."""
+    """Import the modules of the backends before signals are handled; raises ConfigurationError for unknown backends."""
     for name in ("refinesynth.episode", "refinesynth.client.session"):
         import_module(name)
     if any(chosen.path == "litellm" for chosen in _chosen(asked)):
@@ -102,7 +103,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
 
 def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
-    """Result of `work` and the exit code, with progress and remarks displayed; None if a signal came first."""
+    """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
     calm_collector()
     with interruptible() as interrupt:
         display.open()
@@ -125,7 +126,7 @@ async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, inte
             try:
                 result = await work(on_progress=display.update)
             except Exception as error:  # noqa: BLE001
-                # Raised below: out of a task group it would come wrapped in a group.
+                # Raised after the task group, which would wrap it in an ExceptionGroup.
                 failure = error
             tasks.cancel_scope.cancel()
     if failure is not None:
@@ -164,7 +165,7 @@ def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
 
 
 def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
-    """Default bounds of answers in a sentence, and prompts that do not fit their model's context."""
+    """Lines on the default bounds of completions, and on prompts that do not fit the context of their model."""
     from refinesynth.client.default_limits import bound_of
     from refinesynth.episode.prompt_preview import misfits
     from refinesynth.synthesis.request import Request
@@ -200,7 +201,7 @@ def _chosen(asked: Mapping[str, Any]) -> list["TransportChoice"]:
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
-    # A reader that has gone changes no exit code: the run is done, and its files are there.
+    # A closed pipe does not change the exit code: the files of the run are already written.
     with suppress(BrokenPipeError):
         console = output()
         if json:
@@ -215,7 +216,7 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
             say(contamination(result.contaminated), "yellow")
         if result.stopped_early is not None:
             say(advice(result, arguments))
-        # What was refused is among the things to try already.
+        # The advice after an early stop already names `show --refused`.
         refused = 0 if result.stopped_early else result.scripts_refused + result.drafts_refused
         commands = next_commands(result.path, accepted=len(result), refused=refused)
         say(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}")
@@ -227,7 +228,7 @@ def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:
-        # What stopped a run speaks for itself; its folder may be gone.
+        # The error that stopped the run has its own message; the folder may not exist.
         if how == "interrupted":
             note(f"{how} before anything was written")
         return
@@ -255,7 +256,7 @@ _SAID = frozenset(
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Within the block, show each of these events and each slow rule once."""
+    """Show each distinct text of the events in `_SAID`, and each slow rule, once within the block."""
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)
     try:
@@ -290,7 +291,7 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
     if found is None:
         display.say("interrupted before there was anything to report")
         return code
-    # It has been paid for, read or not.
+    # A closed pipe does not change the exit code: the episodes are played and paid for.
     with suppress(BrokenPipeError):
         if json:
             print_json(found.as_json())

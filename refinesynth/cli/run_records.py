@@ -25,7 +25,7 @@ REFUSED = "rejected.jsonl"
 
 
 def run_here(place: str) -> Path:
-    """A path as it is; of a run in an object store a copy in the cache, brought up to date."""
+    """The path itself; for a run in an object store, the path of its updated copy in the cache."""
     return anyio.run(fetch, place) if is_url(place) else Path(place)
 
 
@@ -45,7 +45,7 @@ class Line:
     data: bytes
 
     def read(self) -> Trajectory | Refused:
-        """Parse the record, whose keys show its kind; raises InputError if it is none."""
+        """Parse the record; its keys determine its type. Raises InputError for other data."""
         try:
             return _record(self.data)
         except ValueError as error:
@@ -71,8 +71,8 @@ def file_of(source: Path, *, refused: bool = False) -> Path:
 def lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; a missing file has none.
 
-    Of the files of a run only complete lines are read, and with a journal only those that it counts: others are being
-    written, or were when the process was killed.
+    From files of a run only complete lines are read, and with a journal only those that it counts. The other lines are
+    not committed, because a process is writing them or was killed.
 
     Raises:
         StorageError: The journal cannot be read.
@@ -103,7 +103,7 @@ def _every_line(path: Path) -> Iterator[bytes]:
 
 
 def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
-    """Yield the records of a file; the error of a line that is none goes to `on_spoilt`."""
+    """Yield the records of a file; errors of unreadable lines go to `on_spoilt`."""
     for line in lines(path):
         try:
             record = line.read()
@@ -158,7 +158,7 @@ def by_id(among: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
 
 
 def drawn(among: Iterable[Line]) -> Line | None:
-    """One line, uniformly, in one pass; None if there is none."""
+    """One line drawn uniformly in one pass; None without lines."""
     chosen: Line | None = None
     for seen, line in enumerate(among):
         if random.randrange(seen + 1) == 0:

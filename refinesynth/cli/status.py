@@ -1,4 +1,4 @@
-"""`refinesynth status` and `list`: states of runs, also while another process works on one and after that one died."""
+"""Commands `status` and `list`: states of runs, also of running and of killed ones."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,11 +37,10 @@ _STOPPED = {
 
 
 _MANY, _TOO_CLEAN = 20, 0.15
-"""Trajectories from which on it is said that too many hold no mistake; by how much their share may be larger than
-asked."""
+"""Least number of trajectories for the warning on too many without a mistake; tolerated excess of their share."""
 
 _MANY_STEPS = 12
-"""Lengths of solutions that are listed; longer ones are summed up."""
+"""Most lengths of solutions that are listed; the longest are summed up."""
 
 
 def status(
@@ -50,8 +49,8 @@ def status(
     json: AsJson = False,
     contamination: Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)] = None,
 ) -> None:
-    """Show the progress, cost and health of a run: its process, what is accepted and how various it is, what is in flight,
-    refused and paid. Changes nothing.
+    """Show the progress, cost and health of a run: process, accepted trajectories and their diversity, episodes in flight,
+    refusals and cost. Changes nothing.
     """
     if contamination:
         raise InputError(
@@ -78,7 +77,7 @@ def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
     yield "episodes", f"{totals.episodes:,} finished{tried}"
     yield "refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}"
-    # What the stages refused is shown with them.
+    # Refusals by the stages are shown in the rows of the stages.
     shown = {stage.rule for stage in found.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
         if rule not in shown:
@@ -119,7 +118,7 @@ def _state(found: RunStatus) -> str:
 
 
 def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
-    """Rows of label and text about the variety of a run."""
+    """Rows of label and text about the diversity of a run."""
     figures = variety.figures
     if figures.written:
         passed = f"{figures.passed:,} of them passed ({figures.passed / figures.written:.0%})"
@@ -278,9 +277,9 @@ def list_runs(
     *,
     json: AsJson = False,
 ) -> None:
-    """Say of each run in a folder how far it is, what it cost and which models made it. Changes nothing.
+    """List the runs in a folder with their progress, cost and models. Changes nothing.
 
-    With --json one object a line, as `status --json` has it. Exits with 1 when a run cannot be read.
+    With --json, each line is one object in the form of `status --json`. Exits with 1 when a run cannot be read.
     """
     if not parent.is_dir():
         raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")

@@ -1,6 +1,6 @@
-"""A trajectory or a refused draft, laid out for a terminal. Signs repeat what colours say.
+"""Terminal layout of a trajectory or a refused draft. Signs carry the meaning of the colours.
 
-`✗` is a mistake or a refusal, `✓` a refinement, `>` an action, `!` a warning.
+`✗` is a mistake or a refusal, `✓` a refinement, `>` an action, `+` a parallel one, `!` a warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ from refinesynth.trajectory import (
 )
 
 _GLANCE = 200
-"""Characters of a turn at a glance; violations get twice as many."""
+"""Most characters of a turn in `why_refused`; violations get twice as many."""
 _BEFORE = 2
-"""Turns shown at a glance."""
+"""Most turns in `why_refused`."""
 
 _MANY_VALUES = 12
-"""Allowed values of a parameter that are listed."""
+"""Most allowed values that are listed of a parameter."""
 
 
 def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
@@ -116,7 +116,7 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
 
 
 def why_refused(item: Refused, rule: str | None) -> list[Text]:
-    """The last turns before the violation of `rule`, shortened."""
+    """The goal, the last turns up to the violation of `rule`, and its message, shortened."""
     found = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
     evidence = item.evidence()
     turns = () if evidence is None else evidence.turns
@@ -149,7 +149,7 @@ def _script(script: Script, persona: str, *, full: bool) -> Table:
 
 
 def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
-    """Placeholders with the same values in all actions, which are listed once."""
+    """Placeholders with the same values in all actions that have them; these values are listed once."""
     found: dict[str, set[tuple[str, ...]]] = {}
     for action in actions:
         for name, values in action.parameters.items():

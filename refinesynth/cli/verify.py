@@ -1,4 +1,4 @@
-"""`refinesynth verify`: check again what is on disk. The judge is not asked, so it is free."""
+"""`refinesynth verify`: repeated verification of the records on disk, without the LLM judge."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def verify(
     script_rules: Annotated[str | None, typer.Option("--script-rules", metavar="CHAIN")] = None,
     json: AsJson = False,
 ) -> None:
-    """Check again what is on disk, kept and refused alike. Needs no model and costs nothing.
+    """Check all kept and refused records on disk again. Needs no model and costs nothing.
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
 
@@ -106,7 +106,7 @@ def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _
         return _Checked(key(record), record.stage, False, False, record.violations)
     verdict = verdict_of(evidence, rules if record.stage == "draft" else script_rules)
     judged = tuple(found for found in record.violations if found.rule == JUDGE or found.rule in CURATING)
-    # A part of a draft passes the rules, and could not be kept as a trajectory all the same.
+    # An incomplete draft may pass the rules, but cannot be a trajectory.
     complete = evidence.finished and evidence.text_error is None and bool(evidence.turns)
     complete = complete and not any(isinstance(turn, MalformedTurn) for turn in evidence.turns)
     accepted = verdict.accepted and not judged and (record.stage == "script" or complete)
