@@ -1,4 +1,4 @@
-"""The table of benchmarks: those of the package and those of installed packages."""
+"""Table of benchmarks: those of this package and those of installed packages."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ from refinesynth.evaluate.environments.environment import BadInstance, Benchmark
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")
 
 INSPECT = "inspect"
-"""Name of tasks of other packages, with the task as its argument: `inspect:inspect_evals/tau2_airline`."""
+"""Benchmark name for tasks of other packages; the argument is the task: `inspect:inspect_evals/tau2_airline`."""
 
 _OBJECTS = {name: f"{name}:BENCHMARK" for name in NAMES} | {
     name: f"worlds:{name.upper()}" for name in ("mistakes", "recovery")
@@ -35,7 +35,7 @@ def read_instances(name: str, *, data: Path | None = None, argument: str = "") -
         json.dumps([one.data for one in found])
     except BadInstance as error:
         raise InputError(str(error)) from error
-    except Exception as error:  # Whatever another package's code raises.
+    except Exception as error:  # Code of another package may raise anything.
         raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
     if not found:
         raise InputError(f"{name} has no instances in what was named")
@@ -52,7 +52,7 @@ def find(name: str) -> Benchmark:
 
 
 def named(tasks: str) -> list[tuple[str, str]]:
-    """Names and arguments of `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once; raises InputError."""
+    """Parse `babyai,pddl`, `held-out` or `worlds:runs/held-out` to names with arguments, each once; raises InputError."""
     found: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")

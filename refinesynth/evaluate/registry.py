@@ -17,7 +17,7 @@ __all__ = ["TASKS", "BaselineModel", "Local", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:
-    """The function that makes the task of that name, for Inspect."""
+    """Register the function that makes the task of that name, and return it."""
 
     @task(name=name)
     def of_benchmark(
@@ -37,4 +37,4 @@ def registered(name: str) -> Callable[..., Task]:
 
 
 TASKS = {name: registered(name) for name in TABLE.entries()}
-"""Tasks by benchmark, those of installed packages included; nothing of them is imported."""
+"""Functions by benchmark, also of installed packages, whose benchmarks are not imported here."""

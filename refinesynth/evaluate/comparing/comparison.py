@@ -48,7 +48,7 @@ _CLOSE = 1e-12
 def estimate(parts: Parts) -> Estimate:
     """Weighted mean with its percentile bootstrap interval; instances are drawn within each task.
 
-    Percentile intervals are too narrow for few instances: with 20, about 93 % cover instead of 95 %.
+    Percentile intervals are too narrow for few instances: with 20 instances they cover about 93 % instead of 95 %.
     """
     mean = sum(weight * float(values.mean()) for weight, values in parts)
     if all(np.ptp(values) == 0 for _, values in parts):
@@ -70,8 +70,8 @@ def _resampled(values: Floats, generator: np.random.Generator) -> Floats:
 def sign_test(parts: Parts) -> Chance:
     """Paired two-sided test of differences per instance: probability of a weighted mean as far from 0 under random signs.
 
-    Exact if all differences have one size, as success of one epoch has (McNemar's test), or at most 16 are not zero; else by
-    20,000 drawn signs, and then at least 1 / 20,001.
+    Exact if all nonzero differences have one size, as for success in one epoch (McNemar's test), or at most 16 are nonzero.
+    Otherwise estimated from 20,000 draws of signs, and at least 1 / 20,001.
     """
     differences = np.concatenate([weight / len(values) * values for weight, values in parts])
     nonzero = differences[np.abs(differences) > _CLOSE]
@@ -108,7 +108,7 @@ _REPAIRED = "repaired"
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
-    """All tables that have rows; of unfinished tasks only the bounds of the score."""
+    """All tables that have rows. Unfinished tasks only appear in `scores`, with the bounds of their scores."""
     complete = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
     found = [
         _main(evaluations, complete, paper=paper),
@@ -185,7 +185,7 @@ def _further(evaluations: Evaluations) -> Table:
 
 
 def _levels(evaluations: Evaluations) -> Table:
-    """Scores by the levels of the instances, where there are several."""
+    """Scores by level, for groups of several levels."""
     found = [
         (one, name, f"{group} {cell}", mask)
         for name, one in _by_task(evaluations)

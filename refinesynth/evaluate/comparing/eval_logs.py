@@ -22,7 +22,7 @@ _SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
 THIRDS = ("early", "middle", "late")
 """Positions of a mistake, in their order."""
 _RATES = frozenset(Counts().rates)
-"""Measures of single episodes that are computed from the counts over many."""
+"""Measures that are computed from summed counts, not as means over episodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,9 @@ class LoggedEvaluation:
     remarks: tuple[str, ...]
     """Reasons why its figures are incomplete."""
     missing: int = 0
-    """Episodes of an unfinished log that have no score."""
+    """Episodes without a score in an unfinished log; 0 for a finished one."""
     levels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Instance to its level; those without one are left out."""
+    """Instance to its level; instances without a level are left out."""
 
     def bounds(self, measure: str) -> Bounds:
         found = self.measures[measure]
@@ -57,8 +57,8 @@ class LoggedEvaluation:
         return np.nanmean(self.measures[measure], axis=1)
 
     def cells(self) -> dict[str, dict[str, NDArray[np.bool_]]]:
-        """Group to its cells, as masks of the instances: `kind=place` is the cell `place` of the group `kind`, a level
-        without such marks a cell of the group `level`.
+        """Group to its cells, as masks of the instances. `kind=place` is the cell `place` of the group `kind`; a level
+        without `=` is a cell of the group `level`.
         """
         found: dict[str, dict[str, list[str]]] = {}
         for id_ in self.ids:
@@ -75,13 +75,13 @@ class LoggedEvaluation:
         return not set(self.ids).isdisjoint(other.ids)
 
     def differences(self, other: "LoggedEvaluation", measure: str) -> Floats:
-        """The other's means less these, for the instances that both have, in the order of ids."""
+        """Means of `other` minus the means of this evaluation, over the common instances in the order of their ids."""
         mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
         return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
 
 
 def _in_order(cell: str) -> tuple[int, str]:
-    """Thirds of a play in their order, others by name."""
+    """Sort key: thirds of a play in their order, then other cells by name."""
     return (THIRDS.index(cell) if cell in THIRDS else -1), cell
 
 
@@ -94,7 +94,7 @@ class _Log(NamedTuple):
 
 
 def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
-    """Tasks in a folder by name, each from its newest finished log, else its newest one; raises InputError."""
+    """Tasks in a folder in order, each from its newest finished log, else its newest log; raises InputError."""
     from refinesynth.evaluate.task import task_facts
 
     if not folder.is_dir():
@@ -193,7 +193,7 @@ def _numbers(values: object) -> dict[str, float]:
 def _measures(
     episodes: Mapping[tuple[str, int], Mapping[str, float]], ids: Sequence[str], epochs: Sequence[int]
 ) -> dict[str, Floats]:
-    """Arrays of the measures; one that only some episodes have is 0 in the others."""
+    """Arrays of the measures; a measure is 0 in episodes that lack it, and nan for missing episodes."""
     names = [*_NEEDED, *sorted({name for values in episodes.values() for name in values} - set(_NEEDED))]
     rows, columns = ({one: at for at, one in enumerate(many)} for many in (ids, epochs))
     measures = {name: np.full((len(ids), len(epochs)), np.nan) for name in names}

@@ -3,7 +3,7 @@
     python -m refinesynth.evaluate.environments.worker
 
 Needs only the standard library and the environment's package. The environment's own output goes to standard error. The
-process ends with its input.
+process ends when its input ends.
 """
 
 import json
@@ -34,7 +34,7 @@ class Served:
     def answer(self, request: Mapping[str, Any]) -> str:
         """The answer to one request as JSON; errors are answers too."""
         try:
-            # Escaped to ASCII: lone surrogates pass through as they are.
+            # The ASCII escapes of JSON preserve lone surrogates.
             return json.dumps(getattr(self, request["do"])(**request["with"]))
         except BadInstance as error:
             answer = {"bad": str(error)}
@@ -47,7 +47,7 @@ class Served:
     def open(self, environment: str, perturb: str) -> Answer:
         module, _, name = environment.partition(":")
         make: Callable[..., TextEnvironment] = getattr(import_module(module), name)
-        # Environments made for earlier versions take the argument.
+        # Environments written for earlier versions take the argument.
         made = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
         if perturb:
             from refinesynth.evaluate.environments.perturbation import perturbed
@@ -89,7 +89,7 @@ def _bounded(values: dict[str, Any]) -> Answer:
 
 
 def _end_with(parent: int) -> None:
-    """End with the parent even while the environment hangs and no end of input is read."""
+    """End the process when the parent ends, even if the environment hangs and the end of input is not read."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
@@ -97,7 +97,7 @@ def _end_with(parent: int) -> None:
 
 def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    # Whatever an environment prints must not stand between the answers.
+    # Output that an environment prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     served = Served()
