@@ -1,4 +1,4 @@
-"""The page: figures of a run, plots, and a sample of its records as data for the page's browser."""
+"""Report page: figures of a run, plots, and a sample of its records as data for the browser of records."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,9 @@ from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, explain, flagged_turns
 
 SAMPLE: Final = 500
-"""Default number of trajectories, and of refused drafts, in a report."""
+"""Default for the most trajectories, and the most refused scripts and drafts, in a report."""
 CHUNK: Final = 50
-"""Records in one block of data, which a browser reads when it is needed."""
+"""Records in one block of data, which the web browser parses on demand."""
 
 
 def write_report(run: str | Path, path: str | Path, *, sample: int = SAMPLE) -> Path:
@@ -107,7 +107,7 @@ def _plots(status: RunStatus, projection: str) -> Iterator[tuple[str, str]]:
 
 
 def _reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, int, str, str]]:
-    """Return rules with their refusals, an example's message and its episode; the commonest first."""
+    """Return rules with their number of refusals, an example's message and its episode; the most frequent first."""
     examples: dict[str, tuple[str, str]] = {}
     for one in refused:
         for violation in one.violations:
@@ -130,7 +130,7 @@ _Record = TypeVar("_Record", Trajectory, Refused)
 
 
 def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: int) -> list[_Record]:
-    # Algorithm R (Vitter, 1985): the lines of a sample are kept, and only they are parsed.
+    # Algorithm R (Vitter, 1985). Only the lines of the sample are parsed.
     draw, kept = random.Random(seed), list[tuple[int, bytes]]()
     for number, line in enumerate(read_lines(path, end=end), start=1):
         if len(kept) < most:

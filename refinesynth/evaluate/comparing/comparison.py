@@ -108,7 +108,7 @@ _REPAIRED = "repaired"
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
-    """All tables that have rows. Unfinished tasks only appear in `scores`, with the bounds of their scores."""
+    """All tables that have rows. Unfinished tasks have rows only in `scores`, with the bounds of their scores."""
     complete = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
     found = [
         _main(evaluations, complete, paper=paper),
