@@ -1,4 +1,4 @@
-"""`refinesynth audit`: people and models check the flags of a sample of turns."""
+"""`refinesynth audit`: verification of flags by people and models on a sample of turns."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -95,7 +95,7 @@ def serve_world(
 ) -> None:
     """Serve a world of grounded play over MCP, on standard input and output; one session is one play.
 
-    docs/environments.md says how to tell Claude Code and others of it. Needs the extra `mcp`.
+    docs/environments.md describes the setup of Claude Code and other clients. Needs the extra `mcp`.
     """
     from refinesynth.environments.mcp import serve
 

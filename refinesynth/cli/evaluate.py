@@ -45,7 +45,7 @@ def evaluate(
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
 
-    The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
+    The same command again keeps finished episodes. `refinesynth compare` and `refinesynth view` read the folder.
 
     Options:
         python: The interpreter that has that benchmark's package. Repeat it for more.
@@ -155,9 +155,9 @@ def compare(
         typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md, .html, .png and .json there."),
     ] = None,
 ) -> None:
-    """Compare evaluations: scores with intervals, paired differences, how failures are dealt with.
+    """Compare evaluations: scores with intervals, paired differences, and reactions to failures.
 
-    With --paper alone, the published tables.
+    With --paper alone, show the published tables.
     """
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")

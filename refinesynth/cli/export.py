@@ -72,7 +72,7 @@ def export(
 ) -> None:
     """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
 
-    docs/export.md says which form is for whom.
+    docs/export.md describes the formats and their trainers.
 
     Options:
         format_name: sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper,

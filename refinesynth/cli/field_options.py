@@ -69,7 +69,7 @@ def options_from(
 
 
 def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Typed values by field of `model`, those of nested models in mappings."""
+    """Typed values by field of `model`, with nested models as mappings."""
     found: dict[str, Any] = {}
     for (*within, name), _, _ in _marked(model):
         if typed.get(name) is not None:

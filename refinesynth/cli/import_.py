@@ -20,9 +20,9 @@ def import_(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FOLDER")] = None,
     fresh: Annotated[bool, typer.Option("--fresh")] = False,
 ) -> None:
-    """Read trajectories of others, or an export, into a run folder, so that all commands work on them.
+    """Read trajectories of other projects, or an export, into a run folder, which all commands accept.
 
-    docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
+    docs/import.md lists what is read from each format. Exits with 1 when a record cannot be read.
 
     Options:
         source: JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.

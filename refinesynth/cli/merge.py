@@ -70,7 +70,7 @@ def fetch(
     *,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new folder.")],
 ) -> None:
-    """Copy a run from an object store into a folder, as far as it is there. Commands that read runs take URLs too."""
+    """Copy a run, finished or not, from an object store into a folder. Commands that read runs take URLs too."""
     if not is_url(url):
         raise typer.BadParameter(f"{url!r} is no URL, such as s3://bucket/runs/first", param_hint="URL")
     if output.exists():

@@ -29,7 +29,7 @@ def supervise() -> None:
     reading, report = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A blocked signal is delivered when the handlers are set, which forward it.
+    # Blocked signals wait until the handlers that forward them are set.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES)
     child = os.fork()
     if child == 0:

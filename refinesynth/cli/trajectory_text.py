@@ -37,7 +37,7 @@ _BEFORE = 2
 """Most turns in `why_refused`."""
 
 _MANY_VALUES = 12
-"""Most allowed values that are listed of a parameter."""
+"""Most allowed values of a parameter that are listed."""
 
 
 def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:

@@ -45,7 +45,7 @@ def control_of(state: TaskState) -> Act | None:
 
 
 class _Control:
-    """Player of a valid action, or of the solution, which is requested once; a slipped action of it is repeated."""
+    """Control that plays valid actions, or the solution; a slipped action of the solution is played again."""
 
     def __init__(self, name: str, random: Random) -> None:
         self._name, self._random = name, random

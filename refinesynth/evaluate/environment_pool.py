@@ -224,7 +224,7 @@ class EnvironmentPool:
         atexit.register(self.close)
 
     def check(self, *, solves: bool = False) -> None:
-        """Open one process and keep it; raises what its `open` raises, and InputError if `solves` finds no solutions."""
+        """Open one process and keep it; raises what its `open` raises, and InputError for missing solutions if `solves`."""
         process = self.taken()
         try:
             process.open()

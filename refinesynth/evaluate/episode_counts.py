@@ -15,7 +15,7 @@ class EpisodeStep(NamedTuple):
     failed: bool
     """True without an action, or if the environment refused it."""
     earlier: bool = False
-    """True for a turn of the given history: the agent answers it, but did not make it."""
+    """True for a turn of the given history, which the agent did not make."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _share(part: int, total: int) -> float | None:
 
 
 def counts(moves: Sequence[EpisodeStep]) -> Counts:
-    """Count one episode's moves. A message without an action is a format error and not refused."""
+    """Count one episode's moves. A message without an action is a format error, not a refused action."""
     pairs = list(pairwise(moves))
     after = [(before, move) for before, move in pairs if before.failed]
     begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]
