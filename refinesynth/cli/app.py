@@ -192,9 +192,9 @@ def _loaded(name: str) -> Any:
     if name in _SETTINGS:
         model, only = _SETTINGS[name]
         command = options_from(resolve_name(model), command, only=only)
-    of_one = typer.Typer(context_settings=_HELP, add_completion=False)
-    of_one.command(name, cls=ListsPlays)(command)
-    return typer.main.get_command(of_one)
+    single = typer.Typer(context_settings=_HELP, add_completion=False)
+    single.command(name, cls=ListsPlays)(command)
+    return typer.main.get_command(single)
 
 
 def _not_loaded() -> None:

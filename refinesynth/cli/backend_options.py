@@ -125,24 +125,24 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend |
 
 def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
     """Resolve one backend for all roles and apply its settings; raises ConfigurationError."""
-    found = resolve(name)
+    backend = resolve(name)
     for text in settings:
         role, setting, value = _parse(text)
         if role is not None:
             raise ConfigurationError(f"--set {role}.{setting}: there are no roles here; write {setting}=VALUE")
-        found = _with(found, setting, value)
-    return found
+        backend = _with(backend, setting, value)
+    return backend
 
 
 def _parse(text: str) -> tuple[str | None, str, object]:
-    found = _SETTING.fullmatch(text.strip())
-    if found is None:
+    match = _SETTING.fullmatch(text.strip())
+    if match is None:
         # The message omits the value, which may be an API key.
         raise ConfigurationError(
             f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
         )
-    role = found["role"] and found["role"].casefold().replace("-", "_")
-    return role, found["name"].casefold(), value_of(found["value"].strip())
+    role = match["role"] and match["role"].casefold().replace("-", "_")
+    return role, match["name"].casefold(), value_of(match["value"].strip())
 
 
 def value_of(text: str) -> object:
@@ -192,8 +192,8 @@ def _skilled(backend: Backend, value: object) -> Backend:
             f"a role that plays on the rehearsal, as in --backend player=rehearsal --set player.skill=0.6"
         )
     faults = [fault for fault in backend.model.partition(":")[2].split(",") if fault and not fault.startswith("skill=")]
-    found = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
-    return backend.model_copy(update={"model": found.model})
+    rehearsal = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
+    return backend.model_copy(update={"model": rehearsal.model})
 
 
 def backends() -> None:

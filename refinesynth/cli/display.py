@@ -167,13 +167,13 @@ def _speed(pace: Pace, now: float) -> str:
 
 def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
     """The most frequent and the latest reason of episodes without a trajectory."""
-    found: list[str] = []
+    texts: list[str] = []
     if commonest is not None:
         reason, count = commonest
-        found.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
+        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
     if last is not None and (commonest is None or last != commonest[0]):
-        found.append(f"the last: {one_line(last, most=_SHOWN)}")
-    return found
+        texts.append(f"the last: {one_line(last, most=_SHOWN)}")
+    return texts
 
 
 def cost(moment: Progress, around: Surroundings) -> str:

@@ -75,17 +75,17 @@ def evaluate(
         if interrupt.exit_code is not None:
             end()
             raise typer.Exit(interrupt.exit_code)
-        asked = Evaluation(
+        evaluation = Evaluation(
             **values_by_field(Evaluation, typed),
             pythons=dict(_pairs(python, "--python", "NAME=PATH")),
             settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE")},
         )
         try:
-            logs = run(asked, on_progress=board.show)
+            logs = run(evaluation, on_progress=board.show)
         except KeyboardInterrupt:
             end()
             raise typer.Exit(ExitCode.INTERRUPTED) from None
-    raise typer.Exit(_report(logs, asked.folder))
+    raise typer.Exit(_report(logs, evaluation.folder))
 
 
 class _Board:
@@ -120,7 +120,7 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
         if log.status == "success":
             continue
         code = ExitCode.FELL_SHORT
-        failed = [one.error for one in read_eval_log_sample_summaries(log.location) if one.error]
+        failed = [sample.error for sample in read_eval_log_sample_summaries(log.location) if sample.error]
         first = failed[0] if failed else log.error.message if log.error else log.status
         note(
             f"{log.eval.task}: {len(failed)} of {log.eval.dataset.samples} instances failed, the first with: {first}. "

@@ -111,8 +111,8 @@ def export(
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
         tally = CardCounts()
-        found = _trajectories(source, spoilt)
-        train = found if held_out is None else one_side(found, "train", held_out=held_out)
+        accepted = _trajectories(source, spoilt)
+        train = accepted if held_out is None else one_side(accepted, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
             with TemporaryDirectory() as folder:
                 report = write(train, Path(folder) / "export.jsonl", overwrite=False)
@@ -228,9 +228,9 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
     def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
         from refinesynth.train import write_tokens
 
-        found = write_tokens(trajectories, path, overwrite=overwrite, **settings)
-        counts = found.counts
-        sizes = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {found.longest:,}."
+        written = write_tokens(trajectories, path, overwrite=overwrite, **settings)
+        counts = written.counts
+        sizes = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {written.longest:,}."
         return ExportReport(
             path=path,
             format=TOKENS,
@@ -238,8 +238,8 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             trajectories=counts.conversations,
             left_out=counts.dropped_untrained + counts.dropped_long,
             records=counts.records,
-            trained=found.trained_turns,
-            masked=found.other_turns,
+            trained=written.trained_turns,
+            masked=written.other_turns,
             advice=advice,
             remarks=(inputs, sizes, *([f"{lost}."] if (lost := lost_of(counts)) else [])),
         )

@@ -33,9 +33,9 @@ def documented(command: Callable[..., None]) -> Callable[..., None]:
     """Move the help of options from `Options:`, the last part of the docstring of `command`, to the options."""
     text, _, arguments = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
     helps = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
-    for each in inspect.signature(command, eval_str=True).parameters.values():
-        if (info := _info(each)) is not None:
-            info.help = helps.get(each.name, info.help)
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if (info := _info(parameter)) is not None:
+            info.help = helps.get(parameter.name, info.help)
     command.__doc__ = text
     return command
 
@@ -48,36 +48,36 @@ def options_from(
     Options that were not given are None. A parameter of `command` with a field's name replaces that field's option.
     """
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    taken = {each.name for each in own}
-    made = [
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    taken = {parameter.name for parameter in own}
+    added = [
         _parameter(name, field, marked)
         for (*_, name), field, marked in _marked(model)
         if name not in taken and (only is None or name in only)
     ]
-    arguments = [each for each in own if not isinstance(_info(each), OptionInfo)]
-    options = sorted((each for each in [*own, *made] if each not in arguments), key=_panel)
+    arguments = [parameter for parameter in own if not isinstance(_info(parameter), OptionInfo)]
+    options = sorted((parameter for parameter in [*own, *added] if parameter not in arguments), key=_panel)
 
     @wraps(command)
     def called(**typed: Any) -> None:
         command(**typed)
 
-    parameters = [*(each.replace(kind=each.KEYWORD_ONLY) for each in arguments), *options]
+    parameters = [*(parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in arguments), *options]
     called.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue] - for `inspect`
-    called.__annotations__ = {each.name: each.annotation for each in [*arguments, *options]}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in [*arguments, *options]}
     return called
 
 
 def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Typed values by field of `model`, with nested models as mappings."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for (*within, name), _, _ in _marked(model):
         if typed.get(name) is not None:
-            inside = found
+            inside = values
             for outer in within:
                 inside = inside.setdefault(outer, {})
             inside[name] = typed[name]
-    return found
+    return values
 
 
 def typed_names(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, str]:
@@ -96,7 +96,7 @@ def flag(field: str) -> str:
 def _marked(model: type[BaseModel], within: tuple[str, ...] = ()) -> Iterator[tuple[Path, FieldInfo, Option]]:
     """Path, field and mark of each field that is an option."""
     for name, field in model.model_fields.items():
-        if mark := next((each for each in field.metadata if isinstance(each, Option)), None):
+        if mark := next((item for item in field.metadata if isinstance(item, Option)), None):
             yield (*within, name), field, mark
         elif (inside := _model_in(field.annotation)) is not None:
             yield from _marked(inside, (*within, name))
@@ -146,8 +146,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
-    found = getattr(parameter.annotation, "__metadata__", ())
-    return next((each for each in found if isinstance(each, OptionInfo | ArgumentInfo)), None)
+    metadata = getattr(parameter.annotation, "__metadata__", ())
+    return next((item for item in metadata if isinstance(item, OptionInfo | ArgumentInfo)), None)
 
 
 def _panel(parameter: inspect.Parameter) -> int:

@@ -40,8 +40,8 @@ def import_(
     except (KeyboardInterrupt, SystemExit):
         note("interrupted: the same command goes on with what it has begun")
         raise
-    made = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
-    say(f"{result.path}: {made}, {counted(result.figures.mistakes.total(), 'mistake')}")
+    summary = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
+    say(f"{result.path}: {summary}, {counted(result.figures.mistakes.total(), 'mistake')}")
     if first := next(iter(result.rejected), None):
         note(
             f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"

@@ -58,11 +58,11 @@ def sample(
     fresh: Fresh = False,
 ) -> None:
     """Draw trajectories of a run at random, each as likely as any other."""
-    ids = [one.id for one in RunFolder.open(run).trajectories()]
+    ids = [trajectory.id for trajectory in RunFolder.open(run).trajectories()]
     if number > len(ids):
         raise InputError(f"-n {number:,} is more than the {len(ids):,} trajectories of {str(run)!r}")
     chosen = frozenset(Random(seed).sample(ids, number))
-    _write([run], output, fresh=fresh, keep=lambda one: one.id in chosen)
+    _write([run], output, fresh=fresh, keep=lambda trajectory: trajectory.id in chosen)
 
 
 def fetch(

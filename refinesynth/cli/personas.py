@@ -61,8 +61,8 @@ def stats(
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
     with progress_line("rows") as tell:
-        found = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
-    _show_stats(found, json=json)
+        figures = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
+    _show_stats(figures, json=json)
 
 
 @personas.command()
@@ -145,25 +145,25 @@ def sample(
 _LISTED = 10
 
 
-def _show_stats(found: PersonaStats, *, json: bool) -> None:
+def _show_stats(figures: PersonaStats, *, json: bool) -> None:
     if json:
-        print_json(found.as_json())
+        print_json(figures.as_json())
         return
     table = labelled(gap=2)
-    table.add_row("personas", f"{found.personas:,}")
-    for label, lengths in (("characters", found.characters), ("words", found.words)):
+    table.add_row("personas", f"{figures.personas:,}")
+    for label, lengths in (("characters", figures.characters), ("words", figures.words)):
         table.add_row(
             label,
             f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}, "
             f"one in ten {lengths.longest_tenth:,} or more",
         )
-    at_least = "" if found.distinct_words_exact else "at least "
-    table.add_row("distinct words", f"{at_least}{found.distinct_words:,}")
-    table.add_row("exact duplicates", _share(found.exact_duplicates, found.personas))
-    if found.near_duplicates is not None:
-        table.add_row("near-duplicates", _share(found.near_duplicates, found.personas))
+    at_least = "" if figures.distinct_words_exact else "at least "
+    table.add_row("distinct words", f"{at_least}{figures.distinct_words:,}")
+    table.add_row("exact duplicates", _share(figures.exact_duplicates, figures.personas))
+    if figures.near_duplicates is not None:
+        table.add_row("near-duplicates", _share(figures.near_duplicates, figures.personas))
     say(table)
-    _print_problems(found.bad, found.problems)
+    _print_problems(figures.bad, figures.problems)
 
 
 def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:

@@ -58,24 +58,24 @@ def show(
     repairer = "model" if role == "repairer" else None
     settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge", repairer=repairer)
     backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
-    asked = _role(role, chosen.roles(settings), chosen.name)
-    of = Persona(text=persona) if persona else shipped()[0]
+    wanted = _role(role, chosen.roles(settings), chosen.name)
+    person = Persona(text=persona) if persona else shipped()[0]
 
-    requests = anyio.run(partial(preview, of, settings=settings, backends=backends))[asked]
+    requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[wanted]
     if request > len(requests):
-        raise InputError(f"--request {request}: in this episode, {asked.value} is asked {len(requests)} times")
-    of_role = backends[asked].each[0]
+        raise InputError(f"--request {request}: in this episode, {wanted.value} is asked {len(requests)} times")
+    of_role = backends[wanted].each[0]
     _print(requests[request - 1], model=of_role.model, json=json)
     context = anyio.run(facts_of, of_role).context
-    if warning := misfit(asked, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
+    if warning := misfit(wanted, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
         note(f"! {warning}", "yellow")
 
 
 def _role(text: str, known: tuple[Role, ...], play: str) -> Role:
     name = text.strip().casefold().replace("-", "_")
-    asked = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
-    if name not in asked:
-        raise ConfigurationError(f"{play} play asks no {text!r}; the roles that it asks are {', '.join(asked)}")
+    roles = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
+    if name not in roles:
+        raise ConfigurationError(f"{play} play asks no {text!r}; the roles that it asks are {', '.join(roles)}")
     return Role(name)
 
 

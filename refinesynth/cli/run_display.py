@@ -146,9 +146,9 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     source = source if scripts is None else f"the scripts of {scripts}"
     backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = asked.get("backend", "rehearsal")
     by_role = {"default": backend} if isinstance(backend, str) else backend
-    labels = {role: _label(each) for role, each in by_role.items()}
-    one = labels.keys() == {"default"}
-    models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
+    labels = {role: _label(spec) for role, spec in by_role.items()}
+    single = labels.keys() == {"default"}
+    models = labels["default"] if single else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
     part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
     most = most_of(asked.get("concurrency") or "auto")
@@ -178,17 +178,17 @@ def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
         for role in sorted(request.bounded(backends))
         if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].each[0])) is not None
     }
-    each = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
-    lines = [f"an answer has at most {each}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
-    found = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
-    return [*lines, *(f"! {warning}" for warning in found)]
+    limits = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
+    lines = [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    warnings = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
+    return [*lines, *(f"! {warning}" for warning in warnings)]
 
 
 def _paths(asked: Mapping[str, Any]) -> str:
     """Transport of each backend and the reason for it, in brackets; empty for the rehearsal."""
     with suppress(ConfigurationError):
-        found = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
-        return f" ({', '.join(found)})" if found else ""
+        transports = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
+        return f" ({', '.join(transports)})" if transports else ""
     return ""
 
 
@@ -274,9 +274,9 @@ class _Once(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         facts = facts_of(record)
         text = facts.get("text")
-        about = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
-        if about is not None and about not in self._said:
-            self._said.add(about)
+        key = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
+        if key is not None and key not in self._said:
+            self._said.add(key)
             mark = "! " if record.levelno >= logging.WARNING else ""
             self._say(one_line(f"{mark}{record.getMessage()}"))
 
@@ -287,19 +287,19 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
     display = Display(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
     import_backends(asked)
-    found, code = displayed(partial(estimate, **asked, sample=count), display)
-    if found is None:
+    result, code = displayed(partial(estimate, **asked, sample=count), display)
+    if result is None:
         display.say("interrupted before there was anything to report")
         return code
     # A closed pipe does not change the exit code: the episodes are played and paid for.
     with suppress(BrokenPipeError):
         if json:
-            print_json(found.as_json())
+            print_json(result.as_json())
         else:
-            cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
+            cost = "" if result.paid.cost_usd is None else f", cost {dollars(result.paid.cost_usd)}"
             say(
-                f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, "
-                f"{counted(found.accepted, 'trajectory', 'trajectories')} accepted, in {duration(found.elapsed)}{cost}.\n\n{found}\n\n"
+                f"\n{counted(result.episodes, 'persona')} of {one_line(result.source)} played, "
+                f"{counted(result.accepted, 'trajectory', 'trajectories')} accepted, in {duration(result.elapsed)}{cost}.\n\n{result}\n\n"
                 f"Yield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
                 f"these; the time, if the backend keeps up. A larger --sample narrows them."
             )

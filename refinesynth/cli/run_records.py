@@ -81,8 +81,8 @@ def lines(path: Path) -> Iterator[Line]:
     of_run = path.name in {ACCEPTED, REFUSED} and any(
         path.with_name(name).is_file() for name in (JOURNAL, "config.json")
     )
-    found = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
-    for number, data in enumerate(found, start=1):
+    raw = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
+    for number, data in enumerate(raw, start=1):
         if data.strip():
             yield Line(path, number, data)
 
@@ -139,22 +139,22 @@ def by_id(among: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
     start = f"{wanted.zfill(_DIGITS)}-" if wanted.isdecimal() else wanted
     # Ids are plain text, which JSON does not escape: a line without the text holds no such id and need not be parsed.
     needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
-    found: dict[str, list[Trajectory | Refused]] = {}
+    matches: dict[str, list[Trajectory | Refused]] = {}
     for line in among:
         if not any(needle in line.data for needle in needles):
             continue
         with suppress(InputError):
             record = line.read()
             if key(record) == wanted or key(record).startswith(start):
-                found.setdefault(key(record), []).append(record)
-    if wanted in found:
-        return found[wanted]
-    if not found:
+                matches.setdefault(key(record), []).append(record)
+    if wanted in matches:
+        return matches[wanted]
+    if not matches:
         raise InputError(f"no id is or begins with {wanted!r}; `--list` lists them")
-    if len(found) > 1:
-        more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-        raise InputError(f"{wanted!r} is the beginning of {len(found):,} ids: {', '.join([*found][:_NAMED])}{more}")
-    return next(iter(found.values()))
+    if len(matches) > 1:
+        more = f" and {len(matches) - _NAMED:,} more" if len(matches) > _NAMED else ""
+        raise InputError(f"{wanted!r} is the beginning of {len(matches):,} ids: {', '.join([*matches][:_NAMED])}{more}")
+    return next(iter(matches.values()))
 
 
 def drawn(among: Iterable[Line]) -> Line | None:

@@ -57,14 +57,14 @@ def status(
             "status --contamination was removed. Give --contamination to `refinesynth run`, which compares each trajectory "
             "when it is accepted, or use refinesynth.diversity.Contamination in Python"
         )
-    found = RunStatus.of(RunFolder.open(run))
+    current = RunStatus.of(RunFolder.open(run))
     if json:
-        print_json(as_json(found))
+        print_json(as_json(current))
         return
     console = output()
-    console.print(labelled(_overview(found), width=10))
-    if found.spent:
-        console.print(_paid(found), labelled(_went(found), width=10))
+    console.print(labelled(_overview(current), width=10))
+    if current.spent:
+        console.print(_paid(current), labelled(_went(current), width=10))
 
 
 def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
@@ -95,9 +95,9 @@ def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     if found.outstanding:
         label = "in flight" if found.state == "running" else "begun"
         yield label, counted(len(found.outstanding), "episode")
-    for one in found.outstanding[:_MANY_IN_FLIGHT]:
-        at = f"attempt {one.attempt}, last answered {one.role.replace('_', ' ')}"
-        yield "", one_line(f"{one.episode}  {counted(one.requests, 'request')}, {at}")
+    for episode in found.outstanding[:_MANY_IN_FLIGHT]:
+        at = f"attempt {episode.attempt}, last answered {episode.role.replace('_', ' ')}"
+        yield "", one_line(f"{episode.episode}  {counted(episode.requests, 'request')}, {at}")
     if len(found.outstanding) > _MANY_IN_FLIGHT:
         yield "", f"and {len(found.outstanding) - _MANY_IN_FLIGHT:,} more"
 
@@ -155,9 +155,9 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
     each = f"; {mean:.1f} a trajectory, none in {clean:.0%}"
     yield "mistakes", f"{', '.join(f'{count:,} {one_line(kind)}' for kind, count in kinds)}{each}" if kinds else "none"
-    asked = variety.clean_asked
-    if asked is not None and figures.trajectories >= _MANY and clean > asked + _TOO_CLEAN:
-        yield "", f"{asked:.0%} were to hold none: the player makes too few, or its world lets them pass"
+    intended = variety.clean_asked
+    if intended is not None and figures.trajectories >= _MANY and clean > intended + _TOO_CLEAN:
+        yield "", f"{intended:.0%} were to hold none: the player makes too few, or its world lets them pass"
     if total := sum(figures.tenths):
         shares = " ".join(f"{mass / total:.0%}" for mass in figures.tenths)
         uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
@@ -290,18 +290,18 @@ def list_runs(
     for path in sorted(filter(holds_run, parent.iterdir())):
         try:
             folder = RunFolder.open(path)
-            found = RunStatus.of(folder)
+            current = RunStatus.of(folder)
         except RefinesynthError as error:
             failed = True
             note(f"refinesynth: {error}")
             continue
         if json:
-            print_json(as_json(found))
+            print_json(as_json(current))
             continue
-        accepted = f"{found.accepted:,} of {found.n:,}"
-        cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
-        models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))
-        texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)
+        accepted = f"{current.accepted:,} of {current.n:,}"
+        cost = "unknown" if current.cost_usd is None else dollars(current.cost_usd)
+        models = ", ".join(dict.fromkeys(model_of(spent.model) for spent in current.spent))
+        texts = (current.folder.name, current.state, accepted, cost, folder.config.play, models)
         table.add_row(*(styled(one_line(text)) for text in texts))
     if table.row_count:
         output().print(table)

@@ -202,12 +202,12 @@ def _preview(config: TrainConfig, sample: int) -> None:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
     from refinesynth.train.trainer import preview_data
 
-    found = preview_data(config, sample)
-    if not found:
+    examples = preview_data(config, sample)
+    if not examples:
         raise InputError("there is nothing to train on in the data: --dry-run says why")
     if rank() == 0:
         console = output()
-        for example in found:
+        for example in examples:
             console.print(preview_laid_out(example), "")
         console.print(LEGEND, style="dim")
 
@@ -216,15 +216,15 @@ def _plan(config: TrainConfig, *, json: bool) -> None:
     from refinesynth.cli.train_display import as_lines, laid_out
     from refinesynth.train.engine import plan
 
-    found = plan(config)
+    planned = plan(config)
     if rank() != 0:
         return
     if json:
-        print_json(found.as_json())
+        print_json(planned.as_json())
     elif output().is_terminal:
-        output().print(laid_out(found))
+        output().print(laid_out(planned))
     else:
-        say(as_lines(found))
+        say(as_lines(planned))
 
 
 _NAME: Final = re.compile(r"[\w.-]+")

@@ -56,8 +56,8 @@ def verify(
         count.add(checked)
         if checked.accepted_then != checked.accepted_now:
             if json:
-                found = [one.model_dump(mode="json") for one in checked.violations]
-                changes.append({**vars(checked), "violations": found})
+                violations = [violation.model_dump(mode="json") for violation in checked.violations]
+                changes.append({**vars(checked), "violations": violations})
             else:
                 say(_change(checked))
     if json:
@@ -93,8 +93,8 @@ class _Recount:
     def add(self, checked: _Checked) -> None:
         self.seen[checked.stage] += 1
         self.changed[checked.stage] += checked.accepted_then != checked.accepted_now
-        self.by_rule.update({found.rule for found in checked.violations if rejects(found)})
-        self.warnings.update({found.rule for found in checked.violations if not rejects(found)})
+        self.by_rule.update({violation.rule for violation in checked.violations if rejects(violation)})
+        self.warnings.update({violation.rule for violation in checked.violations if not rejects(violation)})
 
 
 def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _Checked:
@@ -147,8 +147,8 @@ def _table(count: _Recount) -> Table:
     }
     for stage, label in labels.items():
         table.add_row(label, f"{count.seen[stage]:,}", f"{count.seen[stage] - count.changed[stage]:,}")
-    for sign, found in (("✗", count.by_rule), ("!", count.warnings)):
-        for rule, number in sorted(found.items(), key=lambda item: (-item[1], item[0])):
+    for sign, counts in (("✗", count.by_rule), ("!", count.warnings)):
+        for rule, number in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(styled(f"  {sign} by {rule}", "dim"), "", styled(f"{number:,}", "dim"))
     if count.unreadable:
         table.add_row("lines that cannot be read", "", f"{count.unreadable:,}")

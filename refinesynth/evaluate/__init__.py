@@ -46,7 +46,7 @@ class EvaluationResult:
     @property
     def complete(self) -> bool:
         """True if every episode has a score."""
-        return not any(one.missing for one in self.scores)
+        return not any(score.missing for score in self.scores)
 
 
 def evaluate(
@@ -106,7 +106,7 @@ def evaluate(
         StorageError: The folder cannot be written.
         KeyboardInterrupt: The evaluation was interrupted; finished episodes are kept.
     """
-    asked = locals()
+    arguments = locals()
     from refinesynth.extras import check_installed
 
     check_installed("evaluate", "inspect_ai", "numpy")
@@ -115,19 +115,19 @@ def evaluate(
     from refinesynth.evaluate.settings import Evaluation
 
     settled = Evaluation(
-        **{name: value for name, value in asked.items() if name != "on_progress" and value is not None}
+        **{name: value for name, value in arguments.items() if name != "on_progress" and value is not None}
     )
     logs = played(settled, on_progress=on_progress or (lambda _: None))
     scores = tuple(
         TaskScore(
-            task=one.task,
-            instances=len(one.ids),
-            missing=one.missing,
-            success=None if one.missing else float(one.means("success").mean()),
-            progress=None if one.missing else float(one.means("progress").mean()),
-            rates=one.counts.rates,
+            task=logged.task,
+            instances=len(logged.ids),
+            missing=logged.missing,
+            success=None if logged.missing else float(logged.means("success").mean()),
+            progress=None if logged.missing else float(logged.means("progress").mean()),
+            rates=logged.counts.rates,
         )
-        for one in read_evaluation(settled.folder)
+        for logged in read_evaluation(settled.folder)
     )
     return EvaluationResult(logs[0].eval.model, str(settled.folder), scores)
 

@@ -31,17 +31,17 @@ def read_instances(name: str, *, data: Path | None = None, argument: str = "") -
     """All instances of a benchmark in their fixed order; raises InputError if it is unknown or its data unusable."""
     benchmark = find(name)
     try:
-        found = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument)))
-        json.dumps([one.data for one in found])
+        instances = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument)))
+        json.dumps([instance.data for instance in instances])
     except BadInstance as error:
         raise InputError(str(error)) from error
     except Exception as error:  # Code of another package may raise anything.
         raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
-    if not found:
+    if not instances:
         raise InputError(f"{name} has no instances in what was named")
-    if again := [id_ for id_, count in Counter(one.id for one in found).items() if count > 1]:
+    if again := [id_ for id_, count in Counter(instance.id for instance in instances).items() if count > 1]:
         raise InputError(f"{name} has more than one instance {again[0]!r}; expected a different id for each")
-    return found
+    return instances
 
 
 def find(name: str) -> Benchmark:
@@ -53,12 +53,12 @@ def find(name: str) -> Benchmark:
 
 def named(tasks: str) -> list[tuple[str, str]]:
     """Parse `babyai,pddl`, `held-out` or `worlds:runs/held-out` to names with arguments, each once; raises InputError."""
-    found: dict[tuple[str, str], None] = {}
+    names: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for one in HELD_OUT if name == "held-out" else (name,):
             if one == INSPECT:
-                found[one, argument] = None
+                names[one, argument] = None
                 continue
             try:
                 find(one)
@@ -66,7 +66,7 @@ def named(tasks: str) -> list[tuple[str, str]]:
                 if one in TABLE.entries():
                     raise
                 raise InputError(f"{error}, 'held-out' or 'inspect:PACKAGE/TASK', separated by commas") from None
-            found[one, argument] = None
-    if not found:
+            names[one, argument] = None
+    if not names:
         raise InputError("--tasks names no benchmark; expected for example held-out, or babyai,pddl")
-    return list(found)
+    return list(names)

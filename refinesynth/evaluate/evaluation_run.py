@@ -137,20 +137,20 @@ def _reporter(
     asked: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
 ) -> Callable[[], None]:
     """Report the state before the first episode; the returned function reports it after each."""
-    of = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
+    total = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
     before = sum(_finished(asked.folder, task, asked) for task in tasks)
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     now = Progress(
-        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, of, None
+        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, total, None
     )
     on_progress(now)
     begun = time.monotonic()
 
     def report() -> None:
         nonlocal now
-        finished = min(now.finished + 1, of)
+        finished = min(now.finished + 1, total)
         pace = (time.monotonic() - begun) / max(1, finished - before)
-        now = replace(now, finished=finished, seconds_left=pace * (of - finished))
+        now = replace(now, finished=finished, seconds_left=pace * (total - finished))
         on_progress(now)
 
     return report
@@ -158,12 +158,12 @@ def _reporter(
 
 def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
     wanted = {sample.id for sample in task.dataset[: asked.limit]}
-    found: set[tuple[str | int, int]] = set()
+    episodes: set[tuple[str | int, int]] = set()
     for info in list_eval_logs(str(folder)):
         if info.task.rpartition("/")[2] == task.name.replace("_", "-"):
             summaries = read_eval_log_sample_summaries(info)
-            found |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
-    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
+            episodes |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
+    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in episodes)
 
 
 def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: list[Task]) -> list[EvalLog]:
@@ -197,19 +197,19 @@ def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: 
 
 def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
     """Parse `P1`, `P2,P4` or `P1..P5`; raises InputError for unknown names, or without the benchmark that has them."""
-    found: list[str] = []
+    names: list[str] = []
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dots, last = part.partition("..")
         ends = (first, last if dots else first)
         if any(end not in known for end in ends) or known.index(ends[0]) > known.index(ends[1]):
             raise InputError(f"--perturb {text!r}: {part!r} is none of {', '.join(known)}, nor a range such as P1..P5")
-        found += known[known.index(ends[0]) : known.index(ends[1]) + 1]
-    if found and PERTURBED not in benchmarks:
+        names += known[known.index(ends[0]) : known.index(ends[1]) + 1]
+    if names and PERTURBED not in benchmarks:
         raise InputError(
-            f"--perturb {found[0]} is for {PERTURBED}, which is not among the tasks; name it, or leave it out"
+            f"--perturb {names[0]} is for {PERTURBED}, which is not among the tasks; name it, or leave it out"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:

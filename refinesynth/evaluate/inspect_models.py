@@ -270,8 +270,8 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
 def _window(folder: Path) -> int | None:
     """Context window in tokens, from the model's configuration; None if it is unknown."""
     try:
-        found: Any = orjson.loads((folder / "config.json").read_bytes())
-        window = found.get("max_position_embeddings") or found["text_config"]["max_position_embeddings"]
+        config: Any = orjson.loads((folder / "config.json").read_bytes())
+        window = config.get("max_position_embeddings") or config["text_config"]["max_position_embeddings"]
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return None
     return window if isinstance(window, int) and window > 0 else None

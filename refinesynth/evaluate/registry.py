@@ -30,8 +30,8 @@ def registered(name: str) -> Callable[..., Task]:
         form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
         user: str = "",
     ) -> Task:
-        asked = locals()
-        return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))
+        arguments = locals()
+        return benchmark_task(name, TaskSettings(**{field: arguments[field] for field in TaskSettings.model_fields}))
 
     return of_benchmark
 

@@ -176,16 +176,16 @@ def episode() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         del target
-        found: dict[str, Any] = state.store.get(RESULT)
-        counts = cast("dict[str, int]", found["counts"])
+        result: dict[str, Any] = state.store.get(RESULT)
+        counts = cast("dict[str, int]", result["counts"])
         rates = {name: nan if rate is None else rate for name, rate in Counts(**counts).rates.items()}
-        value = {"success": found["success"], "progress": found["progress"], **found["measures"], **rates}
-        kept = {name: found[name] for name in ("counts", "stopped", "faults")}
+        value = {"success": result["success"], "progress": result["progress"], **result["measures"], **rates}
+        metadata = {name: result[name] for name in ("counts", "stopped", "faults")}
         return Score(
             value=value,
-            answer=f"{100 * found['progress']:.0f} % in {counts['turns']} turns",
-            explanation=f"ended by: {found['stopped']}",
-            metadata={**kept, "level": state.metadata.get("level", "")},
+            answer=f"{100 * result['progress']:.0f} % in {counts['turns']} turns",
+            explanation=f"ended by: {result['stopped']}",
+            metadata={**metadata, "level": state.metadata.get("level", "")},
         )
 
     return score
@@ -239,8 +239,8 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     possible = [*PERTURBATIONS] if name == PERTURBED else []
     if options.perturb and options.perturb not in possible:
         raise InputError(f"{name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}")
-    found = read_instances(name, data=options.data, argument=options.argument)
-    instances = {instance.id: instance for instance in found}
+    all_instances = read_instances(name, data=options.data, argument=options.argument)
+    instances = {instance.id: instance for instance in all_instances}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat")}
@@ -271,5 +271,5 @@ def task_name(benchmark: str, perturb: str, argument: str) -> str:
 
 def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Facts of a task in its log; empty for other logs. Logs with different facts do not compare."""
-    found: object = (metadata or {}).get(FACTS)
-    return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {}
+    facts: object = (metadata or {}).get(FACTS)
+    return dict(cast("Mapping[str, Any]", facts)) if isinstance(facts, Mapping) else {}

@@ -81,8 +81,8 @@ def _speaker_and_text(entry: dict[str, JsonValue]) -> tuple[str, str]:
     if entry.keys() == {"thought", "action"}:
         return "player", shortened(f"{entry['thought']}\n> {entry['action']}")
     texts = [
-        each if isinstance(each, str) else write_json(each).decode()
-        for each in (entry.get("content"), entry.get("tool_calls"))
-        if each
+        part if isinstance(part, str) else write_json(part).decode()
+        for part in (entry.get("content"), entry.get("tool_calls"))
+        if part
     ]
     return str(entry.get("role")), shortened("\n".join(texts))

@@ -50,12 +50,12 @@ class AuditedTurn:
 
 def turns_of_run(folder: RunFolder) -> Iterator[AuditedTurn]:
     """Yield the player's turns of the accepted trajectories that the DungeonMaster answered."""
-    for found in folder.trajectories():
-        for at, (turn, after) in enumerate(pairwise(found.turns)):
+    for trajectory in folder.trajectories():
+        for at, (turn, after) in enumerate(pairwise(trajectory.turns)):
             if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn):
                 kind = after.mistake_kind
                 cell = "not flagged" if kind is None else kind.value
-                yield AuditedTurn(f"{found.id}#{at + 1}", cell, kind is None, partial(_shown_turn, found, at))
+                yield AuditedTurn(f"{trajectory.id}#{at + 1}", cell, kind is None, partial(_shown_turn, trajectory, at))
 
 
 def _shown_turn(of: Trajectory, at: int) -> dict[str, JsonValue]:
@@ -257,8 +257,8 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
     totals = _summed(counts)
     draw = random.Random(seed)
     draws = (_kappa(_summed(draw.choices(counts, k=len(counts)))) for _ in range(_DRAWS if counts else 0))
-    found = sorted(kappa for kappa in draws if kappa is not None)
-    low, high = (found[int(0.025 * len(found))], found[int(0.975 * (len(found) - 1))]) if found else (None, None)
+    kappas = sorted(kappa for kappa in draws if kappa is not None)
+    low, high = (kappas[int(0.025 * len(kappas))], kappas[int(0.975 * (len(kappas) - 1))]) if kappas else (None, None)
     return Agreement(sum(totals), totals[0] + totals[3], _kappa(totals), low, high)
 
 

@@ -102,19 +102,19 @@ def _streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Respons
 
     The chunk with the usage has no choices, on which clients that did not request it fail.
     """
-    about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
-    about["object"] = "chat.completion.chunk"
+    shared = {key: answer[key] for key in ("id", "created", "model") if key in answer}
+    shared["object"] = "chat.completion.chunk"
     [choice] = answer["choices"]
     delta = {key: value for key, value in choice["message"].items() if value is not None}
     if calls := delta.get("tool_calls"):
         delta["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
     pieces: list[dict[str, Any]] = [
-        {**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-        {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
+        {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {**shared, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
     ]
     options: dict[str, Any] = body.get("stream_options") or {}
     if options.get("include_usage"):
-        pieces.append({**about, "choices": [], "usage": answer.get("usage")})
+        pieces.append({**shared, "choices": [], "usage": answer.get("usage")})
     content = b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
     return web.Response(body=content, content_type="text/event-stream")
 

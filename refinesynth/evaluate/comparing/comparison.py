@@ -110,14 +110,14 @@ _REPAIRED = "repaired"
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
     """All tables that have rows. Unfinished tasks have rows only in `scores`, with the bounds of their scores."""
     complete = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
-    found = [
+    results = [
         _main(evaluations, complete, paper=paper),
         _scores(evaluations),
         _further(complete),
         _differences(complete),
     ]
-    found += [_levels(complete), _grid(complete), _perturbations(complete), _behaviour(complete)]
-    return [table for table in found if table.rows]
+    results += [_levels(complete), _grid(complete), _perturbations(complete), _behaviour(complete)]
+    return [table for table in results if table.rows]
 
 
 def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table:
@@ -252,8 +252,8 @@ def _against(mine: Sequence[LoggedEvaluation], name: str, theirs: Sequence[Logge
 
 
 def _change(parts: Parts) -> tuple[Cell, ...]:
-    found = estimate(parts)
-    return sum(len(values) for _, values in parts), Change(found.mean, found.low, found.high), sign_test(parts)
+    mean = estimate(parts)
+    return sum(len(values) for _, values in parts), Change(mean.mean, mean.low, mean.high), sign_test(parts)
 
 
 def _perturbations(evaluations: Evaluations) -> Table:

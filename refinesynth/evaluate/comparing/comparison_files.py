@@ -30,15 +30,15 @@ def draw(scores: Table) -> Any:
     for panel, measure in zip(panels, ("success", "progress"), strict=True):
         column = scores.columns.index(measure)
         for at, name in enumerate(names):
-            found = [
+            scored = [
                 (str(row[0]), cell)
                 for row in scores.rows
                 if row[1] == name and isinstance(cell := row[column], Estimate)
             ]
-            places = [tasks.index(task) + (at - (len(names) - 1) / 2) * thick for task, _ in found]
-            means = [100 * one.mean for _, one in found]
-            low = [100 * (one.mean if one.low is None else one.low) for _, one in found]
-            high = [100 * (one.mean if one.high is None else one.high) for _, one in found]
+            places = [tasks.index(task) + (at - (len(names) - 1) / 2) * thick for task, _ in scored]
+            means = [100 * estimate.mean for _, estimate in scored]
+            low = [100 * (estimate.mean if estimate.low is None else estimate.low) for _, estimate in scored]
+            high = [100 * (estimate.mean if estimate.high is None else estimate.high) for _, estimate in scored]
             panel.barh(places, means, thick, color=f"C{at % 10}", alpha=0.75, label=f"{at}")
             for place, mean, end in zip(places, means, high, strict=True):
                 panel.text(max(mean, end) + 1, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)

@@ -192,7 +192,7 @@ def _instances(source: Source) -> list[Instance]:
     paths = [path for path in sorted(named) if re.search(rb'"solvable":\s*true', path.read_bytes())]
     if not paths:
         raise BadInstance(f"there are no games in {str(folder)!r}; expected {_HOLDS}")
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for path in paths:
         task = path.parent.parent
         named = _FOLDER.fullmatch(task.name)
@@ -202,8 +202,8 @@ def _instances(source: Source) -> list[Instance]:
             )
         kind, item, place = _KINDS[named[1]], named[2].lower(), named[4].lower()
         name = f"{kind}-{item}-{place}-{named[5]}-{path.parent.name[-6:]}"
-        found.append(Instance(name, {"game": str(path), "object": item, "place": place}, kind))
-    return found
+        instances.append(Instance(name, {"game": str(path), "object": item, "place": place}, kind))
+    return instances
 
 
 BENCHMARK = Benchmark(

@@ -82,7 +82,7 @@ class Thing:
 
 def _things(image: Sequence[Sequence[Sequence[int]]]) -> list[Thing]:
     size = len(image)
-    found: list[tuple[int, str, str, Cell]] = []
+    seen: list[tuple[int, str, str, Cell]] = []
     for row in range(size):
         for column in range(size):
             code, colour, state = image[column][row]
@@ -91,11 +91,11 @@ def _things(image: Sequence[Sequence[Sequence[int]]]) -> list[Thing]:
             if kind is None or cell == (0, 0):  # A carried thing appears on the agent's own cell.
                 continue
             name = f"{_COLOURS[colour]} {_DOORS[state]} door" if kind == "door" else f"{_COLOURS[colour]} {kind}"
-            found.append((cell[0] + abs(cell[1]), kind, name, cell))
-    found.sort(key=lambda one: one[0])
+            seen.append((cell[0] + abs(cell[1]), kind, name, cell))
+    seen.sort(key=lambda one: one[0])
     numbers: Counter[str] = Counter()
     things: list[Thing] = []
-    for _, kind, name, cell in found:
+    for _, kind, name, cell in seen:
         numbers[name] += 1
         things.append(Thing(kind, name, cell, numbers[name]))
     return things
@@ -397,7 +397,7 @@ class BabyAI:
 def _instances(source: Source) -> list[Instance]:
     """One instance per row; the n-th row of a level has the n-th seed."""
     seen: Counter[str] = Counter()
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for label in labels(source.folder("babyai", holds=f"babyai/test.jsonl of {AGENTBOARD}")):
         level = label.text("subtask")
         seed = FIRST_SEED + seen[level]
@@ -409,8 +409,8 @@ def _instances(source: Source) -> list[Instance]:
             "observation": label.text("init_obs"),
         }
         name = f"{level.removeprefix('BabyAI-').removesuffix('-v0')}-{seed}"
-        found.append(Instance(name, data, label.text("difficulty")))
-    return found
+        instances.append(Instance(name, data, label.text("difficulty")))
+    return instances
 
 
 BENCHMARK = Benchmark(

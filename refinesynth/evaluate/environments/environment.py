@@ -171,7 +171,7 @@ class Label(dict[str, Any]):
         return self._checked(name, type(self.get(name)) is int, "a whole number")
 
     def texts(self, name: str) -> list[str]:
-        values = cast("list[object]", found) if isinstance(found := self.get(name), list) else []
+        values = cast("list[object]", value) if isinstance(value := self.get(name), list) else []
         return self._checked(name, bool(values) and all(isinstance(one, str) for one in values), "a list of texts")
 
     def patterns(self, name: str) -> list[str]:
@@ -205,7 +205,7 @@ def labels(folder: Path) -> Iterator[Label]:
         if not isinstance(row, dict):
             raise BadInstance(f"{where} is no JSON object; expected a label of {AGENTBOARD}")
         fields = cast("dict[str, Any]", row)
-        about: object = fields.get("additional_info")
-        label = Label({**cast("dict[str, Any]", about if isinstance(about, dict) else {}), **fields})
+        info: object = fields.get("additional_info")
+        label = Label({**cast("dict[str, Any]", info if isinstance(info, dict) else {}), **fields})
         label.where = where
         yield label

@@ -93,8 +93,8 @@ class Jericho:
         return Start(data["observation"] or _clean(str(opening)), data["goal"], _ACTIONS, _INTRODUCTION)
 
     def _nouns_in(self, text: str) -> list[tuple[str, str]]:
-        found = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
-        return [(word, "NOUN") for word in found if word[: self._longest] in self._nouns]
+        words = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
+        return [(word, "NOUN") for word in words if word[: self._longest] in self._nouns]
 
     def step(self, action: str, /) -> Step:
         # The interpreter is written in C and gets printable ASCII only.
@@ -124,8 +124,8 @@ class Jericho:
         """Commands that change the state now, sorted; a few general commands if jericho finds none."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
-        return sorted(map(str, found)) or ["look", "inventory", "north", "south", "east", "west"]
+            commands = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
+        return sorted(map(str, commands)) or ["look", "inventory", "north", "south", "east", "west"]
 
     def close(self) -> None:
         self._game = None
@@ -154,7 +154,7 @@ def _bare(text: str) -> str:
 def _instances(source: Source) -> list[Instance]:
     folder = source.folder("jericho", holds=_HOLDS)
     games = {path.stem: path for path in sorted(folder.rglob("*.z[1-8]"))}
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for label in labels(folder):
         name = label.text("game_name")
         if name not in games:
@@ -165,8 +165,8 @@ def _instances(source: Source) -> list[Instance]:
             "subgoals": label.texts("subgoals"),
             "observation": label.text("init_obs") if "init_obs" in label else "",
         }
-        found.append(Instance(name, data, label.text("difficulty")))
-    return found
+        instances.append(Instance(name, data, label.text("difficulty")))
+    return instances
 
 
 BENCHMARK = Benchmark(

@@ -181,7 +181,7 @@ def _instances(source: Source) -> list[Instance]:
     """One instance per row; the n-th row of a domain has its n-th problem by file name."""
     folder = source.folder("pddl", holds=_HOLDS)
     seen: Counter[str] = Counter()
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for label in labels(folder):
         game = label.text("subtask")
         if game not in ACTIONS:
@@ -198,8 +198,8 @@ def _instances(source: Source) -> list[Instance]:
             "goal": label.text("goal").strip(),
             "subgoals": label.texts("subgoals"),
         }
-        found.append(Instance(f"{game}-{problem.stem}", data, game))
-    return found
+        instances.append(Instance(f"{game}-{problem.stem}", data, game))
+    return instances
 
 
 BENCHMARK = Benchmark(

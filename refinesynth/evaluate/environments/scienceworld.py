@@ -127,7 +127,7 @@ class ScienceWorld:
 
 
 def _instances(source: Source) -> list[Instance]:
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for at, label in enumerate(labels(source.folder("scienceworld", holds=_HOLDS))):
         name, variation = label.text("env_name"), label.number("var")
         data = {
@@ -136,8 +136,8 @@ def _instances(source: Source) -> list[Instance]:
             "goal": label.text("goal"),
             "subgoals": label.patterns("subgoals"),
         }
-        found.append(Instance(f"{at}-{name}-{variation}", data, label.text("difficulty")))
-    return found
+        instances.append(Instance(f"{at}-{name}-{variation}", data, label.text("difficulty")))
+    return instances
 
 
 BENCHMARK = Benchmark(

@@ -48,13 +48,13 @@ class Served:
         module, _, name = environment.partition(":")
         make: Callable[..., TextEnvironment] = getattr(import_module(module), name)
         # Environments written for earlier versions take the argument.
-        made = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
+        opened = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
         if perturb:
             from refinesynth.evaluate.environments.perturbation import perturbed
 
-            made = perturbed(made, perturb)
-        self._environment = made
-        return {"solves": hasattr(made, "solution")}
+            opened = perturbed(opened, perturb)
+        self._environment = opened
+        return {"solves": hasattr(opened, "solution")}
 
     def reset(self, instance: Mapping[str, Any]) -> Answer:
         start: Start = self._environment.reset(Instance(**instance))
@@ -73,8 +73,8 @@ class Served:
         solve: Callable[[], Sequence[str] | None] | None = getattr(self._environment, "solution", None)
         if solve is None:
             raise BadInstance("this environment has no solution(), which the model oracle needs")
-        found = solve()
-        return {"actions": None if found is None else list(found)}
+        actions = solve()
+        return {"actions": None if actions is None else list(actions)}
 
     def close(self) -> None:
         if self._environment is not None:

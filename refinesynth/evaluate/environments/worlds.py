@@ -123,7 +123,7 @@ def _pairs(
 
 def _instances(source: Source) -> list[Instance]:
     """One instance for each world and share of slips."""
-    found: dict[tuple[str, float], Instance] = {}
+    instances: dict[tuple[str, float], Instance] = {}
     seen: set[str] = set()
     for number, record, script, path in _grounded(source, "worlds"):
         try:
@@ -131,16 +131,16 @@ def _instances(source: Source) -> list[Instance]:
         except ValueError as error:
             raise BadInstance(f"line {number} of {path!r}: its script cannot be read: {error}") from error
         slips = _slips(record, number, path)
-        if (digest, share := slips.get("slips", 0.0)) not in found:
+        if (digest, share := slips.get("slips", 0.0)) not in instances:
             name = f"{digest} with slips {share:g}" if digest in seen else digest
-            found[digest, share] = Instance(name, {"script": script, **slips})
+            instances[digest, share] = Instance(name, {"script": script, **slips})
             seen.add(digest)
-    return list(found.values())
+    return list(instances.values())
 
 
 def _behind_mistakes(source: Source, name: str) -> list[Instance]:
     """One instance for the first mistake of each trajectory, or with `recovery` for each stretch of mistakes."""
-    found: dict[str, Instance] = {}
+    instances: dict[str, Instance] = {}
     for number, record, script, path in _grounded(source, name):
         try:
             turns = _turns(script, record["turns"])
@@ -154,23 +154,23 @@ def _behind_mistakes(source: Source, name: str) -> list[Instance]:
             ends = [(end, "", "") for end, _, answer in _pairs(turns) if answer.flagged][:1]
         for end, ending, level in ends:
             id_ = f"{record.get('id') or number}{ending}"
-            id_ = id_ if id_ not in found else f"{id_} of line {number}"
+            id_ = id_ if id_ not in instances else f"{id_} of line {number}"
             before = [turn.model_dump(mode="json") for turn in turns[:end]]
-            found[id_] = Instance(id_, {**begun, "turns": before}, level)
-    if not found:
+            instances[id_] = Instance(id_, {**begun, "turns": before}, level)
+    if not instances:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
-    return list(found.values())
+    return list(instances.values())
 
 
 def _stretches(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[int, str]]:
     """Number of turns up to the end of each stretch of mistakes, and its level: kind, position and number of mistakes."""
-    asked = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
+    answered = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
     row: list[str] = []
-    for number, (end, action, answer) in enumerate(asked):
+    for number, (end, action, answer) in enumerate(answered):
         row = [*row, action] if answer.flagged else []
-        ends = number + 1 == len(asked) or not asked[number + 1][2].flagged
+        ends = number + 1 == len(answered) or not answered[number + 1][2].flagged
         if row and ends and answer.mistake_kind is not None:
-            position = _POSITIONS[3 * number // len(asked)]
+            position = _POSITIONS[3 * number // len(answered)]
             count = "loop" if len(row) > 1 and len(set(row)) == 1 else str(min(len(row), _MOST_IN_A_ROW))
             yield end, f"kind={answer.mistake_kind.value} position={position} row={count}"
 
