@@ -26,7 +26,7 @@ def _group() -> None:
 
 
 _NAMED = 5
-"""Most worlds that are named in a sentence."""
+"""Most worlds that a sentence names."""
 
 
 @environments.command()

@@ -156,7 +156,7 @@ def _panel(parameter: inspect.Parameter) -> int:
 
 
 class ListsPlays(TyperCommand):
-    """Command whose help lists the registered plays, looked up only when the help is shown."""
+    """Command whose help lists the registered plays, which are looked up when the help is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for option in self.params:

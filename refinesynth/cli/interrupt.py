@@ -25,7 +25,7 @@ LET_GO = 1.0
 
 
 class Interrupt:
-    """Signals received so far."""
+    """The first received signal, and the function that it calls."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

@@ -1,4 +1,4 @@
-"""`refinesynth prompts`: preview of the requests to models."""
+"""`refinesynth prompts`: preview of the prompts that models receive."""
 
 from functools import partial
 from pathlib import Path

@@ -96,7 +96,7 @@ def how_to_continue(arguments: Sequence[str], path: Path) -> str:
 
 
 def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
-    """Advice for a run that stopped early: the rule that refused most, an example, and what to try."""
+    """Advice for a run that stopped early: the rule with the most refusals, an example, and commands to try."""
     most = result.by_rule.most_common(1)
     rule, count = most[0] if most else (None, 0)
     example = next((item for item in result.rejected if rule is None or rule in item.rejecting), None)

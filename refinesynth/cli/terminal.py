@@ -91,7 +91,7 @@ def silence(stream: IO[str]) -> None:
 
 
 class Screen:
-    """Console with a live part below the printed lines: `draw` is called several times a second while it is open."""
+    """Console with a live part below the printed lines: `draw` is called four times a second while it is open."""
 
     def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
         self.console = console

@@ -137,7 +137,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
 
 def _note_interrupted(config: TrainConfig | None) -> None:
-    """Print how to go on after an interruption that saved no checkpoint; `config` is None before a training begins."""
+    """Print how to continue after an interruption that saved no checkpoint; `config` is None before a training."""
     checkpoints = None if config is None else Path(config.output, CHECKPOINTS)
     if checkpoints is None:
         left = "nothing was written"

@@ -105,7 +105,7 @@ RESULT = "episode"
 """Key of an episode's result in the store."""
 
 MAX_ACTION = 10_000
-"""Characters of an action that are passed to an environment."""
+"""Most characters of an action that are passed to an environment."""
 
 _NOT_EXECUTED = "Not executed: the task has ended."
 """Reply to a call after the one that ended the task, or beyond the step limit."""

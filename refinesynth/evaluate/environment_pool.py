@@ -33,7 +33,7 @@ MOST = 16
 """Most processes of one benchmark."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
-"""Bytes of one answer."""
+"""Bytes at which a response is too long."""
 _GRACE = 1.0
 """Seconds for a process to end by itself."""
 
@@ -158,7 +158,7 @@ class EnvironmentProcess:
         return answer
 
     def _exchange(self, request: Mapping[str, Any], seconds: float) -> str | bytes:
-        """Send a request and return the answer; kill the process if reading or answering takes longer than `seconds`."""
+        """Send a request and return the response; kill the process if the exchange takes longer than `seconds`."""
         late = threading.Event()
 
         def kill() -> None:

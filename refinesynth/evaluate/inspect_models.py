@@ -107,7 +107,7 @@ class OwnBackend(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Answer in text, or by calls of `tools`.
+        """Generate a message with text, or with calls of `tools`.
 
         Raises:
             RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.

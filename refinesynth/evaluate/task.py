@@ -44,10 +44,10 @@ _RIGHT_OR_WRONG = value_to_float()
 
 
 def _inspect_task(options: TaskSettings) -> Task:
-    """A task of an installed package, by `options.argument`; its samples are in the order of their ids.
+    """Task of an installed package, by `options.argument`; samples are sorted by id if all of them have one.
 
     Raises:
-        InputError: There is no such task, it cannot be made, or the options are for benchmarks of refinesynth alone.
+        InputError: The task is unknown or unusable, or an option is for benchmarks of refinesynth only.
     """
     name, _, query = options.argument.partition("?")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):

@@ -31,7 +31,7 @@ from refinesynth.run.jsonl import LineWriter, cut, last_line_end, read_lines
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, Usage, explain
 
 _AT_ONCE: Final = 16
-"""Requests to a judge at once if its backend sets no bound; the rate limiter adapts below it."""
+"""Concurrent requests to a judge if its backend sets no bound; the rate limiter adapts below it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ _FLIPPED = 20_000
 _ENUMERATED = 16
 """Most differing instances for which all signs are enumerated."""
 _AT_ONCE = 1_000_000
-"""Numbers drawn at a time."""
+"""Most random numbers drawn at a time, which bounds memory."""
 _CLOSE = 1e-12
 """Tolerance of equal sums."""
 

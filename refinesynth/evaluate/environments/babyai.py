@@ -106,7 +106,7 @@ def _barrier(things: Sequence[Thing]) -> Thing | None:
 
 
 class _Paths:
-    """Poses that the agent can reach, in breadth-first order."""
+    """Poses that the agent can reach with their moves, in breadth-first order."""
 
     def __init__(self, things: Sequence[Thing], heading: int) -> None:
         self._blocked = {thing.cell for thing in things if thing.kind != "door"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 Compat = Literal["agentboard"]
-"""Argument `compat` of environments made for earlier versions, which had another wording and scoring to choose."""
+"""Argument `compat` of environments for earlier versions, which offered a choice of wording and scoring."""
 
 CHECK = "check valid actions"
 """Action that lists the valid actions in any state; it costs a step (AgentBoard)."""

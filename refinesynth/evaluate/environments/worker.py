@@ -1,4 +1,4 @@
-"""The process of an environment: one JSON request per line on standard input, one answer per line on standard output.
+"""Process of an environment: one JSON request per line on standard input, one response per line on standard output.
 
     python -m refinesynth.evaluate.environments.worker
 
@@ -22,7 +22,7 @@ from refinesynth.evaluate.environments.environment import BadInstance, Instance,
 Answer = dict[str, Any]
 
 MAX_TEXT = 100_000
-"""Characters of an observation or a listed action that are passed on."""
+"""Most characters of an observation or a listed action that are passed on."""
 
 
 class Served:
@@ -32,7 +32,7 @@ class Served:
         self._environment: Any = None
 
     def answer(self, request: Mapping[str, Any]) -> str:
-        """The answer to one request as JSON; errors are answers too."""
+        """The response to one request as JSON; errors are responses too."""
         try:
             # The ASCII escapes of JSON preserve lone surrogates.
             return json.dumps(getattr(self, request["do"])(**request["with"]))
@@ -97,7 +97,7 @@ def _end_with(parent: int) -> None:
 
 def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    # Output that an environment prints must not mix with the answers.
+    # Output that an environment prints must not mix with the responses.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     served = Served()
