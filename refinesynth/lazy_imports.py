@@ -26,7 +26,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
         if (home := homes().get(name)) is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(f"{package}.{name}" if home == package else home)
-        # A module of that name stands before an object in it.
+        # A submodule of that name takes precedence over an object of that name in it.
         return vars(modules[package]).get(name) or getattr(module, name)
 
     return find

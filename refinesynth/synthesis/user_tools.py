@@ -1,4 +1,4 @@
-"""Tools that the user has: read from a file, a list or an MCP server, as the actions of all scripts of a run."""
+"""The user's tools, from a file, a list or an MCP server, as the actions of all scripts of a run."""
 
 from os import PathLike
 from typing import Any, cast
@@ -18,10 +18,10 @@ _MOST_TOOLS = 1_000
 
 
 async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
-    """Return the given tools as actions whose form the usual rules for scripts accept.
+    """Return the given tools as actions that satisfy the default script rules.
 
     Raises:
-        InputError: They cannot be read, or cannot be actions; the message names the tools and the reasons.
+        InputError: The tools cannot be read, or cannot be actions; the message names tools and reasons.
     """
     source: Any = settings.tools
     is_path = isinstance(cast("object", source), str | PathLike)
@@ -47,9 +47,9 @@ async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
 
 
 async def list_tools(server: str, *, seconds: float = START_S) -> list[dict[str, Any]]:
-    """Return the tools of the MCP server behind a command or a URL, whose process has ended on return.
+    """Return the tools of an MCP server, given by a command or a URL; a command's process has ended on return.
 
-    Raises ValueError: it cannot be started, or does not answer in time or as such a server does; with its last words.
+    Raises ValueError: the server cannot be started, or does not answer in time or in MCP; quotes its last output.
     """
     found: list[Any] = []
     try:
