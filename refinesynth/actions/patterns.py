@@ -87,7 +87,7 @@ class PatternSet:
             for pattern in patterns:
                 self._set.Add(pattern.source.encode())
             self._set.Compile()
-        except _re2.error:  # together they are too large
+        except _re2.error:  # the patterns together are too large
             self._set = None
 
     def at_once(self, text: bytes) -> Sequence[int]:

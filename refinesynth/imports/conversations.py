@@ -167,7 +167,8 @@ class Functions:
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall], *, answers: bool) -> None:
         """Find a separator; `answers` for messages without a call. Raises ValueError: too many functions, or a call does
-        not parse back."""
+        not parse back.
+        """
         self._properties = {tool["function"]["name"]: properties_of(tool["function"]) for tool in tools}
         self._descriptions = {tool["function"]["name"]: tool["function"].get("description") for tool in tools}
         for call in calls:

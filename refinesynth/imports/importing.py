@@ -127,7 +127,8 @@ def _known(folder: Path) -> Iterator[str]:
 
 async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
     """Read the whole file and return its number of records; raises InputError without a valid one, or if imported
-    records have changed."""
+    records have changed.
+    """
     count, first, readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):
         if (before := next(known, None)) is not None and before != _digest(raw):

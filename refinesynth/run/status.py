@@ -92,7 +92,8 @@ class DiversityStats:
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
     """State of a run at one moment, read without a lock and, given a journal, without the trajectories. 32,000 episodes
-    take less than a second."""
+    take less than a second.
+    """
 
     folder: Path
     state: State

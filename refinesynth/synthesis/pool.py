@@ -253,7 +253,9 @@ class Pool:
                 self._started += 1
                 self.report()
                 group.start_soon(self._guarded, self._play, index, persona)
-                await checkpoint()  # lets episodes without waiting time, as in a rehearsal, end before the next one starts
+                await (
+                    checkpoint()
+                )  # lets episodes without waiting time, as in a rehearsal, end before the next one starts
         self._earlier.check_all_read(count)
         self.ran_out_after, self._bound = count, None
 

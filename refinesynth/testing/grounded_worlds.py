@@ -1,4 +1,4 @@
-"""Small grounded scripts: places, some of them shut, and things to carry, some of them hidden."""
+"""Small grounded scripts: places, one of them shut, and things to carry, possibly hidden."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -29,7 +29,7 @@ _THINGS = ("blue mug", "mug", "Red Book", "soap", "brass key", "café list", "bo
 
 @st.composite
 def valid_grounded_scripts(draw: st.DrawFn) -> Script:
-    """Draw a script that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things.
+    """Strategy for scripts that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things.
 
     The goal has one or two conditions and is reachable from every state; things may be hidden.
     """
@@ -133,7 +133,7 @@ _STRIDES = (1, 101, 211, 307, 401)
 
 @st.composite
 def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
-    """Draw a complete draft that `rules.grounded()` accepts: two to four mistakes, each answered by the next action.
+    """Strategy for complete drafts that `rules.grounded()` accepts: two to four mistakes, each answered by the next action.
 
     The answer makes the refused action possible, or its thought gives a reason for another action. The draft may begin
     with an observation, and have needless actions and transient failures, each followed by a successful retry.

@@ -118,7 +118,7 @@ _REFUSALS = ("That does not work.", "Nothing happens.", "Error: invalid command 
 
 @st.composite
 def valid_scripts(draw: st.DrawFn) -> Script:
-    """Draw a script that `rules.script()` accepts, with allowed values for at least one action."""
+    """Strategy for scripts that `rules.script()` accepts, with allowed values for at least one action."""
     verbs = pick_some(draw, _VERBS, least=3, most=6)
     forms = ["{thing} from {place}", *(pick(draw, tuple(_FORMS)) for _ in verbs[1:])]
     actions = tuple(_action(draw, verb, form) for verb, form in zip(verbs, forms, strict=True))
@@ -134,9 +134,9 @@ def valid_scripts(draw: st.DrawFn) -> Script:
 
 @st.composite
 def valid_drafts(draw: st.DrawFn) -> Draft:
-    """Draw a complete draft that `rules.strict()` accepts: two or four mistakes, repaired by the next accepted action.
+    """Strategy for complete drafts that `rules.strict()` accepts: two or four mistakes, repaired by the next accepted action.
 
-    It may begin with an observation. Actions may have blanks around them, and another case where the pattern allows it.
+    A draft may begin with an observation. Actions may have blanks around them, and another case where the pattern allows it.
     """
     script = draw(valid_scripts())
     known = _action_texts(script.actions)
@@ -284,7 +284,8 @@ def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonM
 @cache
 def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
     """Return a strategy for any draft: hostile scripts, turns in any order, unread text, unfinished drafts, and valid
-    drafts cut or mixed."""
+    drafts cut or mixed.
+    """
     some = turns(surrogates=surrogates)
     hostile = st.builds(
         Draft,
@@ -298,7 +299,7 @@ def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
 
 @st.composite
 def _mixed(draw: st.DrawFn, more: st.SearchStrategy[list[PlayerTurn | DungeonMasterTurn | MalformedTurn]]) -> Draft:
-    """Draw a draft with turns left out, repeated or added."""
+    """Strategy for valid drafts with turns left out, repeated or added."""
     draft = draw(valid_drafts())
     kept = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
     changed = [draft.turns[at] for at in (sorted(kept) if whether(draw) else kept)]
