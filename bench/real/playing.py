@@ -44,7 +44,7 @@ class Play:
         self.sampled = self.kind in {"own", "sampled"}
         """Of `own` until the model's first mistake; from there on it plays greedily, as from all other starts."""
         acted = [turn.action for turn in before if isinstance(turn, PlayerTurn)]
-        self.moves: list[EpisodeStep] = [EpisodeStep(action, failed=True, given=True) for action in acted[-1:]]
+        self.moves: list[EpisodeStep] = [EpisodeStep(action, failed=True, earlier=True) for action in acted[-1:]]
         self.written = 0
         self._random = Random(f"{seed} {self.script.digest}")
         self._tokenizer = tokenizer
@@ -98,7 +98,7 @@ class Play:
         self.moves.append(EpisodeStep(action, failed=self.world.mistakes > before))
         if self.kind == "own" and self.sampled and action and self.moves[-1].failed:
             self.sampled = False
-            self.moves = [self.moves[-1]._replace(given=True)]
+            self.moves = [self.moves[-1]._replace(earlier=True)]
             self.world.steps = self.world.taken + MOST_ACTIONS
         return observation
 
@@ -118,7 +118,7 @@ class Play:
             "success": self.world.success,
             "progress": round(self.world.progress, 3),
             "erred": not self.sampled if self.kind == "own" else None,
-            "at once": own[0][0] == own[1][0] if len(own) > 1 and self.moves[0].given else None,
+            "at once": own[0][0] == own[1][0] if len(own) > 1 and self.moves[0].earlier else None,
             "stuck": self.stuck,
             "longest loop": max((len(list(same)) for (_, failed), same in groupby(own) if failed), default=0),
             "tokens": self.written,

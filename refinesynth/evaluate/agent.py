@@ -179,7 +179,7 @@ async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *,
             start = await episode.reset()
             chat = form(start)
             state.messages = list(_opening(start, chat))
-            played.moves += [EpisodeStep(one.action, one.refused, given=True) for one in start.history[-1:]]
+            played.moves += [EpisodeStep(one.action, one.refused, earlier=True) for one in start.history[-1:]]
             await _play(state, episode, control_of(state) or _model, chat, played, steps=steps)
         except EnvironmentFault:
             played.stopped = "environment"

@@ -14,7 +14,7 @@ class EpisodeStep(NamedTuple):
     """Text of the action; empty if the message held none."""
     failed: bool
     """True without an action, or if the environment refused it."""
-    given: bool = False
+    earlier: bool = False
     """True for a turn of the given history: the agent answers it, but did not make it."""
 
 
@@ -64,7 +64,7 @@ def counts(moves: Sequence[EpisodeStep]) -> Counts:
     begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]
     ends = [next((k for k in range(at, len(moves)) if not moves[k].failed), None) for at in begins]
     waits = [end - at for at, end in zip(begins, ends, strict=True) if end is not None]
-    own = [move for move in moves if not move.given]
+    own = [move for move in moves if not move.earlier]
     return Counts(
         turns=len(own),
         format_errors=sum(not move.action for move in own),

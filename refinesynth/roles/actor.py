@@ -88,7 +88,7 @@ class AnswerForm(Generic[_Answer]):
                 problems.append(error)
         if problems:
             raise problems[0]
-        if text := said(response):
+        if text := plain_text(response):
             return self.load(text)
         or_call = " or include your response in a tool call" if self.parameters.output_tools else ""
         raise ValueError(f"Please return text{or_call}.")
@@ -115,7 +115,7 @@ def called(response: ModelResponse) -> Sequence[ToolCallPart]:
     return [part for part in response.parts if isinstance(part, ToolCallPart)]
 
 
-def said(response: ModelResponse) -> str:
+def plain_text(response: ModelResponse) -> str:
     """Return the text of a response without reasoning and tool calls."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
@@ -282,7 +282,7 @@ class Actor:
         except UnexpectedModelBehavior as error:
             raise InvalidAnswer(_shortened(str(error))) from error
         calls.made += 1
-        if response.finish_reason == "content_filter" and not (called(response) or said(response)):
+        if response.finish_reason == "content_filter" and not (called(response) or plain_text(response)):
             raise _refused(model, "its answer was filtered")
         if response.finish_reason == "length":  # it may look complete, and a retry would be cut off again
             raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
@@ -305,7 +305,7 @@ def _refused(model: Model, why: str) -> EpisodeAbandoned:
 
 def _quoted(response: ModelResponse) -> str:
     """Return the beginning of a plain-text answer, such as a polite refusal; empty for attempted JSON."""
-    words = " ".join(said(response).split())
+    words = " ".join(plain_text(response).split())
     return f"; it said {words[:_MOST_QUOTED]!r}" if words and "{" not in words else ""
 
 

@@ -29,7 +29,7 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
-from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, called, said
+from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, called, plain_text
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
@@ -106,7 +106,7 @@ class ReactForm(AnswerForm[PlayerTurn]):
     """Form of a thought and an action as text; text after the action is ignored."""
 
     def repair(self, response: ModelResponse) -> str | None:
-        return "text after the action" if goes_on(said(response)) else None
+        return "text after the action" if goes_on(plain_text(response)) else None
 
 
 _FORM = ReactForm(parameters=ModelRequestParameters(), load=_read, settings=ModelSettings(stop_sequences=[*STOPS]))
@@ -175,11 +175,11 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
         """
         calls = called(response)
         if not calls:
-            return self.load(said(response))
+            return self.load(plain_text(response))
         if len(calls) > self.most:
             asked = "take one action at a time, by one call" if self.most == 1 else f"make at most {self.most}"
             raise ValueError(f"there are {len(calls)} calls; {asked}")
-        thought = said(response).strip() or _thinking(response) or self.thought
+        thought = plain_text(response).strip() or _thinking(response) or self.thought
         if not thought:
             # A model trained on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
@@ -196,7 +196,7 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
         return action
 
     def again(self, response: ModelResponse) -> Self:
-        thought = "" if called(response) else _prose(said(response))
+        thought = "" if called(response) else _prose(plain_text(response))
         # If a call is required, many servers allow no text beside it.
         return replace(self, thought=thought, settings=ModelSettings(tool_choice="required")) if thought else self
 

@@ -94,7 +94,8 @@ async def test_a_copy_that_was_interrupted_between_any_two_steps_is_completed(
         notes.pop(ENDED_BELOW, None)
         assert [*files, notes] == whole
         steps += 1
-    assert steps > 20
+    # The number of segments, each with about six steps, depends on time.
+    assert steps > 8
 
 
 async def sealed(tmp_path: Path) -> dict[str, Any]:

@@ -333,7 +333,7 @@ class Blocks:
 
     async def _take(self, report: Report) -> None:
         out = None if report.block in self._dead else self._out.get(report.block)
-        for level, facts in report.said:
+        for level, facts in report.logged:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         # The completions of a dead block are counted already, from its journal.
         await self.lacks.learn(report.lacks)

@@ -63,7 +63,7 @@ class Report:
     """Features that servers lack, in the form of `UnsupportedFeatures.to_json`."""
     paid: list[Paid] = field(default_factory=list[Paid])
     finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
-    said: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
+    logged: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
     """Level and facts of each logged event."""
 
 
@@ -240,7 +240,7 @@ class _Playing(logging.Handler):
         self._failure: Exception | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._report.said.append((record.levelno, facts_of(record)))
+        self._report.logged.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
         if not await self._send():
