@@ -10,7 +10,7 @@ class Cost(Value):
 
     usage: Usage = Usage()
     cost_usd: float | None = Field(default=0.0, allow_inf_nan=False)
-    """US dollars; None as soon as the price of one completion is unknown."""
+    """US dollars; None if the price of a completion is unknown."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(usage=self.usage + other.usage, cost_usd=_sum(self.cost_usd, other.cost_usd, 1))

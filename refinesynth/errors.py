@@ -18,7 +18,7 @@ class ConfigurationError(InputError):
 
 
 class RunFolderError(InputError):
-    """The output folder cannot be used: it is in use, holds other files or a run with other settings, or cannot be written."""
+    """A run folder cannot be used: it is missing, damaged or in use, or holds other files or a run with other settings."""
 
 
 class RuleFailed(RefinesynthError):

@@ -11,7 +11,7 @@ def require(name: str, extra: str) -> ModuleType:
     """Import and return the library of that name.
 
     Raises:
-        ConfigurationError: It is not installed; the message says how to install it.
+        ConfigurationError: The library is not installed; the message states the installation command.
     """
     try:
         return import_module(name)

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use."""
+"""Import of a package's names on first use."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,7 +7,7 @@ from sys import modules
 
 
 def lazy_names(package: str) -> Callable[[str], object]:
-    """Return a `__getattr__` for a package. Its imports under `if TYPE_CHECKING` state the module of each name."""
+    """Return a `__getattr__` for a package that states the module of each name by imports under `if TYPE_CHECKING`."""
 
     @cache
     def homes() -> dict[str, str]:

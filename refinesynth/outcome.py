@@ -24,7 +24,7 @@ class Refused(Value):
     attempt: int = Field(ge=0)
     """Number of the script or draft within its episode, from 1; 0 for a given script."""
     script: Script | None = None
-    """The refused script; None for a draft (which holds its own) and for a script that could not be read."""
+    """The refused script; None for a draft, which holds its script, and for an unreadable script."""
     draft: Draft | None = None
     """The refused draft, possibly incomplete."""
     text: str | None = None
@@ -45,7 +45,7 @@ class Refused(Value):
         return tuple(dict.fromkeys(found.rule for found in self.violations if rejects(found)))
 
     def evidence(self) -> Draft | None:
-        """Draft to verify again, or the script without turns; None if nothing could be read."""
+        """Return the draft, or the script as a draft without turns; None for unreadable text."""
         if self.draft is not None:
             return self.draft
         return None if self.script is None else Draft(script=self.script, finished=False)
@@ -68,7 +68,7 @@ class EpisodeOutcome(Value):
     lost: bool = False
     """True if there is no trajectory because the backend failed or the deadline passed; says nothing about the data."""
     doubtful: bool = False
-    """True if its backend has not given a usable answer to any request yet, see `EpisodeDoubtful`."""
+    """True if the episode ended with `EpisodeDoubtful`: its backend has not given a usable answer to any request yet."""
     salvaged: Mapping[str, int] = Field(default_factory=dict[str, int])
     """Number of repairs in usable answers, by kind of repair."""
     usage: Usage = Usage()

@@ -142,7 +142,7 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
 def _argument(
     schema: Mapping[str, Any], root: Mapping[str, Any], *, needed: bool
 ) -> tuple[ParameterType, tuple[str, ...], object]:
-    """Return type, listed values and description; raises ValueError, with a message that continues the argument's name."""
+    """Return type, listed values and description; raises ValueError with a message to follow the argument's name."""
     every = list(islice(_alternatives(schema, root, count()), _MOST_ALTERNATIVES))
     others = [one for one in every if one["type"] != "null"]
     kinds = sorted({str(one["type"]) for one in others})
@@ -166,7 +166,7 @@ def _argument(
 def _alternatives(
     schema: Mapping[str, Any], root: Mapping[str, Any], visited: Iterator[int], deep: int = 8
 ) -> Iterator[dict[str, Any]]:
-    """Yield the single-type schemas behind a schema's references and unions; the type is None if there is none."""
+    """Yield the single-type schemas from a schema's references and unions; the type is None for a schema without one."""
     if next(visited) > _MOST_VISITED:
         raise ValueError(f"leads to more than {_MOST_VISITED:,} schemas")
     several = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")

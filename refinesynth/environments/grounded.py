@@ -172,7 +172,7 @@ class GroundedEnvironment:
         Args:
             seed: Seed of the slips and of the rulebook's random parts (`Rulebook.draws`); `script` becomes the drawn
                 script.
-            form: Actions as text, as calls, or as the argument of the one function `act`.
+            form: Actions as text, as calls, or as the argument of the function `act`.
             before: Turns of an earlier play in this world. They are executed without counting as steps or mistakes of
                 this play, and the message lists them. With them, the script is the written one, without draws.
 

@@ -34,7 +34,7 @@ class Raw(NamedTuple):
     """Content of the record; empty for a line that is too long."""
 
     def parsed(self) -> object:
-        """Parse the record; raises InputError if it is not JSON or too long."""
+        """Parse the record; raises InputError if the record is too long or is not JSON."""
         if not self.line:
             raise InputError(f"{self.where}: it is longer than {MOST_BYTES:,} bytes")
         try:

@@ -100,7 +100,7 @@ class NearDuplicates:
     the default threshold of 0.9, 99.99 % at 0.95. If more than 128 admitted personas share most of their words, it
     compares only the newest of them.
 
-    Memory per admitted persona: 4 bytes for each distinct gram, 16, and about 110 for each band (12 by default).
+    Memory per admitted persona: 16 bytes, 4 bytes per distinct gram, and about 110 bytes per band (12 bands by default).
     """
 
     def __init__(self, similar: Similar | None = None) -> None:

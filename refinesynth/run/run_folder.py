@@ -96,7 +96,7 @@ class RunFolder:
         """Read a run's configuration.
 
         Raises:
-            RunFolderError: There is no run at `path`, or one of its files is a FIFO or a device.
+            RunFolderError: There is no run at `path`, or a file of the run is a FIFO, a device or a socket.
         """
         path = Path(path)
         refuse_irregular_files(path, follow=True)

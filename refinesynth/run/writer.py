@@ -45,7 +45,7 @@ class RunWriter(RunFolder):
         self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
         """Sums over all appended episodes; `committed.episodes` is the index of the next episode to append."""
         self.waiting = set(journal.held())
-        """Indices of finished episodes that are in no file yet."""
+        """Indices of finished episodes that are not in the files yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
         self.milestones = open_events(events)
         """Logger for events that readers of a run need, at any log level, such as a process's begin and end."""

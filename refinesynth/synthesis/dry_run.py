@@ -55,7 +55,7 @@ class Estimate:
     accepted: int
     """Trajectories of these episodes."""
     paid: Cost
-    """Cost of the estimate."""
+    """Cost of the dry run."""
     elapsed: float
     per_persona: Range
     """Trajectories per persona (Wilson's interval)."""
@@ -200,8 +200,8 @@ async def estimate(
 
     Raises:
         InputError: A setting cannot be used.
-        BudgetSpent: The budget did not pay for one whole episode.
-        RunStopped: No episode can go on.
+        BudgetSpent: The budget does not cover one whole episode.
+        RunStopped: No episode can continue.
     """
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"sample is {sample!r}; expected a whole number, 1 or more")

@@ -335,7 +335,7 @@ _ARG = " " * 4
 
 
 def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return the settings in a file, by name. Raises InputError: it cannot be read, or has an unknown setting."""
+    """Return the settings in a file, by name. Raises InputError: the file is unreadable or has an unknown setting."""
     from refinesynth.files.settings_file import read_settings
 
     found = with_present_names(read_settings(Path(path)))

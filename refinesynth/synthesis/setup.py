@@ -76,7 +76,7 @@ async def begin(
     on_accepted: Callable[[Trajectory], None] | None = None,
     has_room: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[StartedRun, None]:
-    """Open the parts of a run and make its pool; the folder is made only after the personas and models are usable.
+    """Open the parts of a run and create its pool; the folder is created after the check of personas and models.
 
     A run that has its `n` already opens no models and reads no personas. A run in an object store is copied to this
     machine first and is stored completely at the end.

@@ -100,10 +100,10 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
             costs is known only where the backends give their prices (`input_price`, `output_price`).
 
     Raises:
-        InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder, which
-            may also be in use by another process.
-        StorageError: The folder cannot be written, or its journal cannot be read. What was finished is on disk.
-        RunStopped: No episode can go on (authentication, unknown model, quota). What was finished is on disk.
+        InputError: An argument cannot be used. The subclass `RunFolderError` is for the folder, which another process may
+            use.
+        StorageError: The folder cannot be written, or its journal cannot be read. Finished episodes are on disk.
+        RunStopped: No episode can continue (authentication, unknown model, quota). Finished episodes are on disk.
     """
     asked = locals()
     async with begin(Request.of(asked)) as run:
@@ -182,7 +182,7 @@ def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
 
 @asynccontextmanager
 async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
-    # Unbounded, because a commit cannot wait; `has_room` bounds it.
+    # Unbounded, because a commit cannot wait; `has_room` limits the buffer.
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
     most = most_of(request.settings.concurrency, workers=request.settings.workers)

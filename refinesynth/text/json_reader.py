@@ -42,7 +42,7 @@ class BrokenOff(ValueError):
 
 
 def scrub(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 file can hold, with U+FFFD."""
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
     # Nearly all text has no surrogates, and both checks are much faster than a search.
     if text.isascii():
         return text

@@ -35,7 +35,7 @@ _PAIRS = (
 _NAME = r"(?:[a-z0-9]{1,20}[:_])?think(?:ing)?(?:[:_][a-z0-9]{1,20})?|thoughts?|reason(?:ing)?"
 _MARK = re.compile(
     rf"<(?P<closes>/?)(?P<name>{_NAME})>|{'|'.join(re.escape(mark) for pair in _PAIRS for mark in pair)}",
-    re.IGNORECASE | re.ASCII,  # without ASCII, \u0131 and \u0130 are an i and \u212a is a k
+    re.IGNORECASE | re.ASCII,  # without ASCII, \u0131 and \u0130 match i, and \u212a matches k
 )
 _ANSWERS = (
     ("<answer>", "</answer>"),

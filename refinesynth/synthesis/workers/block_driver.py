@@ -104,7 +104,7 @@ class Blocks:
     workers: int
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError: the settings cannot be pickled."""
+        """Pickle the settings. Raises ConfigurationError: the settings cannot be pickled."""
         self._pickled: Any = _pickled(self.settings)
         self._shares = Shares(self.tracker)
         self._waiting: list[_Episode] = []
