@@ -102,16 +102,16 @@ def call_of(script: Script, text: str) -> Call:
     A text that is no action becomes a typical wrong call: a value outside its list, or an unknown function with the
     whole text as argument.
     """
-    found = match_in(script, text)
+    match = match_in(script, text)
     for tool in tools_of(script):
-        if found is not None:
-            values = found.values if found.action is tool.action else None
+        if match is not None:
+            values = match.values if match.action is tool.action else None
         else:
             captured = match_pattern(tool.action, text) or {}
             values = {name: value for name, value in captured.items() if value is not None}
         call = None if values is None else _call_with(tool, values)
         again = text if call is None else text_of(script, call)
-        same = text == again or (found is not None and meaning(script, text) == meaning(script, again))
+        same = text == again or (match is not None and meaning(script, text) == meaning(script, again))
         if call is not None and same:
             return call
     return Call(_unique(_named(text.partition(" ")[0]) or "act", _tools(script)), {TEXT: text})
@@ -148,8 +148,8 @@ def python_call(script: Script, text: str) -> tuple[int, Call] | None:
     matches = [*_LINE.finditer(text[:_LONGEST_TEXT])]
     if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
         return None  # text after the call may revoke it
-    found = {match["call"]: match.start() for match in reversed(matches)}
-    (line, at), *others = found.items() or [("", 0)]
+    positions = {match["call"]: match.start() for match in reversed(matches)}
+    (line, at), *others = positions.items() or [("", 0)]
     call = None if others else _of_python(script, line)
     return call and (at, call)
 

@@ -111,7 +111,7 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
         raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
     if depth(root) > _DEPTH or len(write_json((root, description), default=str)) > MOST_BYTES:
         raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MOST_BYTES:,} bytes")
-    template, pattern, about = name, re.escape(name), [description]
+    template, pattern, descriptions = name, re.escape(name), [description]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
     required: object = root.get("required")
@@ -128,10 +128,10 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
             raise ValueError(f"its argument {quoted(argument)} {error}") from None
         template += f" {argument}={{{place}}}"
         pattern += f" {re.escape(argument)}=(.{'*' if types[place].optional else '+'}?)"
-        about += [f"{place}: {own}"] if own else []
+        descriptions += [f"{place}: {own}"] if own else []
     return ActionSpec(
         name=template,
-        description=" ".join(" ".join(about).split()),
+        description=" ".join(" ".join(descriptions).split()),
         pattern=f"(?s){pattern}",
         parameters=values,
         types={place: kind for place, kind in types.items() if kind != ParameterType()},

@@ -126,8 +126,8 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
         return None
     encoded = to_utf8(trimmed)
     for action in _likely_first(actions, trimmed):
-        if found := _match(action, encoded):
-            return found
+        if match := _match(action, encoded):
+            return match
     return None
 
 
@@ -186,8 +186,8 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
     The amount of white space is ignored; case counts if it matters to the pattern.
     """
-    found = match_in(script, text)
-    parts = (text,) if found is None else (found.action.name, *found.values.values())
+    match = match_in(script, text)
+    parts = (text,) if match is None else (match.action.name, *match.values.values())
     return tuple(" ".join(part.split()) for part in parts)
 
 

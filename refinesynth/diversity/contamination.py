@@ -204,13 +204,13 @@ class Contamination:
         gathered = 0
         for file, path in enumerate(self.files):
             for entry, text in texts_of(path):
-                found = words_of(text)
-                mine = min(words, len(found))
-                if mine < min(words, SHORTEST):
+                text_words = words_of(text)
+                length = min(words, len(text_words))
+                if length < min(words, SHORTEST):
                     continue
-                self._lengths.add(mine)
+                self._lengths.add(length)
                 # `runs` yields the longest runs last.
-                *_, (_, hashed) = runs(found, mine)
+                *_, (_, hashed) = runs(text_words, length)
                 pending.append((hashed, file << _ENTRY_BITS | min(entry, _MAX_ENTRY)))
                 gathered += len(hashed)
                 if gathered >= _PENDING:
@@ -224,11 +224,11 @@ class Contamination:
     def _merge(self, pending: "list[tuple[NDArray[np.uint64], int]]") -> None:
         import numpy as np
 
-        found = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
+        hashes = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
         places = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
         sources = np.concatenate([self._sources, *places])
         # `unique` returns the index of the first of equal runs, which is the one added first.
-        self._runs, first = np.unique(found, return_index=True)
+        self._runs, first = np.unique(hashes, return_index=True)
         self._sources = sources[first]
         if len(self) > MAX_RUNS:
             raise InputError(
@@ -244,12 +244,12 @@ class Contamination:
             names.append(name)
             starts.append(len(row))
             row += (*words_of(text), "")
-        found: list[Overlap] = []
+        result: list[Overlap] = []
         for start, end, place in self._stretches(row):
             number = bisect_right(starts, start) - 1
             packed = int(self._sources[place])
             quoted = " ".join(row[start:end])
-            found.append(
+            result.append(
                 Overlap(
                     where=names[number],
                     start=start - starts[number],
@@ -258,7 +258,7 @@ class Contamination:
                     source=f"{self.files[packed >> _ENTRY_BITS]}:{packed & _MAX_ENTRY}",
                 )
             )
-        return tuple(found)
+        return tuple(result)
 
     def _stretches(self, row: list[str]) -> Iterator[tuple[int, int, int]]:
         """Yield beginning and end of every maximal covered stretch, and the position of its first run in the index."""
@@ -282,13 +282,13 @@ class Contamination:
 
 def files_of(paths: Iterable[str | Path]) -> tuple[Path, ...]:
     """Return the files of evaluation sets, and of a folder all files in it. Raises InputError: a folder is empty."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         if not inside:
             raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
-        found += inside
-    return tuple(found)
+        files += inside
+    return tuple(files)
 
 
 def digest_of(paths: Iterable[str | Path]) -> str:

@@ -142,15 +142,15 @@ def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Co
     features: Counter[str] = Counter()
     own = colours
     for level in range(LEVELS):
-        about: dict[str, list[str]] = {}
+        facts_of: dict[str, list[str]] = {}
         for fact in facts:
             known = digest(str(level), *[text if name is None else colours[name] for text, name in fact])
             features[known] += 1
             for at, (_, name) in enumerate(fact):
                 if name is not None:
-                    about.setdefault(name, []).append(f"{at}{known}")
+                    facts_of.setdefault(name, []).append(f"{at}{known}")
         if level + 1 < LEVELS:
-            colours = {name: digest(colour, *sorted(about.get(name, ()))) for name, colour in colours.items()}
+            colours = {name: digest(colour, *sorted(facts_of.get(name, ()))) for name, colour in colours.items()}
         if level == 0:
             own = colours
     return features, own
@@ -228,8 +228,8 @@ def _goal(script: Script, names: ScriptNames, colours: Mapping[str, str]) -> Cou
         for name in names.mentioned(text):
             features[digest("about", colours.get(name, name))] = 1
     for law in laws:
-        about = (colours.get(name, name) for name in names.mentioned(law))
-        features[digest("goal law", *names.masked(law[:_MAX_LAW]), *about)] += 1
+        mentioned_colours = (colours.get(name, name) for name in names.mentioned(law))
+        features[digest("goal law", *names.masked(law[:_MAX_LAW]), *mentioned_colours)] += 1
     return features
 
 

@@ -145,8 +145,8 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
 
     async def run(self, task: WorldTask, agents: vf.Agents) -> None:
         """Play to the end, and record reward and metrics on the trace."""
-        asked = self.config
-        data = task.data.model_copy(update={"steps": asked.steps, "slips": asked.slips, "seed": asked.seed})
+        config = self.config
+        data = task.data.model_copy(update={"steps": config.steps, "slips": config.slips, "seed": config.seed})
         world = data.begun()
         async with agents.player.interaction(WorldTask(data, task.config)) as play:
             segment = await play.turn()
@@ -157,7 +157,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 if world.done:
                     break
                 segment = await play.turn(observation)
-        weights = {name: getattr(asked, name) for name in _WEIGHTS}
+        weights = {name: getattr(config, name) for name in _WEIGHTS}
         play.trace.record_reward("world", world.reward(**weights), 1.0)
         counts = {
             name: float(getattr(world, name)) for name in ("success", "progress", "mistakes", "recovered", "repeats")

@@ -56,29 +56,29 @@ def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tupl
             if message.loss:
                 yield (*(earlier._replace(loss=False) for earlier in messages[:at]), message)
         return
-    kept = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
-    while kept and kept[-1].role != "assistant":
-        kept.pop()
-    if any(message.loss for message in kept):
-        yield tuple(kept)
+    remaining = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
+    while remaining and remaining[-1].role != "assistant":
+        remaining.pop()
+    if any(message.loss for message in remaining):
+        yield tuple(remaining)
 
 
 def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
-    kept: list[Spoken] = []
+    remaining: list[Spoken] = []
     gone: set[str] = set()
     for message in messages:
         if isinstance(message, ToolMessage) and message.id:
             gone.update(one.id for one in message.calls if one.label == "mistake")
             if right := [one for one in message.calls if one.label != "mistake"]:
-                kept.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
+                remaining.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
             elif message.id not in gone:
-                kept.append(message)
+                remaining.append(message)
             continue
         is_mistake = message.role == "assistant" and not message.loss
-        answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
+        answers_mistake = message.role != "assistant" and bool(remaining) and remaining[-1].role != "assistant"
         if not is_mistake and not answers_mistake:
-            kept.append(message)
-    return kept
+            remaining.append(message)
+    return remaining
 
 
 Shape = Callable[[str, Sequence[Spoken], Sequence[Tool]], dict[str, Any]]

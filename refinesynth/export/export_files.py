@@ -60,12 +60,12 @@ def export(
     Raises:
         InputError: Unknown format, unsupported masking or form, or an unreadable path; raised at once.
     """
-    found = find_format(format, form)
-    mask = find_masking(found, masking)
+    export_format = find_format(format, form)
+    mask = find_masking(export_format, masking)
     return (
         record.data
         for trajectory in _opened(trajectories)
-        for record in found.records(trajectory, mask)
+        for record in export_format.records(trajectory, mask)
         if not record.omitted
     )
 
@@ -88,9 +88,9 @@ def write_export(
         InputError: As for `export`; or the file exists, cannot be written, or would be empty.
     """
     path = Path(path)
-    found = find_format(format, form)
-    mask = find_masking(found, masking)
-    in_files = found.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
+    export_format = find_format(format, form)
+    mask = find_masking(export_format, masking)
+    in_files = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
     if in_files and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
@@ -98,7 +98,7 @@ def write_export(
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
         for trajectory in _opened(trajectories):
             before = counts["records"]
-            for record in found.records(trajectory, mask):
+            for record in export_format.records(trajectory, mask):
                 if record.omitted:
                     omitted[record.omitted] += 1
                     continue
@@ -107,14 +107,16 @@ def write_export(
             counts.update(trajectories=1, left_out=counts["records"] == before)
         if not counts["records"]:
             wanted = "a turn to train on"
-            if isinstance(found, WorldFormat):
-                wanted = "a grounded script with a solution" + (" and a mistake" if found.start == "mistakes" else "")
+            if isinstance(export_format, WorldFormat):
+                wanted = "a grounded script with a solution" + (
+                    " and a mistake" if export_format.start == "mistakes" else ""
+                )
             raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {wanted}")
     return ExportReport(
         path=path,
-        format=found.name,
+        format=export_format.name,
         masking=mask,
-        advice=found.advice[mask],
+        advice=export_format.advice[mask],
         remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
         **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
     )

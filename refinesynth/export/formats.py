@@ -126,8 +126,8 @@ class ChatFormat:
     def _offered(self, trajectory: Trajectory, messages: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
         """Return the functions of a record; distractors exclude called functions and shuffle the order per record."""
         own, (most, others) = tools_of(trajectory.script), self.distractors
-        made = (one.call for message in messages if isinstance(message, ToolMessage) for one in message.calls)
-        taken = {tool.name for tool in own} | {call.name for call in made if call is not None}
+        calls = (one.call for message in messages if isinstance(message, ToolMessage) for one in message.calls)
+        taken = {tool.name for tool in own} | {call.name for call in calls if call is not None}
         free, draw = [tool for tool in others if tool.name not in taken], Random(trajectory.id)
         offered = [*own, *draw.sample(free, min(most, len(free)))]
         return tuple(draw.sample(offered, len(offered))) if most else own

@@ -118,7 +118,7 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
     known.update(word for step in refused[:1] for word in words_of(render_player(step.player)))
     if (revealed - known) & _telling(repair.action):
         return None
-    kept: list[str] = []
+    sentences: list[str] = []
     cut = False
     for sentence in filter(str.strip, _SENTENCES.split(repair.thought)):
         words = _telling(sentence)
@@ -126,10 +126,10 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
         follows = cut and _POINTS_BACK.match(sentence) is not None
         cut = follows or repeats or bool(words & (revealed - known)) or _ADMITS.search(sentence) is not None
         if not cut:
-            kept.append(sentence)
-    if not kept and repair.thought.strip():
+            sentences.append(sentence)
+    if not sentences and repair.thought.strip():
         return None
-    return repair.model_copy(update={"thought": " ".join(kept)})
+    return repair.model_copy(update={"thought": " ".join(sentences)})
 
 
 def _telling(text: str) -> frozenset[str]:

@@ -109,8 +109,8 @@ def write_traces(trajectories: Iterable[Trajectory], folder: Path, split: str) -
     for written, trajectory in enumerate(trajectories, start=1):
         messages = to_tool_messages(trajectory)
         mistakes = [at for at, message in enumerate(messages) if message.role == "assistant" and not message.loss]
-        about = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
-        lines: list[dict[str, Any]] = [{"type": "session", **about}]
+        header = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
+        lines: list[dict[str, Any]] = [{"type": "session", **header}]
         for message in messages:
             entry = {_TRACE_KEYS.get(key, key): each for key, each in message.openai("reasoning_content").items()}
             lines.append({"type": "message", "message": entry})
@@ -178,12 +178,12 @@ def write_dataset(
                 reports[split] = write_traces(chosen, folder, split)
                 continue
             records = Path(scratch) / f"{split}.jsonl"
-            found = write_export(chosen, records, format, masking=masking)
+            report = write_export(chosen, records, format, masking=masking)
             tables += write_split(records, folder, split)
-            reports[split] = replace(found, path=Path("data") / f"{split}-*.parquet")
+            reports[split] = replace(report, path=Path("data") / f"{split}-*.parquet")
     if tables:
         write_json_file(folder / "schema.json", row_schema(tables))
-    about = CardFacts(
+    card = CardFacts(
         title or repo.partition("/")[2],
         licence,
         counts,
@@ -193,7 +193,7 @@ def write_dataset(
         tags=("agent-traces",) if format == "traces" else (),
         **facts,
     )
-    write_text_file(folder / "README.md", render_card(about, reports["train"]))
+    write_text_file(folder / "README.md", render_card(card, reports["train"]))
     return reports
 
 

@@ -67,14 +67,14 @@ def unpacked(name: str) -> str:
         _remove_unfinished(folder.parent)
         with FileLock(f"{folder}.lock"):  # one rank unpacks, the others wait
             if not _is_whole(folder):
-                made = folder.with_name(f"{_UNFINISHED}{folder.name}")
+                unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
                 rmtree(folder, ignore_errors=True)
-                rmtree(made, ignore_errors=True)
+                rmtree(unfinished, ignore_errors=True)
                 try:
-                    _unpack(Path(name), made)
-                    made.rename(folder)
+                    _unpack(Path(name), unfinished)
+                    unfinished.rename(folder)
                 finally:
-                    rmtree(made, ignore_errors=True)
+                    rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise StorageError(
             f"{name!r} cannot be unpacked to {folder}: {error}; make room (4 bytes per parameter), or set {CACHE} to another folder"

@@ -24,17 +24,17 @@ def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True)
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
-        found: object = yaml.safe_load(content := path.read_bytes())
+        document: object = yaml.safe_load(content := path.read_bytes())
         _refuse_repeated(_compose(content, yaml.SafeLoader), path, nested)
     except OSError as error:
         raise InputError(f"the configuration {str(path)!r} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{str(path)!r} is no YAML: {' '.join(str(error).split())}") from None
-    if found is None:
+    if document is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InputError(f"{str(path)!r} holds no settings: lines like `seed: 7` were expected")
-    return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
+    return {str(name): value for name, value in cast("dict[object, Any]", document).items()}
 
 
 def _refuse_repeated(node: Any, path: Path, nested: Callable[[str], bool]) -> None:

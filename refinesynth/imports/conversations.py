@@ -254,25 +254,25 @@ def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
     Raises:
         InputError: The messages are not an agent's turns; the error begins with `where`.
     """
-    found = read_record(record, where, unflagged=True)
-    if any(turn.label is TurnLabel.HISTORY for turn in found.turns):
+    conversation = read_record(record, where, unflagged=True)
+    if any(turn.label is TurnLabel.HISTORY for turn in conversation.turns):
         raise InputError(
             f"{where}: only the last message is to be trained on, as in one of several records of a conversation, so it is not known "
             "which of the earlier turns are mistakes; export with a flag per message, and an id where there is a place for one"
         )
-    asked = list(takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, found.turns))
-    played = found.turns[len(asked) :]
+    preamble = list(takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, conversation.turns))
+    played = conversation.turns[len(preamble) :]
     if not played:
         raise InputError(f"{where}: the assistant takes no turn")
-    called = found.tools or any(turn.calls for turn in played)
+    called = conversation.tools or any(turn.calls for turn in played)
     try:
         if called:
-            task, read = _with_calls(found, asked, played)
+            task, read = _with_calls(conversation, preamble, played)
         else:
-            ours = read_task(asked[0].content) if len(asked) == 1 else None
-            task, read = ours or Task(plain_script(*_introduction_and_goal(asked)), None), _read_text
-        separate = bool(record.get("system")) and found.turns[0].role == "system"
-        turns = _turns(task, played, read, first=len(asked) + (0 if separate else 1))
+            ours = read_task(preamble[0].content) if len(preamble) == 1 else None
+            task, read = ours or Task(plain_script(*_introduction_and_goal(preamble)), None), _read_text
+        separate = bool(record.get("system")) and conversation.turns[0].role == "system"
+        turns = _turns(task, played, read, first=len(preamble) + (0 if separate else 1))
         return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error

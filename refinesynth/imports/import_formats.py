@@ -114,10 +114,10 @@ def read_record(record: object, format: str, where: str, *, index: int = 0) -> T
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
     # Rows of a table have a null for every missing key.
-    given = {str(key): value for key, value in cast("Mapping[Any, Any]", record).items() if value is not None}
+    fields = {str(key): value for key, value in cast("Mapping[Any, Any]", record).items() if value is not None}
     try:
-        found = read(given, where)
-        return found if isinstance(found, Trajectory) else _trajectory(found, given, index)
+        parsed = read(fields, where)
+        return parsed if isinstance(parsed, Trajectory) else _trajectory(parsed, fields, index)
     except ValidationError as error:
         raise InputError(f"{where}: {explain(error)}") from error
     except RecursionError as error:

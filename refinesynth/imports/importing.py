@@ -68,14 +68,14 @@ def records(source: Path) -> Iterator[Raw]:
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
     content = read_document(file, path)
     try:
-        found: object = load_json(content)
+        document: object = load_json(content)
     except ValueError:
         yield Raw(str(path), content[:MOST_BYTES])
         return
-    if not isinstance(found, list):
-        yield Raw(str(path), write_json(found, exact=True))
+    if not isinstance(document, list):
+        yield Raw(str(path), write_json(document, exact=True))
         return
-    for number, item in enumerate(cast("list[object]", found), start=1):
+    for number, item in enumerate(cast("list[object]", document), start=1):
         yield Raw(f"{path}: item {number}", write_json(item, exact=True))
 
 

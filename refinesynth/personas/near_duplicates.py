@@ -126,21 +126,21 @@ class NearDuplicates:
 
     def admit(self, text: str) -> Twin | None:
         """Admit a persona and return None, or return the earlier persona that it repeats."""
-        found = words(text)
-        wanted = grams(found, self.similar.size)
+        persona_words = words(text)
+        wanted = grams(persona_words, self.similar.size)
         keys = self._keys(wanted)
         # Sorted, to return the first of equally similar personas.
         compared = ((self._similarity(wanted, number), number) for number in sorted(self._candidates(keys)))
         similarity, number = max(compared, key=itemgetter(0), default=(0.0, 0))
         if similarity >= self.similar.threshold:
-            exact = similarity == 1 and self._fingerprints[number] == fingerprint(found)
+            exact = similarity == 1 and self._fingerprints[number] == fingerprint(persona_words)
             return Twin(number, similarity, exact)
         for key in keys:
             self._before.append(self._newest.get(key, -1))
             self._newest[key] = len(self)
         self._grams.extend(sorted(wanted))
         self._ends.append(len(self._grams))
-        self._fingerprints.append(fingerprint(found))
+        self._fingerprints.append(fingerprint(persona_words))
         return None
 
     def _similarity(self, wanted: set[int], number: int) -> float:
@@ -160,15 +160,15 @@ class NearDuplicates:
         return [hash((number, band.tobytes())) for number, band in enumerate(bands)]
 
     def _candidates(self, keys: list[int]) -> set[int]:
-        found = set[int]()
+        candidates = set[int]()
         for band, key in enumerate(keys):
             number = self._newest.get(key, -1)
             for _ in range(_MOST_COMPARED):
                 if number < 0:
                     break
-                found.add(number)
+                candidates.add(number)
                 number = self._before[number * self._bands + band]
-        return found
+        return candidates
 
 
 def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) -> tuple[int, int]:

@@ -258,15 +258,15 @@ class PersonaFile:
     def _json_rows(self, file: BinaryIO) -> Iterator[Found]:
         where = repr(str(self.path))
         try:
-            found: Any = orjson.loads(read_document(file, self.path))
+            document: Any = orjson.loads(read_document(file, self.path))
         except orjson.JSONDecodeError as error:
             raise InputError(f"{where} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
-        if isinstance(found, dict):
-            lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
-            found = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        if not isinstance(found, list):
+        if isinstance(document, dict):
+            lists = [value for value in cast("dict[str, object]", document).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
+            document = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if not isinstance(document, list):
             raise InputError(f"{where} is neither a list of rows nor an object that holds one list of them")
-        yield from enumerate(cast("list[object]", found), start=1)
+        yield from enumerate(cast("list[object]", document), start=1)
 
     def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         """Yield rows, read in batches. Repeated column names are left out, except the persona's."""

@@ -162,11 +162,11 @@ class _Balanced:
         self._rows.setdefault(domain, []).append((self._random.getrandbits(64), self._offered, record))
         self.held += 1
         if self.held >= 3 * self._n:
-            kept = self._first()
+            first_rows = self._first()
             self._rows = {}
-            for _, _, name, row in kept:
+            for _, _, name, row in first_rows:
                 self._rows.setdefault(name, []).append(row)
-            self.held = len(kept)
+            self.held = len(first_rows)
 
     def __iter__(self) -> Iterator[tuple[str, PersonaRecord]]:
         return ((name, record) for _, _, name, (_, _, record) in self._first())

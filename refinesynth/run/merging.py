@@ -125,7 +125,7 @@ class _Joining:
     def place(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
         """Return the episode for the new run: next index, unique id, without duplicate trajectories."""
         index, self._next = self._next, self._next + 1
-        name, kept, first = self._names(finished.id), list[Trajectory](), ""
+        name, unique, first = self._names(finished.id), list[Trajectory](), ""
         self.renamed += name != finished.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
             digest = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
@@ -133,21 +133,21 @@ class _Joining:
                 self.duplicates, first = self.duplicates + 1, self._seen[digest]
             else:
                 self._seen[digest] = f"{trajectory.id} of {source}"
-                kept.append(trajectory)
-        if name != finished.id or len(kept) != len(finished.trajectories):
-            finished = _rewritten(finished, kept, name=name, reason=f"the same as {first}")
+                unique.append(trajectory)
+        if name != finished.id or len(unique) != len(finished.trajectories):
+            finished = _rewritten(finished, unique, name=name, reason=f"the same as {first}")
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
 
 
 def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode]:
     for finished in _episodes(folder):
         every = [Trajectory.from_json(one) for one in finished.trajectories] if keep is not None else []
-        kept = [one for one in every if keep is None or keep(one)]
-        if len(kept) == len(every):
+        selected = [one for one in every if keep is None or keep(one)]
+        if len(selected) == len(every):
             if keep is None or every:
                 yield finished
-        elif kept:
-            yield _rewritten(finished, kept, name=finished.id)
+        elif selected:
+            yield _rewritten(finished, selected, name=finished.id)
 
 
 def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:

@@ -82,10 +82,10 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
 
 def _refuse_strangers(path: Path) -> None:
     with usable("use", path):
-        found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
+        names = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
     # Files that a process may leave if it dies before the run begins.
-    left = {name for name in found if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
-    if not holds_run(path) and found != left:
+    left = {name for name in names if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
+    if not holds_run(path) and names != left:
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
         )

@@ -105,9 +105,9 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
         """Read a saved configuration. Raises RunFolderError: there is no file, or it is not a run's configuration."""
-        found: object = None
+        document: object = None
         try:
-            return cls.model_validate(found := orjson.loads(path.read_bytes()))
+            return cls.model_validate(document := orjson.loads(path.read_bytes()))
         except OSError as error:
             raise RunFolderError(
                 f"{str(path.parent)!r} is not the folder of a run: {path.name} cannot be read "
@@ -116,11 +116,11 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         except orjson.JSONDecodeError as error:
             raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
         except ValidationError as error:
-            if not is_of_run(found):
+            if not is_of_run(document):
                 raise RunFolderError(
                     f"{str(path)!r} was not written by a run; give the folder that a run wrote"
                 ) from error
-            versions = cast("dict[str, Any]", found).get("versions")
+            versions = cast("dict[str, Any]", document).get("versions")
             unknown = "of a newer version"
             wrote = versions.get("refinesynth", unknown) if isinstance(versions, dict) else unknown  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             raise RunFolderError(

@@ -50,34 +50,38 @@ class Curator:
 
     def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
         """Return the outcome with refused trajectories moved to its refused drafts; `outcome` itself without refusals."""
-        contaminated = {found.id: refusals for found in outcome.trajectories if (refusals := self._contaminated(found))}
-        clean = [found for found in outcome.trajectories if found.id not in contaminated]
+        contaminated = {
+            trajectory.id: refusals
+            for trajectory in outcome.trajectories
+            if (refusals := self._contaminated(trajectory))
+        }
+        clean = [trajectory for trajectory in outcome.trajectories if trajectory.id not in contaminated]
         copied = self._copied(clean)
         if not contaminated and not copied:
             return outcome
         refusals = contaminated | copied
-        kept = tuple(found for found in clean if found.id not in copied)
+        accepted = tuple(trajectory for trajectory in clean if trajectory.id not in copied)
         wasted = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused), Cost())
         useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
         refused = tuple(
             Refused(
                 episode=outcome.id,
-                persona=found.persona,
+                persona=trajectory.persona,
                 stage="draft",
-                attempt=found.provenance.attempts,
-                draft=found.draft(),
-                violations=(refusals[found.id],),
+                attempt=trajectory.provenance.attempts,
+                draft=trajectory.draft(),
+                violations=(refusals[trajectory.id],),
                 usage=spent.usage,
                 cost_usd=spent.cost_usd,
             )
-            for found, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
-            if found.id in refusals
+            for trajectory, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
+            if trajectory.id in refusals
         )
         return outcome.model_copy(
             update={
-                "trajectories": kept,
+                "trajectories": accepted,
                 "refused": (*outcome.refused, *refused),
-                "reason": None if kept else refused[0].violations[0].message,
+                "reason": None if accepted else refused[0].violations[0].message,
             }
         )
 

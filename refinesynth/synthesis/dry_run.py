@@ -207,8 +207,8 @@ async def estimate(
         raise InputError(f"sample is {sample!r}; expected a whole number, 1 or more")
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
-    asked = RunSettings.of({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
-    in_flight = FEWEST if asked.concurrency == "auto" else asked.concurrency
+    run_settings = RunSettings.of({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
+    in_flight = FEWEST if run_settings.concurrency == "auto" else run_settings.concurrency
     for name in ("workers", "cluster"):
         settings.pop(name, None)
     scripts: ScriptSource | None = settings.pop("scripts", None)
@@ -248,7 +248,7 @@ async def estimate(
     played = sum(one.in_flight * (then.elapsed - one.elapsed) for one, then in pairwise(seen))
     return Estimate.of(
         [(line.trajectories, line.spent) for line in lines],
-        n=asked.wanted(),
+        n=run_settings.wanted(),
         most=most,
         concurrency=in_flight,
         source=source,
@@ -263,12 +263,12 @@ async def _spread(
     """Return `sample` personas, with their scripts if given, and the description of the source."""
     read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
     most = sample if read_once else max(sample, _LOOKED_AT)
-    found: list[Persona] = []
+    candidates: list[Persona] = []
     async with open_source(source, scripts, column=column) as personas:
         await personas.look()
         async for _, persona in personas:
-            found.append(persona)
-            if len(found) == most:
+            candidates.append(persona)
+            if len(candidates) == most:
                 break
-        count = min(sample, len(found))
-        return [found[at * len(found) // count] for at in range(count)], personas.description
+        count = min(sample, len(candidates))
+        return [candidates[at * len(candidates) // count] for at in range(count)], personas.description

@@ -77,10 +77,10 @@ class Request:
         """Return the backends of the played roles, and the fallback; other roles need no keys."""
         from refinesynth.backends import resolve, resolve_roles
 
-        asked = self.settings
+        run_settings = self.settings
         roles = plays.find(settings.play).roles(settings)
-        found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
-        return found, None if asked.fallback is None else resolve(asked.fallback)
+        by_role = {role: backend for role, backend in resolve_roles(run_settings.backend).items() if role in roles}
+        return by_role, None if run_settings.fallback is None else resolve(run_settings.fallback)
 
     def bounded(self, backends: "Mapping[Role, Backend]") -> "frozenset[Role]":
         """Return the roles with a default bound of the answer: all, except those that a resumed run has without a bound."""
@@ -105,17 +105,17 @@ class Request:
 
     def refuse_without_player(self, played: Container[object]) -> None:
         """Raise InputError for tool calls, lenient matching, a repairer or a bound of mistakes without a player role."""
-        asked = self.settings
+        settings = self.settings
         wanted = {
-            "player_form": asked.player_form == "tools",
-            "match": asked.match == "lenient",
-            "repairer": asked.repairer,
-            "max_mistakes": asked.max_mistakes,
+            "player_form": settings.player_form == "tools",
+            "match": settings.match == "lenient",
+            "repairer": settings.repairer,
+            "max_mistakes": settings.max_mistakes,
         }
         for name, value in wanted.items():
             if value and "player" not in played:
                 raise InputError(
-                    f"{name} is {getattr(asked, name)!r}, and nobody plays turn by turn in the play {asked.play!r}; "
+                    f"{name} is {getattr(settings, name)!r}, and nobody plays turn by turn in the play {settings.play!r}; "
                     "choose play='live' or 'grounded'"
                 )
 
@@ -138,19 +138,19 @@ class Request:
         from refinesynth.episode import EpisodeSettings
         from refinesynth.prompts import Prompts
 
-        asked, play = self.settings, plays.find(self.settings.play)
-        drafts = _chain("rules", asked.rules, partial(_usual, play, asked))
-        scripts = _chain("script_rules", asked.script_rules, partial(play.script_rules, asked.grounding))
-        prompts = Prompts(asked.prompts, rules=self._replayed_rules() or (drafts, scripts))
+        settings, play = self.settings, plays.find(self.settings.play)
+        drafts = _chain("rules", settings.rules, partial(_usual, play, settings))
+        scripts = _chain("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
+        prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(
-            **asked.played(),
+            **settings.played(),
             rules=drafts,
             script_rules=scripts,
             prompts=prompts,
             tools=self.actions,
-            server=asked.mcp if asked.real else None,
-            real_state=(asked.real_state or "") if asked.real else None,
-            scripted=asked.scripts is not None,
+            server=settings.mcp if settings.real else None,
+            real_state=(settings.real_state or "") if settings.real else None,
+            scripted=settings.scripts is not None,
         )
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
@@ -180,7 +180,7 @@ class Request:
         The fallback is recorded as a connection: a resumed run may add one, and each trajectory names the models of its
         answers. Raises InputError: an evaluation set cannot be read.
         """
-        asked = self.settings
+        run_settings = self.settings
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
@@ -191,32 +191,34 @@ class Request:
             connections[str(role)] = others[0] if len(others) == 1 else [*others]
         if fallback is not None:
             connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
-        play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation
+        play, budget, curation = plays.find(settings.play), Budget.of(run_settings.budget), run_settings.curation
         prompts = play.digest(settings.prompts)
         more = {
-            "player_repair": asked.repairer == "model",
+            "player_repair": run_settings.repairer == "model",
             "given_tools": bool(self.actions),
-            "tool_server": asked.real,
+            "tool_server": run_settings.real,
         }
         for template, is_read in more.items():
             prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
         tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
-        played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
+        played = run_settings.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(
             {
                 **played,
-                "n": asked.n,
-                "concurrency": asked.concurrency,
+                "n": run_settings.n,
+                "concurrency": run_settings.concurrency,
                 "budget": None if budget is None else str(budget),
-                "early_stop": asked.early_stop,
+                "early_stop": run_settings.early_stop,
                 "rules": stable_repr(settings.rules),
                 "script_rules": stable_repr(settings.script_rules),
-                "grounding": {**played["grounding"], "mix": stable_repr(asked.grounding.mix)}
+                "grounding": {**played["grounding"], "mix": stable_repr(run_settings.grounding.mix)}
                 if play.executed
                 else None,
                 "curation": None if curation is None or curation.idle else _recorded(curation),
                 "tools": tools or None,
-                "real": blake2b((asked.real_state or "").encode(), digest_size=8).hexdigest() if asked.real else None,
+                "real": blake2b((run_settings.real_state or "").encode(), digest_size=8).hexdigest()
+                if run_settings.real
+                else None,
                 "prompts": prompts,
                 "models": models,
                 "connections": connections,

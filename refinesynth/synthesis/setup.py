@@ -89,36 +89,38 @@ async def begin(
     async with AsyncExitStack() as until:
         # 1. The output folder, on this machine.
         path, uploads = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
-        asked = request.settings.model_copy(update={"output": path})
-        request = replace(request, settings=asked)
+        settings = request.settings.model_copy(update={"output": path})
+        request = replace(request, settings=settings)
         has_enough = request.has_enough()
-        if asked.tools is not None or asked.mcp is not None:
+        if settings.tools is not None or settings.mcp is not None:
             from refinesynth.synthesis.user_tools import actions_for
 
-            request = replace(request, actions=await actions_for(asked))
+            request = replace(request, actions=await actions_for(settings))
 
         # 2. Backends, budget and personas; nothing is written yet.
         roles = EpisodeRoles(request)
         backends = [*roles.backends.values(), *filter(None, [roles.fallback])]
-        budget = Budget.of(asked.budget)
+        budget = Budget.of(settings.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
             await roles.look()
             # Opening the models checks their keys; this comes before a persona is taken from a stream.
             request.refuse_without_player(roles.models)
-        personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
-        if asked.shard is not None:
-            personas.only_every(asked.shard.of, first=asked.shard.index)
+        personas = await until.enter_async_context(
+            open_source(settings.personas, settings.scripts, column=settings.column)
+        )
+        if settings.shard is not None:
+            personas.only_every(settings.shard.of, first=settings.shard.index)
         curator = None
         if not has_enough:
             await personas.look()
-            curator = await _curator(asked.curation)
+            curator = await _curator(settings.curation)
 
         # 3. The run folder, with the costs and trajectories of earlier processes.
         config = request.record(
             roles.settings, roles.asked_backends, fallback=roles.asked_fallback, personas=personas.description
         )
-        place, log_level = asked.output or next_run_folder(), LEVELS[asked.log_level]
+        place, log_level = settings.output or next_run_folder(), LEVELS[settings.log_level]
         folder = RunWriter.claim(place, config, fresh=request.fresh, log_level=log_level)
         until.callback(folder.close)
         await folder.collect_blocks()
@@ -134,11 +136,11 @@ async def begin(
         opened = await until.enter_async_context(
             roles.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
-        most = most_of(asked.concurrency, workers=asked.workers)
+        most = most_of(settings.concurrency, workers=settings.workers)
         # A batch admits any number of requests.
-        fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and roles.batches is None else most
+        fewest = min(most, fewest_for(settings.n)) if settings.concurrency == "auto" and roles.batches is None else most
         probe = StatusProbe(tracker, roles.calls, lambda: roles.models, opened.elsewhere)
-        ahead = AHEAD if asked.on_ray else 1
+        ahead = AHEAD if settings.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
@@ -156,8 +158,8 @@ async def begin(
         # 5. The start of the log and of the uploads to an object store.
         if not pool.reached:
             _log_start(folder, personas)
-            if asked.real:
-                _warn_of_tools(asked)
+            if settings.real:
+                _warn_of_tools(settings)
             if uploads is not None:
                 await uploads.begin(pool.wake)
         yield StartedRun(pool, tracker)
@@ -224,10 +226,10 @@ class EpisodeRoles:
         # Imported here: it imports pydantic-ai, which takes time.
         from refinesynth.client import close_models
 
-        asked = self._request.settings
+        settings = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
         folder.open_lacks(self._lacks)
-        if asked.on_ray and needed:
+        if settings.on_ray and needed:
             from refinesynth.synthesis.workers import Blocks
 
             blocks = Blocks(
@@ -236,9 +238,9 @@ class EpisodeRoles:
                 tracker=tracker,
                 lacks=self._lacks,
                 on_change=on_change,
-                workers=asked.workers,
+                workers=settings.workers,
             )
-            async with blocks.opened(asked.cluster):
+            async with blocks.opened(settings.cluster):
                 yield OpenRoles(blocks.play, blocks.how, blocks.queued)
             return
         try:
@@ -269,20 +271,20 @@ class EpisodeRoles:
         from refinesynth.synthesis.workers.block_driver import REPORTS, share_of_limits
         from refinesynth.synthesis.workers.block_task import BlockSettings
 
-        asked = self._request.settings
-        most = max(1, most_of(asked.concurrency, workers=asked.workers) // asked.workers)
+        settings = self._request.settings
+        most = max(1, most_of(settings.concurrency, workers=settings.workers) // settings.workers)
         return BlockSettings(
             settings=self.settings,
-            backends={role: share_of_limits(backend, asked.workers) for role, backend in self.backends.items()},
-            fallback=None if self.fallback is None else share_of_limits(self.fallback, asked.workers),
+            backends={role: share_of_limits(backend, settings.workers) for role, backend in self.backends.items()},
+            fallback=None if self.fallback is None else share_of_limits(self.fallback, settings.workers),
             call=self._request.call,
             most=most,
-            fewest=min(most, FEWEST) if asked.concurrency == "auto" else most,
+            fewest=min(most, FEWEST) if settings.concurrency == "auto" else most,
             # Absolute: a worker has its own working folder.
             folder=folder.path.resolve(),
             host=gethostname(),
-            report_every=max(0.1, asked.workers / REPORTS),
-            log_level=LEVELS[asked.log_level],
+            report_every=max(0.1, settings.workers / REPORTS),
+            log_level=LEVELS[settings.log_level],
             tracing=self._request.tracing,
         )
 

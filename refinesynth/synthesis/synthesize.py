@@ -105,8 +105,8 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
         StorageError: The folder cannot be written, or its journal cannot be read. Finished episodes are on disk.
         RunStopped: No episode can continue (authentication, unknown model, quota). Finished episodes are on disk.
     """
-    asked = locals()
-    async with begin(Request.of(asked)) as run:
+    arguments = locals()
+    async with begin(Request.of(arguments)) as run:
         try:
             await run.pool.run()
         except get_cancelled_exc_class() as error:

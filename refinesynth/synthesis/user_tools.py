@@ -41,8 +41,8 @@ async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
         named = ", ".join(action.name.partition(" ")[0] for action in actions)
         raise InputError(f"real is given, and no tool may be called; name some with allow_tool. There are {named}")
     script = Script(environment={"": ""}, goal="none", completion_conditions=("none",), actions=actions)
-    if found := verify(Draft(script=script), chains.script()).violations:
-        raise InputError(f"the tools {shown}: {found[0].message}")
+    if violations := verify(Draft(script=script), chains.script()).violations:
+        raise InputError(f"the tools {shown}: {violations[0].message}")
     return actions
 
 
@@ -51,18 +51,18 @@ async def list_tools(server: str, *, seconds: float = START_S) -> list[dict[str,
 
     Raises ValueError: the server cannot be started, or does not answer in time or in MCP; quotes its last output.
     """
-    found: list[Any] = []
+    tools: list[Any] = []
     try:
         async with connected(server, seconds=seconds) as (client, _):
             page = await client.list_tools()
-            found += page.tools
-            while page.next_cursor and len(found) < _MOST_TOOLS:
+            tools += page.tools
+            while page.next_cursor and len(tools) < _MOST_TOOLS:
                 page = await client.list_tools(cursor=page.next_cursor)
-                found += page.tools
+                tools += page.tools
     except ValueError as error:
         raise ValueError(
             f"no MCP server listed them: {error}. Give a command that starts a server on standard input and output, or a URL"
         ) from error
     return [
-        tool.model_dump(mode="json", by_alias=True, include={"name", "description", "input_schema"}) for tool in found
+        tool.model_dump(mode="json", by_alias=True, include={"name", "description", "input_schema"}) for tool in tools
     ]

@@ -176,13 +176,13 @@ def _worth_mending(text: str) -> bool:
 
 def load_json(text: str | bytes) -> Any:
     """Read strict JSON, with integers of up to some thousand digits. Raises ValueError: the text is not JSON."""
-    found = orjson.loads(text)
+    value = orjson.loads(text)
     if _LONG_NUMBER.search(text.encode() if isinstance(text, str) else text) is None:
-        return found
+        return value
     try:
         return json.loads(text)
     except (ValueError, RecursionError):  # Python limits the digits of an integer
-        return found
+        return value
 
 
 def write_json(

@@ -91,8 +91,8 @@ def split_thinking(text: str) -> Split:
     """
     if not ("<" in text or "[" in text or "\u25c1" in text or text.lstrip().startswith(_FIRST_WORDS)):
         return Split("", text, None)
-    if (found := _harmony(text) or _worded(text)) is not None:
-        return found
+    if (split := _harmony(text) or _worded(text)) is not None:
+        return split
     marks = [*_marks(text)]
     thoughts: list[str] = []
     at, following, form = 0, 0, None
