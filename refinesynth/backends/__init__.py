@@ -1,6 +1,6 @@
-"""Backends, presets and providers as values, and the names that stand for them.
+"""Backends, presets and providers as values, and the resolution of their names.
 
-Importing this imports neither litellm nor pydantic-ai.
+This package imports neither litellm nor pydantic-ai.
 """
 
 from refinesynth.backends.backend import Backend, Completion, OutputMode

@@ -1,4 +1,4 @@
-"""A backend as a value: a litellm model string with its settings, and the protocol of a completion function."""
+"""Backend: a litellm model string with its settings; protocol of a completion function."""
 
 import re
 import warnings
@@ -13,36 +13,36 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 from refinesynth.errors import ConfigurationError
 
 REHEARSAL = "rehearsal"
-"""Model string of the embedded offline backend; `rehearsal:FAULT=RATE,...` sets how often it errs, and `families=NAME+NAME` its worlds."""
+"""Model string of the embedded offline backend; `:FAULT=RATE,...` sets fault rates, `:families=NAME+NAME` worlds."""
 
 _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential|cookie)", re.IGNORECASE)
 
 
 SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
-"""Ways to tell a provider which requests are one conversation."""
+"""Marks by which a provider recognizes the requests of one conversation."""
 RETIRED: Mapping[str, str] = {
     "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
 }
-"""Settings without effect, accepted for one more release, with their replacement."""
+"""Removed setting to its replacement; accepted without effect for one more release."""
 
 
 class OutputMode(StrEnum):
-    """Form in which a model is asked for structured output."""
+    """Method of requesting structured output from a model."""
 
     AUTO = "auto"
-    """Native where the model has it, else a tool call, else prompted."""
+    """Native if the model supports it, else a tool call, else prompted."""
     NATIVE = "native"
     """JSON schema enforced by the provider (`response_format`)."""
     TOOL = "tool"
     """Arguments of a tool that the model must call."""
     PROMPTED = "prompted"
-    """Schema in the prompt, JSON in text; nothing enforces it."""
+    """Schema in the prompt, JSON in the text; not enforced."""
 
 
 class Backend(BaseModel):
-    """A model and its settings. Holds the *name* of the variable with the key, never a key.
+    """Model with its settings. It holds the *name* of the variable with the key, never a key.
 
-    Two roles with equal backends share one connection, one rate limit and one set of retries.
+    Roles with equal backends share one model: its connections, its rate limits and its failure policy.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
@@ -103,8 +103,8 @@ class Backend(BaseModel):
             """Check the settings.
 
             Raises:
-                ConfigurationError: An unknown setting or a wrong value. Values are not repeated, since one may be a
-                    key.
+                ConfigurationError: A setting is unknown or has a wrong value. The message quotes no setting's value,
+                    which may be a key.
             """
             try:
                 super().__init__(**settings)
@@ -152,7 +152,7 @@ class Backend(BaseModel):
     @field_validator("api_key_env", mode="after")
     @classmethod
     def _names_a_variable(cls, name: str | None) -> str | None:
-        # A key pasted here by mistake must not live on in config.json.
+        # A key pasted here by mistake must not get into config.json.
         if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
             raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not a key")
         return name
@@ -170,7 +170,7 @@ class Backend(BaseModel):
 
     @model_validator(mode="after")
     def _extra_holds_no_secret(self) -> Self:
-        # At any depth: headers are where keys go.
+        # At any depth: headers may hold keys.
         for name in _keys(self.extra):
             if _SECRET.search(name):
                 raise ValueError(f"extra: {name!r} looks like a secret; put it in a variable named by api_key_env")
@@ -191,22 +191,22 @@ class Backend(BaseModel):
 
     @property
     def structured(self) -> OutputMode:
-        """Output mode that the settings ask for: with a `response_format` in `extra`, only the prompt has the schema."""
+        """Output mode by the settings; PROMPTED instead of AUTO if `extra` has its own `response_format`."""
         own = self.output_mode is OutputMode.AUTO and self.extra.get("response_format") is not None
         return OutputMode.PROMPTED if own else self.output_mode
 
 
 class Mixed(Backend):
-    """Several backends for one role, of which each episode, and each play of it, takes one in turn.
+    """Several backends for one role, which take turns by episode and by play.
 
-    Settings that are not read through `each` are those of the first.
+    Settings that are not read through `each` are those of the first backend.
     """
 
     others: tuple[Backend, ...] = Field(min_length=1)
 
     @classmethod
     def of(cls, backends: Sequence[Backend]) -> Backend:
-        """Return one backend for all of `backends`, in their order; a single one is returned itself."""
+        """Return one backend for all of `backends`, in their order; a single backend itself."""
         first, *others = [one for backend in backends for one in backend.each]
         return cls(**dict(first), others=tuple(others)) if others else first
 
@@ -240,15 +240,15 @@ def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
 
 
 NO_REASON = "null"
-"""Finish reason of an answer whose server gives none, which counts as broken off."""
+"""Finish reason of a completion whose server gives none; it counts as cut off."""
 
 
 class Completion(Protocol):
-    """Function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
+    """Function that completes a chat, such as `litellm.acompletion` or the rehearsal.
 
-    It takes litellm's keyword arguments and returns an OpenAI chat completion, as a dict or as an object with these
-    attributes. Without a `finish_reason` an answer counts as whole. `refinesynth.client.classify_error` sorts what it
-    raises.
+    It takes litellm's keyword arguments and returns an OpenAI chat completion, as a dict or as an object with the same
+    attributes. A completion without a `finish_reason` counts as complete. `refinesynth.client.classify_error`
+    classifies its exceptions.
     """
 
     async def __call__(self, **request: object) -> object: ...

@@ -26,27 +26,27 @@ def _as_several(value: object) -> object:
 
 
 _Settings = Annotated[tuple[Mapping[str, JsonValue], ...], BeforeValidator(_as_several)]
-"""Settings of a role's backend; several where the role's models took turns."""
+"""Settings of a role's backends; more than one for a mixture."""
 
 
 class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
-    """Part of a run's config.json that a replay needs. `run.RunConfig` describes the whole file; it lies in a room above
-    this one, and refuses some files of other versions that can be replayed.
+    """Part of a run's config.json that a replay needs. `run.RunConfig` describes the whole file; this package may not
+    import it, and it refuses some files of other versions that can be replayed.
     """
 
     seed: int
     models: Mapping[str, _Settings]
     """Role name to the backend settings that change its answers."""
     connections: Mapping[str, _Settings]
-    """Role name to the other settings."""
+    """Role name to the other backend settings."""
     rules: str = ""
-    """Chain for drafts, as text; empty in a run of another version."""
+    """Rule chain for drafts, as text; empty if the file has none."""
     script_rules: str = ""
-    """Chain for scripts, as text."""
+    """Rule chain for scripts, as text."""
 
     @classmethod
     def read(cls, folder: Path) -> "ReplayedRun":
-        """Read the configuration of the run in `folder`."""
+        """Read the configuration of the run in `folder`. Raises ConfigurationError: it cannot be read or replayed."""
         try:
             run = cls.model_validate_json((folder / "config.json").read_bytes())
         except OSError as error:
@@ -60,7 +60,7 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
         return run
 
     def backend(self, role: Role) -> Backend:
-        """Return the backend that played `role`, as far as it decides the form of requests."""
+        """Return the backend of `role`, with the settings that affect requests. Raises ConfigurationError: none."""
         if role.value not in self.models:
             raise ConfigurationError(
                 f"the replayed run has no answers of the {role.value}, only of {', '.join(self.models)}; replay with the "
@@ -76,38 +76,37 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
 
 
 def replayed_folder(backend: Backend) -> Path | None:
-    """Return the folder of the run that a backend replays; None if it asks a model."""
+    """Return the folder of the run that a backend replays; None for another backend."""
     prefix, colon, folder = backend.model.partition(":")
     return Path(folder) if colon and prefix == REPLAY else None
 
 
 def recorded_run(folder: Path, role: Role) -> ReplayedRun:
-    """Return the run in `folder`, or if it replayed the role itself, the run behind it."""
+    """Return the run that recorded `role`: the one in `folder`, or the one that it replayed for that role."""
     seen: list[Path] = []
     while folder not in seen:
         seen.append(folder)
         run = ReplayedRun.read(folder)
-        further = replayed_folder(run.backend(role))
-        if further is None:
+        replayed = replayed_folder(run.backend(role))
+        if replayed is None:
             return run
-        folder = further
+        folder = replayed
     raise ConfigurationError(f"{REPLAY}:{folder}: replays of replays go round in circles")
 
 
 def journals(folder: Path) -> list[Path]:
-    """Return the journals of a run; several if workers of an earlier version played it."""
+    """Return the journals of a run; more than one if the workers of an earlier version wrote their own."""
     return sorted(folder.glob("journal*.sqlite"))
 
 
 BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]
-"""Name or backend, or a mapping from role to these with `default` for the rest; a list for a role whose models take
-turns."""
+"""Name or backend, or a mapping from role to name or backend, with `default` for other roles; a list for a mixture."""
 
 PLANNER = "planner"
-"""Backend of the role `repairer` alone: plans in the executed world, without a model."""
+"""Backend that only the `repairer` accepts: planning in the executed world, without a model."""
 
 DEFAULT = "default"
-"""Key for roles that a mapping does not name."""
+"""Key for roles without a key in a mapping."""
 
 
 _FALLBACKS: Mapping[Role, tuple[str, ...]] = {
@@ -115,14 +114,14 @@ _FALLBACKS: Mapping[Role, tuple[str, ...]] = {
     Role.JUDGE: (DEFAULT, Role.DUNGEON_MASTER, Role.NARRATOR),
     Role.REPAIRER: (DEFAULT, Role.PLAYER),
 }
-"""Role to the keys that a mapping without this role is read at, in order; `DEFAULT` for the others."""
+"""Role to the keys that replace it in a mapping without the role, in order; only `DEFAULT` for other roles."""
 
 
 def resolve(spec: str | Backend) -> Backend:
     """Return the backend of a name: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model string.
 
     Raises:
-        ConfigurationError: Nothing has this name; the message lists similar names.
+        ConfigurationError: The name is unknown, the rehearsal's faults are invalid, or the run cannot be replayed.
     """
     if isinstance(spec, Backend):
         return spec
@@ -158,11 +157,11 @@ def _check_litellm_name(name: str) -> None:
 
 
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
-    """Return a backend for every role, but for a repairer that is the planner.
+    """Return a backend for every role; without `repairer` if its backend is the planner.
 
-    Several for one role take turns by episode and play. In a mapping, roles without a key get `default`; the narrator
-    first takes the DungeonMaster's, and the judge takes it where there is no default, as the repairer does the
-    Player's.
+    Several backends for one role take turns by episode and play. In a mapping, roles without a key get `default`.
+    Exceptions: the narrator first gets the DungeonMaster's backend. Without `default`, the judge gets the
+    DungeonMaster's, else the narrator's, and the repairer gets the Player's.
 
     Raises:
         ConfigurationError: A key is no role, a role has no backend, or a name is unknown.
@@ -179,18 +178,18 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     backends = {key: resolve_mixture(key, value) for key, value in spec.items()}
     chosen: dict[Role, Backend] = {}
     for role in Role:
-        found = next((backends[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in backends), None)
-        if found is None:
+        backend = next((backends[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in backends), None)
+        if backend is None:
             raise ConfigurationError(
                 f"no backend for {role}: the mapping has {_listed(backends)}; add {role!r} or {DEFAULT!r}"
             )
-        if found.model != PLANNER:
-            chosen[role] = found
+        if backend.model != PLANNER:
+            chosen[role] = backend
     return chosen
 
 
 def resolve_mixture(role: str, spec: object) -> Backend:
-    """Return a mapping's backend for a role: of a name, a backend, or a list of these, which take turns."""
+    """Return the backend of a mapping's value for a role: a name, a backend, or a list of these for a mixture."""
     listed = isinstance(spec, Sequence) and not isinstance(spec, str)
     several = cast("Sequence[object]", spec if listed else (spec,))
     names = [one for one in several if isinstance(one, str | Backend)]
@@ -206,29 +205,29 @@ def resolve_mixture(role: str, spec: object) -> Backend:
 
 
 def rehearsal_faults(model: str) -> "Faults":
-    """Return the settings in `rehearsal:FAULT=RATE,...`, of which `skill` is the Player's, and `families=NAME+NAME` are
-    the worlds that the ScriptWriter writes (`all` for all of them).
+    """Return the settings in `rehearsal:FAULT=RATE,...`. `skill` belongs to the Player; `families=NAME+NAME` selects
+    the worlds of the ScriptWriter (`all` for all worlds).
 
     Raises:
-        ConfigurationError: The rehearsal has no such fault or family, or a rate is no probability.
+        ConfigurationError: A fault or family is unknown, or a rate is no probability.
     """
     from refinesynth.rehearsal import Faults
     from refinesynth.rehearsal.families import FAMILIES
 
-    found = Faults()
+    faults = Faults()
     for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):
         fault, _, value = (text.strip() for text in part.partition("="))
         if fault not in Faults.model_fields:
             raise _unknown(part, fault, Faults.model_fields, "a fault of the rehearsal")
         names = tuple(FAMILIES) if value == "all" else tuple(dict.fromkeys(name.strip() for name in value.split("+")))
         try:
-            found = Faults.model_validate({**dict(found), fault: names if fault == "families" else value})
+            faults = Faults.model_validate({**dict(faults), fault: names if fault == "families" else value})
         except ValidationError as error:
             expected = f"a rate is a probability from 0 to 1, as in {fault}=0.1"
             if fault == "families":
                 expected = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise ConfigurationError(f"{part!r}: {expected}") from None
-    return found
+    return faults
 
 
 def _unknown(text: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:

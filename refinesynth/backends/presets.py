@@ -1,4 +1,4 @@
-"""Presets: short names of backends, in one table."""
+"""Presets: table of short names for backends."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,16 +9,16 @@ from refinesynth.backends.backend import REHEARSAL, Backend
 
 
 class Preset(BaseModel, frozen=True, extra="forbid"):
-    """A short name for a backend."""
+    """Short name for a backend."""
 
     backend: Backend
     note: str
-    """Advice in a sentence or two."""
+    """Description in one or two sentences."""
 
 
 _A_SCRIPT = 8000
-"""Tokens of an answer, for providers that otherwise cut off at about 4,096: a script or a narrated trajectory is
-longer. All of these models can give at least 64,000 (litellm's price map)."""
+"""Maximum tokens of a completion, for providers with a default of about 4,096: a script or a narrated trajectory may be
+longer. All these models can give at least 64,000 tokens (litellm's price map)."""
 
 
 def _preset(name: str, note: str, model: str, **settings: object) -> Preset:
@@ -31,8 +31,8 @@ _PRESETS = (
     _preset("gpt-4o-mini", "OpenAI, cheap.", "gpt-4o-mini"),
     _preset(
         "deepseek",
-        # What DeepSeek sold as deepseek-chat: its current model with thinking off. Thinking models take no
-        # forced tool call, and charge for text that is not read here.
+        # Formerly sold as deepseek-chat: the current model with thinking off. Thinking models reject forced tool
+        # calls and charge for text that is not used here.
         "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
         "deepseek/deepseek-flash",
         max_tokens=_A_SCRIPT,
@@ -66,4 +66,4 @@ _PRESETS = (
     ),
 )
 PRESETS: Mapping[str, Preset] = MappingProxyType({preset.backend.name: preset for preset in _PRESETS})
-"""Short names; every other litellm model string is a name too."""
+"""Name to preset; other litellm model strings are names of backends too."""

@@ -1,4 +1,4 @@
-"""Facts about litellm's providers, without importing litellm: keys, servers, profiles, names of models."""
+"""Properties of litellm's providers, without an import of litellm: keys, servers, profiles, model names."""
 
 import os
 import re
@@ -17,18 +17,18 @@ from refinesynth.backends.backend import Backend, OutputMode
 
 @dataclass(frozen=True)
 class Provider:
-    """One of litellm's providers, the part of a model string before the first slash."""
+    """Provider of litellm, named by the part of a model string before the first slash."""
 
     profile: str
-    """Prefix in pydantic-ai's table of model profiles; the model's name follows."""
+    """Prefix of the model name in pydantic-ai's table of model profiles."""
     keys: tuple[str, ...] = ()
-    """Environment variables of its key, the usual one first; none if it needs no key or more than a key."""
+    """Environment variables of the key, the usual one first; empty if no key, or more than a key, is needed."""
     base_url: str | None = None
-    """Default server; None where litellm knows."""
+    """Default server; None if litellm chooses the server."""
     base_url_env: str | None = None
-    """Environment variable in which litellm looks for the server."""
+    """Environment variable from which litellm reads the server."""
     open_schema: OutputMode = OutputMode.NATIVE
-    """Output mode for objects with free keys, which some providers' native schemas cannot express."""
+    """Output mode for objects with free keys, which native schemas of some providers cannot express."""
 
 
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(
@@ -52,14 +52,13 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
         "fireworks_ai": Provider("fireworks:", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")),
         "openrouter": Provider("openrouter:", ("OPENROUTER_API_KEY",)),
         "hosted_vllm": Provider("vllm:", base_url="http://localhost:8000/v1", base_url_env="HOSTED_VLLM_API_BASE"),
-        # Its key is for a proxy of one's own, which the variable or `base_url` names: there is no server that is the
-        # provider's.
+        # The user's own proxy, named by the variable or `base_url`: the provider has no default server.
         "litellm_proxy": Provider("litellm:", ("LITELLM_PROXY_API_KEY",), base_url_env="LITELLM_PROXY_API_BASE"),
         "ollama_chat": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),
         "ollama": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),
     }
 )
-"""Providers of which more than the name is known. All others of litellm's work with its defaults."""
+"""Providers with known properties. All other providers of litellm work with litellm's defaults."""
 
 _BARE = (
     (re.compile(r"(ft:)?(gpt-|chatgpt-|o\d)"), "openai"),
@@ -67,11 +66,11 @@ _BARE = (
     (re.compile(r"gemini"), "vertex_ai"),
     (re.compile(r"deepseek"), "deepseek"),
 )
-"""Model names without a provider, as litellm reads them."""
+"""Pattern of a model name without a provider, and the provider that litellm assumes."""
 
 
 def split(model: str) -> tuple[str, str]:
-    """Return provider and model name of a litellm model string; the provider is empty where only litellm can tell."""
+    """Return provider and model name of a litellm model string; the provider is empty if only litellm can tell."""
     if model.partition(":")[0] == "rehearsal":
         return "rehearsal", "rehearsal"
     prefix, slash, name = model.partition("/")
@@ -81,26 +80,26 @@ def split(model: str) -> tuple[str, str]:
 
 
 def provider_of(backend: Backend) -> Provider | None:
-    """Return what is known of a backend's provider; None if it is not in `PROVIDERS`."""
+    """Return the properties of a backend's provider; None if it is not in `PROVIDERS`."""
     return PROVIDERS.get(split(backend.model)[0])
 
 
 def key_variables(backend: Backend) -> tuple[str, ...]:
-    """Return the environment variables of a backend's key, in order; none if it needs no key."""
+    """Return the environment variables of a backend's key, in order; empty if it needs no key."""
     if backend.api_key_env is not None:
         return (backend.api_key_env,)
     provider = provider_of(backend)
-    # A key for one provider is not handed to whatever server speaks its language.
+    # A provider's key must not go to another server with the same protocol.
     return () if provider is None or backend.base_url is not None else provider.keys
 
 
 def key_of(backend: Backend) -> str | None:
-    """Return the key itself, from the environment; None if no variable holds one."""
+    """Return the key from the environment; None if no variable holds one."""
     return next((value for name in key_variables(backend) if (value := os.environ.get(name))), None)
 
 
 def server_of(backend: Backend) -> str | None:
-    """Return the server to name in a request; None leaves it to litellm."""
+    """Return the server to name in a request; None if litellm chooses it."""
     if backend.base_url is not None:
         return backend.base_url
     provider = provider_of(backend)
@@ -111,14 +110,14 @@ def server_of(backend: Backend) -> str | None:
 
 @cache
 def known_models() -> frozenset[str]:
-    """Return the chat models in litellm's price map, read from its file: the import would take seconds."""
+    """Return the chat models in litellm's price map, read from its file: an import of litellm takes seconds."""
     prices: dict[str, Any] = read_table("model_prices_and_context_window_backup.json")
     return frozenset(name for name, entry in prices.items() if entry.get("mode") in {"chat", "responses"})
 
 
 @cache
 def known_providers() -> frozenset[str]:
-    """Return all providers in litellm's files."""
+    """Return all providers in litellm's files and in `PROVIDERS`."""
     prices: dict[str, Any] = read_table("model_prices_and_context_window_backup.json")
     listed: dict[str, Any] = read_table("provider_endpoints_support_backup.json").get("providers", {})
     # `vertex_ai-language-models` and the like are families of one provider.
@@ -127,18 +126,18 @@ def known_providers() -> frozenset[str]:
 
 
 def base_of(model: str) -> str:
-    """Return the base `ft:BASE` under which an OpenAI fine-tuned model (`ft:BASE:organization:name:id`) is listed;
-    other models themselves.
+    """Return the listed name `ft:BASE` of OpenAI's fine-tuned models (`ft:BASE:organization:name:id`); other models'
+    own name.
     """
     return ":".join(model.split(":")[:2]) if model.startswith("ft:") else model
 
 
 def read_table(name: str) -> dict[str, Any]:
-    """Return one of litellm's JSON files, without importing litellm; empty if it cannot be read."""
+    """Return one of litellm's JSON files, without an import of litellm; empty if it cannot be read."""
     found = find_spec("litellm")
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     try:
         return {} if folder is None else orjson.loads((folder / name).read_bytes())
     except (OSError, orjson.JSONDecodeError):
-        # These files are litellm's own; without them names are only not checked as well.
+        # litellm may change these internal files; without them, only the checks of names are weaker.
         return {}

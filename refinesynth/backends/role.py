@@ -1,20 +1,20 @@
-"""Roles: the parts of an episode that models play."""
+"""Roles that models play in an episode."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """Part that a model plays; key of models, usage and cost."""
+    """Role of a model; key of models, usage and cost."""
 
     SCRIPT_WRITER = "script_writer"
-    """Writes the script of an episode from its persona."""
+    """Author of an episode's script, from its persona."""
     DUNGEON_MASTER = "dungeon_master"
-    """Plays the environment in live play."""
+    """Environment in live play."""
     PLAYER = "player"
-    """The agent in live play."""
+    """Agent in live play."""
     NARRATOR = "narrator"
-    """Writes both voices in narrated play."""
+    """Author of both voices in narrated play."""
     REPAIRER = "repairer"
-    """Acts after a mistake of the Player, where a run has one."""
+    """Actor after a mistake of the Player, in runs with a repairer."""
     JUDGE = "judge"
-    """Gives the Verifier's second opinion, off by default."""
+    """Second opinion for the Verifier, off by default."""

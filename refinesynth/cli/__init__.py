@@ -1,4 +1,4 @@
-"""The command line: the only place that prints."""
+"""Command line. No other package prints."""
 
 from refinesynth.cli.app import app, main
 

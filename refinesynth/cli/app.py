@@ -1,6 +1,6 @@
-"""The application: its commands, and the one place where exceptions become messages and exit codes.
+"""Typer application: its commands, and the conversion of exceptions into messages and exit codes.
 
-A command's module is imported when the command is called, so `--help` stays quick.
+The module of a command is imported when the command is called. This keeps `--help` fast.
 """
 
 import os
@@ -31,7 +31,7 @@ class Invocation:
 
     debug: bool = False
     arguments: list[str] = field(default_factory=list[str])
-    """As typed, without the program's name."""
+    """Command-line arguments without the program name."""
     own_process: bool = False
     """True if the process was started for this command; false if a program calls it."""
 
@@ -48,7 +48,7 @@ class CommandLine(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one command and exit, under its own name; typer's way of reporting (`standalone_mode`) is not used."""
+        """Run one command and exit. The program name is always `refinesynth`, and `standalone_mode` is ignored."""
         del prog_name, standalone_mode
         arguments = list(sys.argv[1:] if args is None else args)
         invocation = Invocation(arguments=arguments, own_process=args is None)
@@ -68,12 +68,12 @@ class CommandLine(TyperGroup):
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called, loaded: what commands import takes a second, and their list does without."""
+        """Load the called command only: the imports of a command take a second, and the help list needs none."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else _loaded(name), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
+        """Run the command. If the reader of standard output closed the pipe, exit with 141 and no message."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -89,7 +89,7 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         command = "refinesynth" if context is None else context.command_path
-        # typer hands on what pydantic puts before the words of its own.
+        # pydantic prefixes the message of a validator with "Value error, ".
         text = error.format_message().replace(": Value error, ", ": ")
         message, code = f"{text}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
     else:
@@ -168,7 +168,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "serve-world": ("environments:serve_world", "Serve a world of grounded play over MCP."),
     },
 }
-"""Panel of the help to its commands: name to where the command is, and a line about it."""
+"""Help panel to its commands: name to import path below `refinesynth.cli` and summary."""
 _TRAINING = "refinesynth.train.config:TrainConfig"
 _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
     "run": ("refinesynth.settings.run:RunSettings", None),
@@ -176,12 +176,12 @@ _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
     "export": (_TRAINING, ("tokenizer", "chat_template", "max_length", "over_length", "loss_on")),
     "evaluate": ("refinesynth.evaluate.settings:Evaluation", None),
 }
-"""Commands whose options are fields: the model that has them, and which; None for all that are marked."""
+"""Command to the settings model of its options and the names of the fields; None takes all marked fields."""
 
 
 @cache
 def _loaded(name: str) -> Any:
-    """The command of that name; its module is imported here."""
+    """Import and return the command of that name."""
     place = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
     command: Any = resolve_name(f"refinesynth.cli.{place}")
     if isinstance(command, typer.Typer):
@@ -192,9 +192,9 @@ def _loaded(name: str) -> Any:
     if name in _SETTINGS:
         model, only = _SETTINGS[name]
         command = options_from(resolve_name(model), command, only=only)
-    of_one = typer.Typer(context_settings=_HELP, add_completion=False)
-    of_one.command(name, cls=ListsPlays)(command)
-    return typer.main.get_command(of_one)
+    single = typer.Typer(context_settings=_HELP, add_completion=False)
+    single.command(name, cls=ListsPlays)(command)
+    return typer.main.get_command(single)
 
 
 def _not_loaded() -> None:
@@ -208,15 +208,15 @@ for panel, commands in _COMMANDS.items():
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # What their encoding lacks is written as an escape instead of failing.
+        # A character that the encoding lacks is escaped; by default it would raise UnicodeEncodeError.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        # A rank of a training may wait for the others in C code, which no exception ends.
+        # A training rank may wait for other ranks in C code, which an exception from a signal handler does not end.
         with nullcontext() if "RANK" in os.environ else exits_on_signals():
             app()
     except SystemExit as ending:
-        # Here and not in the application, which others run within a process of theirs.
+        # Not in the application: other programs call it in their own process, which must not end.
         if ending.code in EXIT_CODES.values():
             end_promptly(ExitCode(ending.code))
         raise

@@ -1,4 +1,4 @@
-"""`refinesynth audit`: people and models check the flags of a sample of turns."""
+"""`refinesynth audit`: verification of flags by people and models on a sample of turns."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -101,7 +101,7 @@ def audit(
 
 
 def _source(run: Path | None, truth: Path | None) -> tuple[Iterable[AuditedTurn], Path | None]:
-    """The turns, and the usual file of answers, which a copy of a run in an object store has not."""
+    """The turns and the default file of answers; no file for a run in an object store."""
     if truth is not None and run is None:
         return labelled_turns(truth), truth.with_suffix(".audit.jsonl")
     if run is None or truth is not None:
@@ -141,7 +141,7 @@ def _ask_model(
 
 
 def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None:
-    """Print confusion matrices, and the agreement of each rater with the verdicts and with each other."""
+    """Print confusion matrices, and the agreement of each pair among the verdicts and the raters."""
     rated = {id_ for ratings in answers.by_rater.values() for id_ in ratings}
     known = {turn.id: turn for turn in turns if turn.id in rated}
     if not known:
@@ -157,10 +157,10 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
         (rater, cell, counts[rater, flag, cell, True], counts[rater, flag, cell, False]) for rater, flag, cell in rows
     ]
     raters = [(_VERDICTS, {id_: turn.right for id_, turn in known.items()}), *answers.by_rater.items()]
-    found = [(first, second, agreement(its, others)) for (first, its), (second, others) in combinations(raters, 2)]
+    pairs = [(first, second, agreement(its, others)) for (first, its), (second, others) in combinations(raters, 2)]
     if json:
         named = [dict(zip(("rater", "cell", "right", "wrong"), row, strict=True)) for row in cells]
-        print_json({"cells": named, "agreement": [{"raters": pair, **one._asdict()} for *pair, one in found]})
+        print_json({"cells": named, "agreement": [{"raters": pair, **stat._asdict()} for *pair, stat in pairs]})
         return
     table = Table("rater", "turns", box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("right", "wrong", "share wrong"):
@@ -168,9 +168,9 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
     for rater, cell, right, wrong in cells:
         table.add_row(styled(one_line(rater)), cell, str(right), str(wrong), f"{wrong / (right + wrong):.1%}")
     output().print(table)
-    for first, second, one in found:
-        if one.turns:
-            kappa = "undefined" if one.kappa is None else f"{one.kappa:.2f} [{one.low:.2f}, {one.high:.2f}]"
-            share = f"{one.agreed} of {counted(one.turns, 'turn')} ({one.agreed / one.turns:.1%})"
+    for first, second, stat in pairs:
+        if stat.turns:
+            kappa = "undefined" if stat.kappa is None else f"{stat.kappa:.2f} [{stat.low:.2f}, {stat.high:.2f}]"
+            share = f"{stat.agreed} of {counted(stat.turns, 'turn')} ({stat.agreed / stat.turns:.1%})"
             say(one_line(f"{first} and {second} agree on {share}, kappa {kappa}"))
     say("[]: 95 % bootstrap interval over trajectories", "dim")

@@ -1,4 +1,4 @@
-"""`--backend` and `--set`: backends by role, and their settings, such as a temperature; `refinesynth backends`."""
+"""Options `--backend` and `--set` (backends by role, and their settings), and the command `backends`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -42,16 +42,16 @@ Set = Annotated[
 _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
 
 _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
-"""`player=gpt-4o`; no model string with a provider matches."""
+"""`ROLE=NAME`, such as `player=gpt-4o`. A model string with a provider (`openai/NAME`) does not match."""
 
 
 def backend_spec(options: Sequence[str]) -> str | dict[str, str | list[str]] | None:
-    """`--backend`, given any number of times: one for all roles, or by role; None if it was not given.
+    """Parse the values of `--backend`: one name for all roles, or a mapping by role; None without values.
 
-    A role that is named more than once has several backends, which take turns.
+    A role that is named more than once gets several backends, which take turns.
 
     Raises:
-        ConfigurationError: No such role, or two backends for all roles.
+        ConfigurationError: A role is unknown, a name is blank, or two backends are given for all roles.
     """
     known = ["default", *(role.value for role in Role)]
     chosen: dict[str, list[str]] = {}
@@ -82,7 +82,7 @@ def backend_spec(options: Sequence[str]) -> str | dict[str, str | list[str]] | N
 def tuned(
     spec: str | Mapping[str, str | Sequence[str]], settings: Sequence[str]
 ) -> str | Mapping[str, str | Sequence[str] | Backend]:
-    """`spec` with `[ROLE.]SETTING=VALUE` applied, those without a role first; raises ConfigurationError."""
+    """Apply `[ROLE.]SETTING=VALUE` to `spec`, settings without a role first; raises ConfigurationError."""
     if not settings:
         return spec
     named = {"default": spec} if isinstance(spec, str) else spec
@@ -92,12 +92,12 @@ def tuned(
         if role is None:
             tuned = {each: _with(backend, name, value) for each, backend in tuned.items()}
         elif role == Role.REPAIRER and role not in tuned:
-            # With one, a run that had no repairer would have one.
+            # A setting must not add a repairer to a run without one.
             raise ConfigurationError(
                 f"--set {role}.{name} is given, and no backend for the {role}; add --backend {role}=NAME"
             )
         elif role == "default" or role in set(Role):
-            # A role of its own begins as what it would have been.
+            # A role without its own backend starts from the backend that it would resolve to.
             backend = tuned[role] if role in tuned else resolve_roles(tuned)[Role(role)]
             tuned[role] = _with(backend, name, value)
         else:
@@ -107,7 +107,7 @@ def tuned(
 
 
 def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Settings of the fallback (`fallback.SETTING=VALUE`, without the prefix), and the others."""
+    """Split settings into those of the fallback (`fallback.SETTING=VALUE`, prefix removed) and the others."""
     begins = "fallback."
     of_fallback = [text for text in settings if text.strip().casefold().startswith(begins)]
     others = [text for text in settings if text not in of_fallback]
@@ -124,29 +124,29 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend |
 
 
 def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
-    """One backend, for all roles, with its settings; raises ConfigurationError."""
-    found = resolve(name)
+    """Resolve one backend for all roles and apply its settings; raises ConfigurationError."""
+    backend = resolve(name)
     for text in settings:
         role, setting, value = _parse(text)
         if role is not None:
             raise ConfigurationError(f"--set {role}.{setting}: there are no roles here; write {setting}=VALUE")
-        found = _with(found, setting, value)
-    return found
+        backend = _with(backend, setting, value)
+    return backend
 
 
 def _parse(text: str) -> tuple[str | None, str, object]:
-    found = _SETTING.fullmatch(text.strip())
-    if found is None:
-        # Never the value: it may be a key.
+    match = _SETTING.fullmatch(text.strip())
+    if match is None:
+        # The message omits the value, which may be an API key.
         raise ConfigurationError(
             f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
         )
-    role = found["role"] and found["role"].casefold().replace("-", "_")
-    return role, found["name"].casefold(), value_of(found["value"].strip())
+    role = match["role"] and match["role"].casefold().replace("-", "_")
+    return role, match["name"].casefold(), value_of(match["value"].strip())
 
 
 def value_of(text: str) -> object:
-    """JSON, or the text itself if it is not JSON."""
+    """Parse text as JSON; return the text itself if it is not JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -167,14 +167,14 @@ def _with(backend: Backend, name: str, value: object) -> Backend:
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise ConfigurationError(f"--set {name}: a backend has no setting {name!r}; {meant}")
     if name == "extra" and not isinstance(value, dict):
-        # Never the value, in which a key may stand.
+        # The message omits the value, which may contain an API key.
         what = "a text that is no JSON" if isinstance(value, str) else "other JSON"
         raise ConfigurationError(
             f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {what}; '
             f"single quotes around it keep the shell away from it"
         )
     settings: dict[str, object] = {**backend.model_dump(), name: value}
-    if name == "max_tokens":  # null takes out the role's default bound, too
+    if name == "max_tokens":  # null also removes the default bound of the role
         extra = {key: each for key, each in backend.extra.items() if key != name or each is not None}
         settings["extra"] = extra if value is not None else {**extra, name: None}
     try:
@@ -185,15 +185,15 @@ def _with(backend: Backend, name: str, value: object) -> Backend:
 
 
 def _skilled(backend: Backend, value: object) -> Backend:
-    """The rehearsal with a weak Player: its skill stands in the model string, as its faults do."""
+    """The rehearsal with a weaker Player; the model string holds its skill, like its faults."""
     if not backend.rehearses:
         raise ConfigurationError(
             f"--set skill: only the rehearsal has a skill, and this backend is {backend.label}; leave it out, or set it of "
             f"a role that plays on the rehearsal, as in --backend player=rehearsal --set player.skill=0.6"
         )
     faults = [fault for fault in backend.model.partition(":")[2].split(",") if fault and not fault.startswith("skill=")]
-    found = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
-    return backend.model_copy(update={"model": found.model})
+    rehearsal = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
+    return backend.model_copy(update={"model": rehearsal.model})
 
 
 def backends() -> None:

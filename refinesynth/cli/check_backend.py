@@ -1,4 +1,4 @@
-"""`refinesynth check-backend`: what works with a backend and what to set; one episode is played."""
+"""`refinesynth check-backend`: working features of a backend, settings to give, and one test episode."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -52,21 +52,21 @@ def check_backend(
             f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {backend.timeout:g} s"
         )
 
-    found = BackendCheck(backend, begin, _became)
+    check = BackendCheck(backend, begin, _became)
 
     async def probe(**_: object) -> bool:
-        await found.run(shipped()[0], play=play or "live", roles=limit)
+        await check.run(shipped()[0], play=play or "live", roles=limit)
         return True
 
     done, code = displayed(probe, display)
-    for line in _lines(found) if found.probes else ():
+    for line in _lines(check) if check.probes else ():
         _say(line)
     if done is None:
-        display.say(f"interrupted after {counted(len(found.probes), 'request')}; nothing more is asked")
+        display.say(f"interrupted after {counted(len(check.probes), 'request')}; nothing more is asked")
         raise typer.Exit(code)
-    if found.playable and not limit:
+    if check.playable and not limit:
         display.say("plays one episode")
-        best = tuned_backend(backend, found.settings)
+        best = tuned_backend(backend, check.settings)
         episode, code = displayed(partial(estimate, shipped()[:1], 1, best, sample=1, play=play or "live"), display)
         if episode is None:
             raise typer.Exit(code)
@@ -77,7 +77,7 @@ def check_backend(
             f"cost {'unknown' if paid is None else dollars(paid)}, {duration(episode.elapsed)}, "
             f"{'accepted' if episode.accepted else 'not accepted'}"
         )
-    raise typer.Exit(ExitCode.OK if found.playable else ExitCode.FELL_SHORT)
+    raise typer.Exit(ExitCode.OK if check.playable else ExitCode.FELL_SHORT)
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Display of a run that goes on, with its bill: a board that is redrawn on a terminal, log lines everywhere else."""
+"""Display of a run in progress and its cost: a redrawn board on a terminal, log lines elsewhere."""
 
 import time
 from collections import deque
@@ -13,13 +13,13 @@ from refinesynth.text.number_format import compact, counted, dollars, duration, 
 from refinesynth.text.printable import one_line
 
 LOG_EVERY = 10.0
-"""Seconds between the first log lines where there is no terminal."""
+"""Seconds between the first log lines without a terminal."""
 _GROWTH = 8
-"""Share of a run's time that passes between two lines later on: an eighth."""
+"""Divisor of the elapsed time that gives the later intervals between log lines: an eighth."""
 WINDOW = 60.0
-"""Seconds that the rate looks back over."""
+"""Window of the rate, in seconds."""
 _RULES_SHOWN = 6
-"""Rules that the board lists before the rest is summed up."""
+"""Most rules listed on the board; the others are summed up."""
 _SHOWN = 200
 
 
@@ -29,23 +29,23 @@ class Display(Screen):
     def __init__(self, console: Console) -> None:
         self._pace = Pace()
         self._offset = 0.0
-        """Seconds of the run less those of the clock."""
+        """Elapsed seconds of the run minus the monotonic clock, at the latest update."""
         self._latest: Progress | None = None
         self._logged: Progress | None = None
         self._said = list[str]()
-        """Parts of the last log line."""
+        """Parts of the state at the last log line, unchanged ones included."""
         self._due = 0.0
         super().__init__(console, self._draw)
 
     def update(self, moment: Progress) -> None:
-        """Take a new moment; called for every one."""
+        """Store a new state of the run."""
         self._latest = moment
         self._offset = moment.elapsed - time.monotonic()
         self._pace.observe(moment)
 
     def tick(self, *, last: bool = False) -> None:
-        """Log a line where nothing is redrawn: all of it at first and at last, else the parts that changed, ever more
-        rarely. Called every `LOG_EVERY` seconds.
+        """Log a line if the console cannot redraw: all parts in the first and last line, else the changed parts.
+        Called every `LOG_EVERY` seconds; the interval between lines grows with the elapsed time.
         """
         now = self._now()
         if self._latest is None or self.redraws or (now < self._due and not last):
@@ -70,7 +70,7 @@ class Display(Screen):
 
 
 class Pace:
-    """Rate of accepted trajectories. Time is the run's own (`Progress.elapsed`)."""
+    """Rate of accepted trajectories. Times are seconds of the run (`Progress.elapsed`)."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -81,7 +81,7 @@ class Pace:
             self._seen.append((0.0, moment.accepted_before))
         self._seen.append((moment.elapsed, moment.gained))
         self._latest = moment
-        # One moment before the window stays, so that the rate spans all of the window.
+        # One observation before the window stays; otherwise the rate would not cover the whole window.
         while len(self._seen) > 2 and self._seen[1][0] < moment.elapsed - WINDOW:  # noqa: PLR2004
             self._seen.popleft()
 
@@ -93,7 +93,7 @@ class Pace:
         return (self._seen[-1][1] - accepted) / (now - since) if now > since else 0.0
 
     def remaining(self, now: float) -> float | None:
-        """Seconds until `n` at this rate; None while nothing is accepted."""
+        """Seconds until `n` trajectories at the current rate; None while the rate is 0."""
         rate = self.rate(now)
         if self._latest is None or rate <= 0:
             return None
@@ -101,7 +101,7 @@ class Pace:
 
 
 def in_parts(moment: Progress, pace: Pace, now: float) -> list[str]:
-    """A moment in clauses, the time and the accepted trajectories first."""
+    """State of a run as clauses; the first has the time and the accepted trajectories."""
     around = moment.look()
     bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
     return [
@@ -117,7 +117,7 @@ def in_parts(moment: Progress, pace: Pace, now: float) -> list[str]:
 
 
 def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
-    """A moment as a few lines that fit 80 columns."""
+    """State of a run as a few lines that fit 80 columns."""
     around = moment.look()
     accepted = Text(_accepted(moment), style="bold green" if moment.accepted >= moment.n else "bold")
     top = bar("accepted", moment.accepted, moment.n, accepted, Text(duration(now), style="dim"))
@@ -154,7 +154,7 @@ def _accepted(moment: Progress) -> str:
 
 
 def _kept(moment: Progress, before: str) -> str:
-    """Trajectories that wait for an earlier episode, or came after the last one that was needed."""
+    """Clause on trajectories that wait for an earlier episode or exceed `n`; empty without any."""
     return f"{before}{moment.kept:,} kept for later" if moment.kept else ""
 
 
@@ -166,18 +166,18 @@ def _speed(pace: Pace, now: float) -> str:
 
 
 def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
-    """The most frequent and the last reason of the episodes without a trajectory."""
-    found: list[str] = []
+    """The most frequent and the latest reason of episodes without a trajectory."""
+    texts: list[str] = []
     if commonest is not None:
         reason, count = commonest
-        found.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
+        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
     if last is not None and (commonest is None or last != commonest[0]):
-        found.append(f"the last: {one_line(last, most=_SHOWN)}")
-    return found
+        texts.append(f"the last: {one_line(last, most=_SHOWN)}")
+    return texts
 
 
 def cost(moment: Progress, around: Surroundings) -> str:
-    """The bill in dollars: `12.30 USD of 50.00 USD, 0.0123 USD each, about 39.40 USD in all`."""
+    """Cost in dollars: `12.30 USD of 50.00 USD, 0.0123 USD each, about 39.40 USD in all`."""
     if around.paid.cost_usd is None:
         return "unknown"
     limit = None if around.budget is None else around.budget.usd
@@ -192,7 +192,7 @@ def cost(moment: Progress, around: Surroundings) -> str:
 
 
 def tokens(moment: Progress, around: Surroundings) -> str:
-    """The bill in tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and the share of a token budget."""
+    """Tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, then the use of a token budget."""
     usage = around.paid.usage
     cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
     text = (
@@ -212,7 +212,7 @@ def tokens(moment: Progress, around: Surroundings) -> str:
 
 
 def _each(moment: Progress, spent: float | None) -> float | None:
-    """Cost per trajectory over finished episodes; episodes in flight are paid in part and have given nothing yet."""
+    """Cost per trajectory over finished episodes; episodes in flight have partial costs and no trajectory yet."""
     return None if spent is None or not moment.gained else spent / moment.gained
 
 

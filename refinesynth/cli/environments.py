@@ -26,7 +26,7 @@ def _group() -> None:
 
 
 _NAMED = 5
-"""Most worlds that are named in a sentence."""
+"""Most worlds that a sentence names."""
 
 
 @environments.command()
@@ -44,28 +44,28 @@ def check(
 
     Exits with 1 where the oracle does not get the maximum, or an idle or cheating player gets anything.
     """
-    found: list[Integrity] = []
+    results: list[Integrity] = []
     for world in read_worlds(source, start):
         try:
-            found.append(check_integrity(world, steps=steps, seeds=range(seeds)))
+            results.append(check_integrity(world, steps=steps, seeds=range(seeds)))
         except (RulebookError, ValueError) as error:
             raise InputError(f"the world of {world.id} cannot be played: {error}") from error
-    unsound = [one.id for one in found if not one.sound]
+    unsound = [one.id for one in results if not one.sound]
     if json:
-        rewards = ({each.policy: each.reward for each in one.baselines} for one in found)
-        facts = zip(found, rewards, strict=True)
-        print_json([{"id": one.id, "sound": one.sound, "rewards": its} for one, its in facts])
+        rewards = ({each.policy: each.reward for each in one.baselines} for one in results)
+        facts = zip(results, rewards, strict=True)
+        print_json([{"id": one.id, "sound": one.sound, "rewards": by_policy} for one, by_policy in facts])
         raise typer.Exit(ExitCode.FELL_SHORT if unsound else ExitCode.OK)
     table = Table("policy", "mean reward", "must be", f"worlds above {LUCKY:g}", box=None, padding=(0, 2))
-    for policies in zip(*(one.baselines for one in found), strict=True):
+    for policies in zip(*(one.baselines for one in results), strict=True):
         name, _, expected = policies[0]
         mean = sum(one.reward for one in policies) / len(policies)
         bound = "" if expected is None else f"{expected:g}"
         style = "red" if any(one.fails for one in policies) else ""
         table.add_row(name, styled(f"{mean:.3f}", style), bound, str(sum(one.reward > LUCKY for one in policies)))
     output().print(table)
-    say(f"{counted(len(found), 'world')}, {counted(seeds, 'play')} of each policy, {steps} actions at most")
-    if easy := [one.id for one in found if any(each.lucky for each in one.baselines)]:
+    say(f"{counted(len(results), 'world')}, {counted(seeds, 'play')} of each policy, {steps} actions at most")
+    if easy := [one.id for one in results if any(each.lucky for each in one.baselines)]:
         say(f"won without knowledge in more than half of the plays: {_names(easy)}")
     if unsound:
         say(f"not sound: {_names(unsound)}; `--json` has the rewards of each policy")
@@ -95,14 +95,14 @@ def serve_world(
 ) -> None:
     """Serve a world of grounded play over MCP, on standard input and output; one session is one play.
 
-    docs/environments.md says how to tell Claude Code and others of it. Needs the extra `mcp`.
+    docs/environments.md describes the setup of Claude Code and other clients. Needs the extra `mcp`.
     """
     from refinesynth.environments.mcp import serve
 
     try:
-        found = find_world(source, world_id, start)
-        world = GroundedEnvironment(found.script, steps=steps, slips=slips)
-        world.reset(seed, before=found.before)
+        begin = find_world(source, world_id, start)
+        world = GroundedEnvironment(begin.script, steps=steps, slips=slips)
+        world.reset(seed, before=begin.before)
     except (RulebookError, ValueError) as error:
         raise InputError(f"the world cannot be executed: {error}") from error
     anyio.run(serve, world)

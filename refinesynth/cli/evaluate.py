@@ -1,4 +1,4 @@
-"""`refinesynth evaluate` and `compare`: models on benchmarks that they have not seen, and their scores beside each other."""
+"""Commands `evaluate` and `compare`: scores of a model on unseen benchmarks, and comparisons of evaluations."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from refinesynth.evaluate.evaluation_run import Progress
 
 _ENDS = 2.0
-"""Seconds after Ctrl-C within which the logs are written and the process ends, whatever is still at work."""
+"""Most seconds from Ctrl-C to the end of the process, in which Inspect can write its logs."""
 _EVERY = 10.0
-"""Seconds between two lines on the progress."""
+"""Least seconds between two progress lines."""
 
 
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
 
-    The same command again keeps what is finished. `refinesynth compare` and `refinesynth view` read the folder.
+    The same command again keeps finished episodes. `refinesynth compare` and `refinesynth view` read the folder.
 
     Options:
         python: The interpreter that has that benchmark's package. Repeat it for more.
@@ -69,23 +69,23 @@ def evaluate(
     check_installed("evaluate", "inspect_ai", "numpy")
     board = _Board()
     with ended_within(_ENDS, lambda: note(board.interrupted)) as end:
-        with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
+        with interruptible() as interrupt:  # The imports take seconds; afterwards Inspect handles signals.
             from refinesynth.evaluate.evaluation_run import evaluate as run
             from refinesynth.evaluate.settings import Evaluation
         if interrupt.exit_code is not None:
             end()
             raise typer.Exit(interrupt.exit_code)
-        asked = Evaluation(
+        evaluation = Evaluation(
             **values_by_field(Evaluation, typed),
             pythons=dict(_pairs(python, "--python", "NAME=PATH")),
             settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE")},
         )
         try:
-            logs = run(asked, on_progress=board.show)
+            logs = run(evaluation, on_progress=board.show)
         except KeyboardInterrupt:
             end()
             raise typer.Exit(ExitCode.INTERRUPTED) from None
-    raise typer.Exit(_report(logs, asked.folder))
+    raise typer.Exit(_report(logs, evaluation.folder))
 
 
 class _Board:
@@ -120,7 +120,7 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
         if log.status == "success":
             continue
         code = ExitCode.FELL_SHORT
-        failed = [one.error for one in read_eval_log_sample_summaries(log.location) if one.error]
+        failed = [sample.error for sample in read_eval_log_sample_summaries(log.location) if sample.error]
         first = failed[0] if failed else log.error.message if log.error else log.status
         note(
             f"{log.eval.task}: {len(failed)} of {log.eval.dataset.samples} instances failed, the first with: {first}. "
@@ -140,7 +140,7 @@ def _pairs(texts: Sequence[str] | None, option: str, form: str) -> Iterator[tupl
 
 
 _NAME = 14
-"""Columns that a row's names have at least, each; where that leaves too few for figures, rows become lists."""
+"""Width to which a label column may shrink, in characters; if the figures still do not fit, rows become lists."""
 
 
 def compare(
@@ -155,9 +155,9 @@ def compare(
         typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md, .html, .png and .json there."),
     ] = None,
 ) -> None:
-    """Compare evaluations: scores with intervals, paired differences, how failures are dealt with.
+    """Compare evaluations: scores with intervals, paired differences, and reactions to failures.
 
-    With --paper alone, the published tables.
+    With --paper alone, show the published tables.
     """
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")
@@ -190,7 +190,7 @@ def compare(
 def _shown(table: "Table", width: int) -> Iterator[RenderableType]:
     yield styled(f"\n{table.title}", "bold")
     columns = list(zip(table.columns, *table.texts(), strict=True))
-    # A heading is folded between words, a figure is not.
+    # Headings wrap between words; figures do not wrap.
     needed = [max(map(len, (*head.split(), *cells))) for head, *cells in columns]
     room = sum(min(_NAME, each) for each in needed[: table.labels]) + sum(needed[table.labels :]) + len(columns) - 1
     yield _grid(table, gap=2 if room + len(columns) <= width else 1) if room <= width else _list(table)
@@ -210,7 +210,7 @@ def _grid(table: "Table", *, gap: int) -> RenderableType:
 
 
 def _list(table: "Table") -> RenderableType:
-    """Each row as its names, with its figures below."""
+    """Each row as its labels, with its figures below."""
     parts: list[RenderableType] = []
     for row in table.texts():
         parts.append(styled(one_line(" · ".join(row[: table.labels]))))

@@ -15,37 +15,37 @@ class ExitCode(IntEnum):
     """Exit codes of `refinesynth`; also in docs/running.md."""
 
     OK = 0
-    """Done as asked."""
+    """The command succeeded."""
     FELL_SHORT = 1
-    """A run ended before `n`, early or at its end, `verify` found something wrong, records could not be imported, a
-    backend failed for good, a rule of one's own raised, or a training could not go on."""
+    """The result is incomplete or a check failed: fewer trajectories than `n`, unreadable records, failed evaluation
+    instances, a backend that failed permanently, a user's rule that raised, a training that could not continue."""
     WRONG_INPUT = 2
-    """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
+    """An option, a file, a rule or a backend name cannot be used; nothing was done."""
     STORAGE = 3
     """Reading or writing a file failed (disk full, no permission, a damaged or newer journal), or a process of Ray
     died; nothing finished is lost."""
     INTERNAL = 70
     """A fault of refinesynth itself (EX_SOFTWARE)."""
     HUNG_UP = 129
-    """The terminal went away (128 + SIGHUP)."""
+    """The terminal was closed (128 + SIGHUP)."""
     INTERRUPTED = 130
     """Ctrl-C (128 + SIGINT)."""
     NOBODY_READS = 141
-    """The reader of a pipe went away (128 + SIGPIPE)."""
+    """The reader of standard output closed the pipe (128 + SIGPIPE)."""
     TERMINATED = 143
     """128 + SIGTERM."""
 
 
 _LITTLE = 1024 * 1024
-"""Bytes below which a disk counts as full."""
+"""Free bytes below which a disk counts as full."""
 _FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
-"""Errors of the disk rather than of the input."""
+"""Error numbers of disk problems, as opposed to unusable input."""
 
 
 def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
     """The message for the user, printable, and the exit code; `debug_hint` is added for internal errors."""
     if isinstance(error, RefinesynthError):
-        # Notes say what went wrong besides, such as that the disk was full as well.
+        # Notes describe further problems, such as a full disk.
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         return printable(text), code_of(error)
     if isinstance(error, OSError) and error.errno is not None:
@@ -57,7 +57,7 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
 
 
 def _full_disk(error: OSError) -> str:
-    """Folders without space that a command writes to: a failed write does not name its file."""
+    """Full folders among the working and the temporary one, as a prefix: a failed write does not name its file."""
     full = [
         folder
         for folder in dict.fromkeys((str(Path.cwd()), tempfile.gettempdir()))

@@ -1,4 +1,4 @@
-"""`refinesynth export`: trajectories in the form that a trainer reads."""
+"""Commands `export` and `publish`: trajectories in the formats of trainers, and as a dataset on the Hub."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -72,7 +72,7 @@ def export(
 ) -> None:
     """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
 
-    docs/export.md says which form is for whom.
+    docs/export.md describes the formats and their trainers.
 
     Options:
         format_name: sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper,
@@ -111,8 +111,8 @@ def export(
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
         tally = CardCounts()
-        found = _trajectories(source, spoilt)
-        train = found if held_out is None else one_side(found, "train", held_out=held_out)
+        accepted = _trajectories(source, spoilt)
+        train = accepted if held_out is None else one_side(accepted, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
             with TemporaryDirectory() as folder:
                 report = write(train, Path(folder) / "export.jsonl", overwrite=False)
@@ -145,7 +145,7 @@ def export(
 
 
 def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
-    """Refuse files that cannot be written, before anything is read; raises InputError."""
+    """Raise InputError for outputs that must not be written, before trajectories are read."""
     if str(output) == STANDARD_OUTPUT and (card or held_out):
         raise InputError(
             "-o - writes one file to standard output; give a name for --card or --held-out to write beside"
@@ -177,7 +177,7 @@ def _writer(
     form: Form,
     start: str,
 ) -> _Writes:
-    """The writer of that format; raises InputError for settings that the format does not have."""
+    """The writer of a format; raises InputError for options that the format does not have."""
     plain_name = format_name.strip().casefold()
     if start != "clean" and plain_name != "rl":
         raise InputError("--start is for --format rl alone; leave it out, or give that format")
@@ -192,7 +192,7 @@ def _writer(
         share_of_mistakes(start)
 
         def write(found: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
-            # A new format for each file: it remembers which worlds are written.
+            # Each file needs its own format object, which remembers the worlds already written.
             return write_export(found, path, WorldFormat(form, start=start), masking=masking, overwrite=overwrite)
 
         return write
@@ -211,7 +211,7 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
         )
     if wrong := sorted({"data", "output", "path", "overwrite"} & settings.keys()):
         raise InputError(f"--set {wrong[0]} cannot be given here: RUN and -o say what is read and where it is written")
-    # Without the folders of the exporting user.
+    # Absolute paths may name the user and are cut to their last part.
     shown = {name: shown_name(str(value)) for name, value in settings.items() if value is not None}
     others = [f", {name} {value}" for name, value in shown.items() if name != "model"]
     inputs = f"Token ids of the tokenizer of {shown['model']}{''.join(others)}."
@@ -228,9 +228,9 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
     def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
         from refinesynth.train import write_tokens
 
-        found = write_tokens(trajectories, path, overwrite=overwrite, **settings)
-        counts = found.counts
-        sizes = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {found.longest:,}."
+        written = write_tokens(trajectories, path, overwrite=overwrite, **settings)
+        counts = written.counts
+        sizes = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {written.longest:,}."
         return ExportReport(
             path=path,
             format=TOKENS,
@@ -238,8 +238,8 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             trajectories=counts.conversations,
             left_out=counts.dropped_untrained + counts.dropped_long,
             records=counts.records,
-            trained=found.trained_turns,
-            masked=found.other_turns,
+            trained=written.trained_turns,
+            masked=written.other_turns,
             advice=advice,
             remarks=(inputs, sizes, *([f"{lost}."] if (lost := lost_of(counts)) else [])),
         )
@@ -258,7 +258,7 @@ def _tell(report: ExportReport, say: Callable[[str], None]) -> None:
 
 
 def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
-    """Print the lines that were left out and exit with 1 if there are any."""
+    """Print the number of lines left out and the first error, and exit with 1; nothing without such lines."""
     if not spoilt:
         return
     note(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}")
@@ -287,7 +287,7 @@ def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[
 
 
 def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]:
-    """Trajectories of a run or file; lines that cannot be read go to `spoilt`, refused drafts raise InputError."""
+    """Trajectories of a run or file. Errors of unreadable lines go to `spoilt`; a refused draft raises InputError."""
 
     def keep(error: RefinesynthError) -> None:
         spoilt.setdefault(str(error))

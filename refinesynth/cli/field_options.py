@@ -19,23 +19,23 @@ from refinesynth.option import PANELS, PLAY, Option
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 
 Path = tuple[str, ...]
-"""Names of a setting, those of the models that it is in first."""
+"""Field names that lead to a setting, from the outermost model to the setting."""
 
 
 def option(
     name: str, help_: str | None = None, panel: str | None = None, metavar: str | None = None, **more: Any
 ) -> Any:
-    """Annotation of a parameter that is this option; without `help_`, `Options:` in the docstring has its help."""
+    """Annotation of an option; without `help_`, the help comes from `Options:` in the command's docstring."""
     return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **more)
 
 
 def documented(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with the help of options from `Options:`, the last part of its docstring, which is taken out."""
+    """Move the help of options from `Options:`, the last part of the docstring of `command`, to the options."""
     text, _, arguments = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
     helps = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
-    for each in inspect.signature(command, eval_str=True).parameters.values():
-        if (info := _info(each)) is not None:
-            info.help = helps.get(each.name, info.help)
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if (info := _info(parameter)) is not None:
+            info.help = helps.get(parameter.name, info.help)
     command.__doc__ = text
     return command
 
@@ -43,45 +43,45 @@ def documented(command: Callable[..., None]) -> Callable[..., None]:
 def options_from(
     model: type[BaseModel], command: Callable[..., None], *, only: Collection[str] | None = None
 ) -> Callable[..., None]:
-    """`command` with an option for each marked field of `model` (those of nested models included), or of `only`.
+    """Add an option to `command` for each marked field of `model`, nested models included, or for those in `only`.
 
     Options that were not given are None. A parameter of `command` with a field's name replaces that field's option.
     """
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    taken = {each.name for each in own}
-    made = [
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    taken = {parameter.name for parameter in own}
+    added = [
         _parameter(name, field, marked)
         for (*_, name), field, marked in _marked(model)
         if name not in taken and (only is None or name in only)
     ]
-    arguments = [each for each in own if not isinstance(_info(each), OptionInfo)]
-    options = sorted((each for each in [*own, *made] if each not in arguments), key=_panel)
+    arguments = [parameter for parameter in own if not isinstance(_info(parameter), OptionInfo)]
+    options = sorted((parameter for parameter in [*own, *added] if parameter not in arguments), key=_panel)
 
     @wraps(command)
     def called(**typed: Any) -> None:
         command(**typed)
 
-    parameters = [*(each.replace(kind=each.KEYWORD_ONLY) for each in arguments), *options]
+    parameters = [*(parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in arguments), *options]
     called.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue] - for `inspect`
-    called.__annotations__ = {each.name: each.annotation for each in [*arguments, *options]}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in [*arguments, *options]}
     return called
 
 
 def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Typed values by field of `model`, those of nested models in mappings."""
-    found: dict[str, Any] = {}
+    """Typed values by field of `model`, with nested models as mappings."""
+    values: dict[str, Any] = {}
     for (*within, name), _, _ in _marked(model):
         if typed.get(name) is not None:
-            inside = found
+            inside = values
             for outer in within:
                 inside = inside.setdefault(outer, {})
             inside[name] = typed[name]
-    return found
+    return values
 
 
 def typed_names(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, str]:
-    """Setting (`grounding.transient` for a nested one) to the option by which it was typed."""
+    """Map each given setting (`grounding.transient` for a nested one) to the name of its option."""
     return {
         ".".join(path): (marked.names or (flag(path[-1]),))[0]
         for path, _, marked in _marked(model)
@@ -96,7 +96,7 @@ def flag(field: str) -> str:
 def _marked(model: type[BaseModel], within: tuple[str, ...] = ()) -> Iterator[tuple[Path, FieldInfo, Option]]:
     """Path, field and mark of each field that is an option."""
     for name, field in model.model_fields.items():
-        if mark := next((each for each in field.metadata if isinstance(each, Option)), None):
+        if mark := next((item for item in field.metadata if isinstance(item, Option)), None):
             yield (*within, name), field, mark
         elif (inside := _model_in(field.annotation)) is not None:
             yield from _marked(inside, (*within, name))
@@ -109,7 +109,7 @@ def _parameter(name: str, field: FieldInfo, marked: Option) -> inspect.Parameter
     info = typer.Option(
         *(marked.names or (flag(name),)),
         metavar=marked.metavar,
-        # In brackets, rich would read a style.
+        # rich reads brackets as style markup.
         help=f"{described}{' Repeat it for more.' if kind == list[str] else ''}".replace("[", "\\["),
         rich_help_panel=marked.panel,
         show_default=str(default) if isinstance(default, str | int | float) and default is not False else False,
@@ -121,7 +121,7 @@ def _parameter(name: str, field: FieldInfo, marked: Option) -> inspect.Parameter
 
 
 def _typed(annotation: Any) -> Any:
-    """The type that typer reads; text for fields that take several types."""
+    """The type of the option for typer; `str` for other fields, such as those of several types."""
     alternatives = [each for each in _alternatives(annotation) if each is not NoneType]
     if len(alternatives) != 1:
         return str
@@ -146,8 +146,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo | None:
-    found = getattr(parameter.annotation, "__metadata__", ())
-    return next((each for each in found if isinstance(each, OptionInfo | ArgumentInfo)), None)
+    metadata = getattr(parameter.annotation, "__metadata__", ())
+    return next((item for item in metadata if isinstance(item, OptionInfo | ArgumentInfo)), None)
 
 
 def _panel(parameter: inspect.Parameter) -> int:
@@ -156,7 +156,7 @@ def _panel(parameter: inspect.Parameter) -> int:
 
 
 class ListsPlays(TyperCommand):
-    """Command whose help lists the registered plays, looked up only when the help is shown."""
+    """Command whose help lists the registered plays, which are looked up when the help is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for option in self.params:
@@ -172,7 +172,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _known(name: str | None) -> str | None:
-    """Refuse an unknown name before any other check."""
+    """Check the name of a play; raises BadParameter for an unknown one."""
     if name is not None and name not in (known := _names()):
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, known))}.")
     return name

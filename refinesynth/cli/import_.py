@@ -1,4 +1,4 @@
-"""`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
+"""`refinesynth import`: trajectories of other projects and earlier exports, written into a run folder."""
 
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,9 @@ def import_(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FOLDER")] = None,
     fresh: Annotated[bool, typer.Option("--fresh")] = False,
 ) -> None:
-    """Read trajectories of others, or an export, into a run folder, so that all commands work on them.
+    """Read trajectories of other projects, or an export, into a run folder, which all commands accept.
 
-    docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
+    docs/import.md lists what is read from each format. Exits with 1 when a record cannot be read.
 
     Options:
         source: JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.
@@ -40,8 +40,8 @@ def import_(
     except (KeyboardInterrupt, SystemExit):
         note("interrupted: the same command goes on with what it has begun")
         raise
-    made = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
-    say(f"{result.path}: {made}, {counted(result.figures.mistakes.total(), 'mistake')}")
+    summary = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
+    say(f"{result.path}: {summary}, {counted(result.figures.mistakes.total(), 'mistake')}")
     if first := next(iter(result.rejected), None):
         note(
             f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"

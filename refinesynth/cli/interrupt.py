@@ -1,4 +1,4 @@
-"""Signals: the first one ends a run, the second one the process."""
+"""Signal handling: the first signal stops a run, the second ends the process."""
 
 import os
 import select
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 """Signals that end a run, with their exit codes."""
 ONE_PRESS = 0.2
-"""Seconds within which a second signal counts as the first, sent by the terminal and by a wrapper."""
+"""Seconds within which a second signal counts as the first: a terminal and a wrapper may both send one."""
 LET_GO = 1.0
 """Seconds that an interrupted process waits for its threads."""
 
 
 class Interrupt:
-    """Signals received so far."""
+    """The first received signal, and the function that it calls."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -37,23 +37,23 @@ class Interrupt:
         return None if self.received is None else EXIT_CODES[self.received]
 
     def stops(self, stop: Callable[[], object]) -> None:
-        """Call `stop` in the main thread when the first signal comes, or at once if it came already."""
+        """Call `stop` in the main thread at the first signal, or at once if one was received already."""
         self._stop = stop
         if self.received is not None:
             stop()
 
     def cancels(self, scope: "CancelScope") -> None:
-        """Cancel `scope`, of the running event loop, when the first signal comes, or soon if it came already."""
+        """Cancel `scope` in the running event loop at the first signal, or soon if one was received already."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
-        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
+        # A signal handler may interrupt any code; the event loop therefore cancels the scope in its next iteration.
         self.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
 
     def receive(self, number: int, _frame: FrameType | None = None) -> None:
-        """Signal handler: remember the first signal; at the second, end the process at once.
+        """Handle a signal: store the first one; end the process at once at the second.
 
-        Files stay whole up to their last complete line, which is all that a resume needs.
+        A resume only needs the complete lines of the files, which stay intact.
         """
         now = time.monotonic()
         if self.received is not None:
@@ -66,9 +66,9 @@ class Interrupt:
 
 
 def _pressed(pipe: int, until: float | None) -> bool | None:
-    """Wait for a Ctrl-C: True if one comes before `until`, False at that time, None if the pipe is closed first.
+    """Wait for SIGINT: True if it arrives before `until`, False at that time, None if the pipe is closed first.
 
-    Another signal that ends a command ends the process.
+    Other signals in `EXIT_CODES` end the process.
     """
     while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
         number = os.read(pipe, 1)
@@ -83,11 +83,11 @@ def _pressed(pipe: int, until: float | None) -> bool | None:
 
 @contextmanager
 def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[Callable[[], None]]:
-    """Within the block, a Ctrl-C ends the process after `seconds` at the latest; a second one and other signals at once.
+    """End the process at most `seconds` after a Ctrl-C in the block; at once at a second one and at other signals.
 
-    The installed handler stays: an event loop replaces it by one that cancels its work. The system writes the signal's
-    number into a pipe, even while the main thread is in C code. Yields a function that prints the last words and, after a
-    Ctrl-C, ends the process: C++ threads that still run would abort an ordinary end.
+    Python's signal handlers stay as they are, such as that of an event loop which cancels its work. Signal numbers are
+    written into a pipe, even while the main thread runs C code. Yields a function that calls `last_words` and, after a
+    Ctrl-C, ends the process: C++ threads that still run would abort an ordinary exit.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -95,7 +95,7 @@ def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[
     pressed, once = threading.Event(), threading.Lock()
 
     def end() -> None:
-        # Said once; whoever comes second waits for it, but not for ever.
+        # The lock is never released: `last_words` runs once, and a second caller waits `LET_GO` seconds for it.
         if once.acquire(timeout=LET_GO):
             with suppress(OSError, ValueError):
                 last_words()
@@ -140,9 +140,9 @@ def _exit(code: int) -> None:
 
 @contextmanager
 def exits_on_signals() -> Generator[None]:
-    """Within the block, SIGTERM and SIGHUP raise SystemExit, so cleanup runs as after Ctrl-C; a second one ends the process.
+    """Raise SystemExit at SIGTERM and SIGHUP in the block, which runs cleanup code; a second signal ends the process.
 
-    Signals that are ignored (nohup) or handled already stay so. The handlers of a command replace these.
+    Ignored (nohup) and handled signals stay as they are. Commands may install other handlers within the block.
     """
     interrupt = Interrupt()
     interrupt.stops(lambda: sys.exit(interrupt.exit_code))
@@ -158,10 +158,10 @@ def exits_on_signals() -> Generator[None]:
 
 @contextmanager
 def interruptible() -> Generator[Interrupt]:
-    """Receive the signals in `EXIT_CODES`; the former handlers return if none came.
+    """Receive the signals in `EXIT_CODES` in the block; restore the former handlers if none was received.
 
-    Ignored signals stay ignored (nohup, background jobs). These are handlers of the process, not of the event loop, so a
-    second Ctrl-C works while the loop is busy.
+    Ignored signals stay ignored (nohup, background jobs). The handlers belong to the process, not to the event loop;
+    a second Ctrl-C therefore works while the loop is busy.
     """
     interrupt = Interrupt()
     before = {

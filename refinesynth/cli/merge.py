@@ -1,4 +1,4 @@
-"""`refinesynth merge`, `filter`, `sample` and `fetch`: runs put together, parts of a run, and copies, as a new run."""
+"""Commands `merge`, `filter`, `sample` and `fetch`, which write a new run from existing runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +33,7 @@ def merge(
     output: Output,
     fresh: Fresh = False,
 ) -> None:
-    """Put runs together: of other seeds, other personas, other models. What is there twice is written once."""
+    """Merge runs, such as those of other seeds, personas or models. Duplicates are written once."""
     _write(runs, output, fresh=fresh)
 
 
@@ -58,11 +58,11 @@ def sample(
     fresh: Fresh = False,
 ) -> None:
     """Draw trajectories of a run at random, each as likely as any other."""
-    ids = [one.id for one in RunFolder.open(run).trajectories()]
+    ids = [trajectory.id for trajectory in RunFolder.open(run).trajectories()]
     if number > len(ids):
         raise InputError(f"-n {number:,} is more than the {len(ids):,} trajectories of {str(run)!r}")
     chosen = frozenset(Random(seed).sample(ids, number))
-    _write([run], output, fresh=fresh, keep=lambda one: one.id in chosen)
+    _write([run], output, fresh=fresh, keep=lambda trajectory: trajectory.id in chosen)
 
 
 def fetch(
@@ -70,7 +70,7 @@ def fetch(
     *,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new folder.")],
 ) -> None:
-    """Copy a run from an object store into a folder, as far as it is there. Commands that read runs take URLs too."""
+    """Copy a run, finished or not, from an object store into a folder. Commands that read runs take URLs too."""
     if not is_url(url):
         raise typer.BadParameter(f"{url!r} is no URL, such as s3://bucket/runs/first", param_hint="URL")
     if output.exists():

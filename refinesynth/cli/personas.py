@@ -1,4 +1,4 @@
-"""`refinesynth personas`: look at collections of personas, thin them out and draw from them, before a run."""
+"""`refinesynth personas`: statistics, deduplication and sampling of persona collections before a run."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -56,13 +56,13 @@ def stats(
     by: Annotated[str | None, typer.Option("--by", hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what personas there are: how many, how long, how much alike."""
+    """Show the number and lengths of personas, their words and duplicates."""
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
     with progress_line("rows") as tell:
-        found = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
-    _show_stats(found, json=json)
+        figures = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
+    _show_stats(figures, json=json)
 
 
 @personas.command()
@@ -82,7 +82,7 @@ def dedup(
 ) -> None:
     """Write the personas without their near-duplicates; the first of several is kept.
 
-    By MinHash with Persona Hub's settings. The output appears whole or not at all.
+    Uses MinHash, by default with Persona Hub's settings. The output is written completely or not at all.
     """
     similar = Similar(threshold, ngrams, permutations)
     with progress_line("rows") as tell:
@@ -126,9 +126,9 @@ def sample(
     overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
-    """Draw personas at random, the same for the same seed, balanced over their domains if so wanted.
+    """Draw personas at random, the same for the same seed; --balance-by balances them over domains.
 
-    Exits with 1 if there are fewer than asked for; these are written.
+    Exits with 1 if there are fewer than -n; those are written.
     """
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
@@ -145,25 +145,25 @@ def sample(
 _LISTED = 10
 
 
-def _show_stats(found: PersonaStats, *, json: bool) -> None:
+def _show_stats(figures: PersonaStats, *, json: bool) -> None:
     if json:
-        print_json(found.as_json())
+        print_json(figures.as_json())
         return
     table = labelled(gap=2)
-    table.add_row("personas", f"{found.personas:,}")
-    for label, lengths in (("characters", found.characters), ("words", found.words)):
+    table.add_row("personas", f"{figures.personas:,}")
+    for label, lengths in (("characters", figures.characters), ("words", figures.words)):
         table.add_row(
             label,
             f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}, "
             f"one in ten {lengths.longest_tenth:,} or more",
         )
-    at_least = "" if found.distinct_words_exact else "at least "
-    table.add_row("distinct words", f"{at_least}{found.distinct_words:,}")
-    table.add_row("exact duplicates", _share(found.exact_duplicates, found.personas))
-    if found.near_duplicates is not None:
-        table.add_row("near-duplicates", _share(found.near_duplicates, found.personas))
+    at_least = "" if figures.distinct_words_exact else "at least "
+    table.add_row("distinct words", f"{at_least}{figures.distinct_words:,}")
+    table.add_row("exact duplicates", _share(figures.exact_duplicates, figures.personas))
+    if figures.near_duplicates is not None:
+        table.add_row("near-duplicates", _share(figures.near_duplicates, figures.personas))
     say(table)
-    _print_problems(found.bad, found.problems)
+    _print_problems(figures.bad, figures.problems)
 
 
 def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:

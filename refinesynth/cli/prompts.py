@@ -1,4 +1,4 @@
-"""`refinesynth prompts`: what models are sent."""
+"""`refinesynth prompts`: preview of the prompts that models receive."""
 
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ prompts = typer.Typer(
 
 @prompts.callback()
 def _prompts() -> None:
-    """Keeps `show` a command of its own as long as there is no other."""
+    """Callback that keeps `show` a subcommand although it is the only one."""
 
 
 @prompts.command(cls=ListsPlays)
@@ -49,8 +49,8 @@ def show(
     set_: Set = None,
     json: Annotated[bool, typer.Option("--json", help="As one JSON object, as it goes out.")] = False,
 ) -> None:
-    """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the
-    episode.
+    """Print a request to a model, and its number of tokens on standard error. No model is called: the rehearsal plays
+    the episode.
     """
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")
@@ -58,24 +58,24 @@ def show(
     repairer = "model" if role == "repairer" else None
     settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge", repairer=repairer)
     backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
-    asked = _role(role, chosen.roles(settings), chosen.name)
-    of = Persona(text=persona) if persona else shipped()[0]
+    wanted = _role(role, chosen.roles(settings), chosen.name)
+    person = Persona(text=persona) if persona else shipped()[0]
 
-    requests = anyio.run(partial(preview, of, settings=settings, backends=backends))[asked]
+    requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[wanted]
     if request > len(requests):
-        raise InputError(f"--request {request}: in this episode, {asked.value} is asked {len(requests)} times")
-    of_role = backends[asked].each[0]
+        raise InputError(f"--request {request}: in this episode, {wanted.value} is asked {len(requests)} times")
+    of_role = backends[wanted].each[0]
     _print(requests[request - 1], model=of_role.model, json=json)
     context = anyio.run(facts_of, of_role).context
-    if warning := misfit(asked, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
+    if warning := misfit(wanted, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
         note(f"! {warning}", "yellow")
 
 
 def _role(text: str, known: tuple[Role, ...], play: str) -> Role:
     name = text.strip().casefold().replace("-", "_")
-    asked = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
-    if name not in asked:
-        raise ConfigurationError(f"{play} play asks no {text!r}; the roles that it asks are {', '.join(asked)}")
+    roles = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
+    if name not in roles:
+        raise ConfigurationError(f"{play} play asks no {text!r}; the roles that it asks are {', '.join(roles)}")
     return Role(name)
 
 

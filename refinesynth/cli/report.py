@@ -47,9 +47,9 @@ def report(
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 7575
-"""Inspect's own."""
+"""Default port of Inspect's viewer."""
 _LOOK: Final = 0.1
-"""Seconds between two looks for the viewer's address."""
+"""Seconds between two checks of the viewer's port."""
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")]
 
@@ -84,7 +84,7 @@ def view(
     free = free_port(port)
     inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
     command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(free)]
-    # Where Inspect keeps its data, a file that was left behind may name a process of somebody else, which it would end.
+    # A stale file in Inspect's data folder may name an unrelated process, which Inspect would end.
     with TemporaryDirectory() as data, interruptible() as interrupt:
         viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data})  # noqa: S603
         interrupt.stops(viewer.terminate)
@@ -95,7 +95,7 @@ def view(
         code = viewer.wait()
     if interrupt.received is None:
         raise typer.Exit(code if code >= 0 else 128 - code)
-    if interrupt.received is not signal.SIGINT:  # Ctrl-C is how it is meant to end
+    if interrupt.received is not signal.SIGINT:  # Ctrl-C is the normal end
         raise typer.Exit(EXIT_CODES[interrupt.received])
 
 

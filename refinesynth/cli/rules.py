@@ -1,4 +1,4 @@
-"""`refinesynth rules`: what a draft or a script can be checked by."""
+"""`refinesynth rules`: the rules for drafts and scripts."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ def rules(
 
 
 def read_chain(option: str, text: str) -> library.Rule:
-    """A rule chain from its expression; raises ConfigurationError that begins with the option."""
+    """Parse a rule chain; raises ConfigurationError with a message that begins with the option."""
     try:
         return library.parse(text)
     except InputError as error:

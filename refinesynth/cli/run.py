@@ -1,4 +1,4 @@
-"""`refinesynth run`: the main job."""
+"""`refinesynth run`: synthesis of trajectories from personas."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ def run(
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
-    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when
-    the folder cannot be written, 130 after Ctrl-C.
+    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when an option or a file cannot be
+    used, 3 when the folder cannot be written, 130 after Ctrl-C.
 
     Options:
         personas: JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for
@@ -76,37 +76,37 @@ def run(
     of_preset = {} if preset is None else presets[preset]()
     _check_preset(preset, of_preset, typed)
     layers = [(f"preset {preset}", of_preset), (str(config), of_file), ("command line", typed)]
-    asked: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
-    if "n" not in asked and not show_config:
+    merged: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
+    if "n" not in merged and not show_config:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
-    checked = RunSettings.of(asked, names=typed_names(RunSettings, settings))
+    checked = RunSettings.of(merged, names=typed_names(RunSettings, settings))
     plays.PLAYS.entry(checked.play)
-    asked.update((name, getattr(checked, name)) for name in checked.model_fields_set)
+    merged.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     of_fallback, of_roles = split_fallback(set_ or [])
-    asked["backend"] = tuned(asked.get("backend", "rehearsal"), of_roles)
+    merged["backend"] = tuned(merged.get("backend", "rehearsal"), of_roles)
     if (second := tuned_fallback(fallback, of_fallback)) is not None:
-        asked["fallback"] = second
+        merged["fallback"] = second
     if show_config:
-        _show_config(asked, layers)
+        _show_config(merged, layers)
         return
     if otel:
         _refuse_lost_spans()
-        asked["tracing"] = Tracing()
+        merged["tracing"] = Tracing()
     if dry_run:
-        asked.pop("output", None)
-        raise typer.Exit(estimate_and_report(asked, sample=sample, json=json))
+        merged.pop("output", None)
+        raise typer.Exit(estimate_and_report(merged, sample=sample, json=json))
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
-    place = asked.pop("output", None) or free_run_folder()
-    if invocation.own_process and (asked.get("cluster") or (asked.get("workers") or 1) > 1):
+    place = merged.pop("output", None) or free_run_folder()
+    if invocation.own_process and (merged.get("cluster") or (merged.get("workers") or 1) > 1):
         supervise()
-    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))
+    raise typer.Exit(run_and_report({**merged, "fresh": fresh}, place, invocation.arguments, json=json))
 
 
 def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings, with those typed under a former name, which print a note."""
-    found = dict(settings)
+    """Settings with former option names mapped to present ones; prints a note for each former name."""
+    result = dict(settings)
     for name, value in former.items():
         if value is None:
             continue
@@ -114,8 +114,8 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
             note(f"! {flag(name)} is gone and does nothing")
         else:
             note(f"! {flag(name)} is now called {flag(present)}; give that instead")
-            found[present] = value if found[present] is None else found[present]
-    return found
+            result[present] = value if result[present] is None else result[present]
+    return result
 
 
 def _of_file(path: Path) -> dict[str, Any]:
@@ -141,13 +141,13 @@ def _refuse_lost_spans() -> None:
 
 
 def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that were typed, with those of grounded play over the file's; raises ConfigurationError."""
+    """The typed settings; those of grounded play are merged over the file's. Raises ConfigurationError."""
     from refinesynth.cli.rules import read_chain
     from refinesynth.episode import plays
 
     own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
-    found = values_by_field(RunSettings, typed) | own
-    if grounding := found.get("grounding"):
+    values = values_by_field(RunSettings, typed) | own
+    if grounding := values.get("grounding"):
         play = typed["play"] or of_file.get("play")
         if play is None or not plays.find(play).executed:
             flags = ", ".join(map(flag, grounding))
@@ -157,16 +157,16 @@ def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
             raise ConfigurationError(
                 f"grounding is {below!r} in the file; expected its settings by name, such as terse: true"
             )
-        found["grounding"] = {**cast("Mapping[str, Any]", below), **grounding}
-    if "contaminated" in found.get("curation", {}) and "contamination" not in found["curation"]:
+        values["grounding"] = {**cast("Mapping[str, Any]", below), **grounding}
+    if "contaminated" in values.get("curation", {}) and "contamination" not in values["curation"]:
         raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
-    for name in found.keys() & {"rules", "script_rules"}:
-        found[name] = read_chain(flag(name), found[name])
-    return found
+    for name in values.keys() & {"rules", "script_rules"}:
+        values[name] = read_chain(flag(name), values[name])
+    return values
 
 
 def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for a preset whose bound on completions is too low for the given play."""
+    """Raise ConfigurationError if the preset's bound on completions is meant for another play than the given one."""
     if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
         return
     calls = settings["attempts"].calls
@@ -183,7 +183,7 @@ def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[s
     settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
-        # Said of another play, it would be refused.
+        # An explicit setting of grounded play is refused for other plays.
         values["grounding"] = None
     origins = {name: origin for origin, layer in layers for name in layer}
     text = explained(RunSettings, values, origin=lambda name: origins.get(name, "default"))
@@ -191,15 +191,15 @@ def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[s
 
 
 def _plain(value: object) -> object:
-    """The value as JSON: rules and budgets as text, of a backend what was set."""
+    """The value as JSON: rules and budgets as text, backends without default values."""
     from refinesynth.run import stable_repr
 
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=isinstance(value, Backend))
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in cast("Mapping[object, object]", value).items()}
+        return {str(name): _plain(item) for name, item in cast("Mapping[object, object]", value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in cast("Sequence[object]", value)]
+        return [_plain(item) for item in cast("Sequence[object]", value)]
     if value is None or isinstance(value, str | int | float):
         return value
     return stable_repr(value) if callable(value) else str(value)

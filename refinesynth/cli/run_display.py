@@ -1,4 +1,4 @@
-"""A run, or the estimate of one, from start to report: synthesis under a display, and the end on a signal."""
+"""Run or estimate from start to report: synthesis with a display, and the stop after a signal."""
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -51,7 +51,8 @@ def run_and_report(
     """Run into `place`, a folder or a URL, print the report and return the exit code.
 
     The report goes to standard output (`json` as one object), everything else to standard error. `arguments` are those of
-    the command line, for the command that continues the run. Raises what `synthesize` raises, after the report.
+    the command line, for the command that continues the run. Raises what `synthesize` raises; BackendError, RuleFailed and
+    StorageError after the report.
     """
     n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
@@ -87,12 +88,12 @@ def _accepted_in(folder: Path) -> int | None:
     try:
         return RunFolder.open(folder).totals().accepted
     except RefinesynthError:
-        # What is wrong with it is said when it is opened for writing.
+        # `synthesize` reports the problem when it opens the folder for writing.
         return None
 
 
 def import_backends(asked: Mapping[str, Any]) -> None:
-    """Import what the backends need before signals are handled; raises ConfigurationError for unknown ones."""
+    """Import the modules of the backends before signals are handled; raises ConfigurationError for unknown backends."""
     for name in ("refinesynth.episode", "refinesynth.client.session"):
         import_module(name)
     if any(chosen.path == "litellm" for chosen in _chosen(asked)):
@@ -102,7 +103,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
 
 def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
-    """Result of `work` and the exit code, with progress and remarks displayed; None if a signal came first."""
+    """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
     calm_collector()
     with interruptible() as interrupt:
         display.open()
@@ -125,7 +126,7 @@ async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, inte
             try:
                 result = await work(on_progress=display.update)
             except Exception as error:  # noqa: BLE001
-                # Raised below: out of a task group it would come wrapped in a group.
+                # Raised after the task group, which would wrap it in an ExceptionGroup.
                 failure = error
             tasks.cancel_scope.cancel()
     if failure is not None:
@@ -145,9 +146,9 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     source = source if scripts is None else f"the scripts of {scripts}"
     backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = asked.get("backend", "rehearsal")
     by_role = {"default": backend} if isinstance(backend, str) else backend
-    labels = {role: _label(each) for role, each in by_role.items()}
-    one = labels.keys() == {"default"}
-    models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
+    labels = {role: _label(spec) for role, spec in by_role.items()}
+    single = labels.keys() == {"default"}
+    models = labels["default"] if single else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
     part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
     most = most_of(asked.get("concurrency") or "auto")
@@ -164,7 +165,7 @@ def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
 
 
 def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
-    """Default bounds of answers in a sentence, and prompts that do not fit their model's context."""
+    """Lines on the default bounds of completions, and on prompts that do not fit the context of their model."""
     from refinesynth.client.default_limits import bound_of
     from refinesynth.episode.prompt_preview import misfits
     from refinesynth.synthesis.request import Request
@@ -177,17 +178,17 @@ def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
         for role in sorted(request.bounded(backends))
         if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].each[0])) is not None
     }
-    each = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
-    lines = [f"an answer has at most {each}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
-    found = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
-    return [*lines, *(f"! {warning}" for warning in found)]
+    limits = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
+    lines = [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    warnings = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
+    return [*lines, *(f"! {warning}" for warning in warnings)]
 
 
 def _paths(asked: Mapping[str, Any]) -> str:
     """Transport of each backend and the reason for it, in brackets; empty for the rehearsal."""
     with suppress(ConfigurationError):
-        found = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
-        return f" ({', '.join(found)})" if found else ""
+        transports = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
+        return f" ({', '.join(transports)})" if transports else ""
     return ""
 
 
@@ -200,7 +201,7 @@ def _chosen(asked: Mapping[str, Any]) -> list["TransportChoice"]:
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
-    # A reader that has gone changes no exit code: the run is done, and its files are there.
+    # A closed pipe does not change the exit code: the files of the run are already written.
     with suppress(BrokenPipeError):
         console = output()
         if json:
@@ -215,7 +216,7 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
             say(contamination(result.contaminated), "yellow")
         if result.stopped_early is not None:
             say(advice(result, arguments))
-        # What was refused is among the things to try already.
+        # The advice after an early stop already names `show --refused`.
         refused = 0 if result.stopped_early else result.scripts_refused + result.drafts_refused
         commands = next_commands(result.path, accepted=len(result), refused=refused)
         say(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}")
@@ -227,7 +228,7 @@ def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:
-        # What stopped a run speaks for itself; its folder may be gone.
+        # The error that stopped the run has its own message; the folder may not exist.
         if how == "interrupted":
             note(f"{how} before anything was written")
         return
@@ -255,7 +256,7 @@ _SAID = frozenset(
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Within the block, show each of these events and each slow rule once."""
+    """Show each distinct text of the events in `_SAID`, and each slow rule, once within the block."""
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)
     try:
@@ -273,9 +274,9 @@ class _Once(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         facts = facts_of(record)
         text = facts.get("text")
-        about = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
-        if about is not None and about not in self._said:
-            self._said.add(about)
+        key = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
+        if key is not None and key not in self._said:
+            self._said.add(key)
             mark = "! " if record.levelno >= logging.WARNING else ""
             self._say(one_line(f"{mark}{record.getMessage()}"))
 
@@ -286,19 +287,19 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
     display = Display(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
     import_backends(asked)
-    found, code = displayed(partial(estimate, **asked, sample=count), display)
-    if found is None:
+    result, code = displayed(partial(estimate, **asked, sample=count), display)
+    if result is None:
         display.say("interrupted before there was anything to report")
         return code
-    # It has been paid for, read or not.
+    # A closed pipe does not change the exit code: the episodes are played and paid for.
     with suppress(BrokenPipeError):
         if json:
-            print_json(found.as_json())
+            print_json(result.as_json())
         else:
-            cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
+            cost = "" if result.paid.cost_usd is None else f", cost {dollars(result.paid.cost_usd)}"
             say(
-                f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, "
-                f"{counted(found.accepted, 'trajectory', 'trajectories')} accepted, in {duration(found.elapsed)}{cost}.\n\n{found}\n\n"
+                f"\n{counted(result.episodes, 'persona')} of {one_line(result.source)} played, "
+                f"{counted(result.accepted, 'trajectory', 'trajectories')} accepted, in {duration(result.elapsed)}{cost}.\n\n{result}\n\n"
                 f"Yield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
                 f"these; the time, if the backend keeps up. A larger --sample narrows them."
             )

@@ -25,7 +25,7 @@ REFUSED = "rejected.jsonl"
 
 
 def run_here(place: str) -> Path:
-    """A path as it is; of a run in an object store a copy in the cache, brought up to date."""
+    """The path itself; for a run in an object store, the path of its updated copy in the cache."""
     return anyio.run(fetch, place) if is_url(place) else Path(place)
 
 
@@ -45,7 +45,7 @@ class Line:
     data: bytes
 
     def read(self) -> Trajectory | Refused:
-        """Parse the record, whose keys show its kind; raises InputError if it is none."""
+        """Parse the record; its keys determine its type. Raises InputError for other data."""
         try:
             return _record(self.data)
         except ValueError as error:
@@ -71,8 +71,8 @@ def file_of(source: Path, *, refused: bool = False) -> Path:
 def lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; a missing file has none.
 
-    Of the files of a run only complete lines are read, and with a journal only those that it counts: others are being
-    written, or were when the process was killed.
+    From files of a run only complete lines are read, and with a journal only those that it counts. The other lines are
+    not committed, because a process is writing them or was killed.
 
     Raises:
         StorageError: The journal cannot be read.
@@ -81,8 +81,8 @@ def lines(path: Path) -> Iterator[Line]:
     of_run = path.name in {ACCEPTED, REFUSED} and any(
         path.with_name(name).is_file() for name in (JOURNAL, "config.json")
     )
-    found = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
-    for number, data in enumerate(found, start=1):
+    raw = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
+    for number, data in enumerate(raw, start=1):
         if data.strip():
             yield Line(path, number, data)
 
@@ -103,7 +103,7 @@ def _every_line(path: Path) -> Iterator[bytes]:
 
 
 def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
-    """Yield the records of a file; the error of a line that is none goes to `on_spoilt`."""
+    """Yield the records of a file; errors of unreadable lines go to `on_spoilt`."""
     for line in lines(path):
         try:
             record = line.read()
@@ -139,26 +139,26 @@ def by_id(among: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
     start = f"{wanted.zfill(_DIGITS)}-" if wanted.isdecimal() else wanted
     # Ids are plain text, which JSON does not escape: a line without the text holds no such id and need not be parsed.
     needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
-    found: dict[str, list[Trajectory | Refused]] = {}
+    matches: dict[str, list[Trajectory | Refused]] = {}
     for line in among:
         if not any(needle in line.data for needle in needles):
             continue
         with suppress(InputError):
             record = line.read()
             if key(record) == wanted or key(record).startswith(start):
-                found.setdefault(key(record), []).append(record)
-    if wanted in found:
-        return found[wanted]
-    if not found:
+                matches.setdefault(key(record), []).append(record)
+    if wanted in matches:
+        return matches[wanted]
+    if not matches:
         raise InputError(f"no id is or begins with {wanted!r}; `--list` lists them")
-    if len(found) > 1:
-        more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-        raise InputError(f"{wanted!r} is the beginning of {len(found):,} ids: {', '.join([*found][:_NAMED])}{more}")
-    return next(iter(found.values()))
+    if len(matches) > 1:
+        more = f" and {len(matches) - _NAMED:,} more" if len(matches) > _NAMED else ""
+        raise InputError(f"{wanted!r} is the beginning of {len(matches):,} ids: {', '.join([*matches][:_NAMED])}{more}")
+    return next(iter(matches.values()))
 
 
 def drawn(among: Iterable[Line]) -> Line | None:
-    """One line, uniformly, in one pass; None if there is none."""
+    """One line drawn uniformly in one pass; None without lines."""
     chosen: Line | None = None
     for seen, line in enumerate(among):
         if random.randrange(seen + 1) == 0:

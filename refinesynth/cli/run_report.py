@@ -1,4 +1,4 @@
-"""Report of a run: the funnel from personas to trajectories, its cost, and what to try after an early stop."""
+"""Report of a run: the funnel from personas to trajectories, the cost, and advice after an early stop."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from refinesynth.text.number_format import compact, counted, dollars
 from refinesynth.text.printable import one_line
 
 _BESIDE = 60
-"""Longest command beside which reasons are aligned."""
+"""Longest command, in characters, that counts for the width of the column of commands."""
 
 
 def funnel(result: SynthesisResult) -> RenderableType:
@@ -53,7 +53,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
     each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
     table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
     if kept := done.accepted - len(result):
-        # Finished out of turn, or beyond the n-th: in the journal, and not in the files yet.
+        # Finished before an earlier episode, or beyond the n-th: in the journal, not yet in the files.
         table.add_row(styled("kept for later", "dim"), styled(f"{kept:,}", "dim"))
     usage = result.usage
     cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
@@ -89,14 +89,14 @@ def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
 
 
 def how_to_continue(arguments: Sequence[str], path: Path) -> str:
-    """The same command with the run's folder."""
+    """The same command with the run's folder and without `--fresh`."""
     repeated = [argument for argument in arguments if argument != "--fresh"]
     named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated)
     return shlex.join(["refinesynth", *repeated, *([] if named else ["-o", str(path)])])
 
 
 def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
-    """Advice for a run that stopped early: the rule that refused most, an example, and what to try."""
+    """Advice for a run that stopped early: the rule with the most refusals, an example, and commands to try."""
     most = result.by_rule.most_common(1)
     rule, count = most[0] if most else (None, 0)
     example = next((item for item in result.rejected if rule is None or rule in item.rejecting), None)
@@ -156,7 +156,7 @@ def by_outcome(spending: Spending) -> str:
 
 
 def estimated(spending: Spending) -> str:
-    """`tokens of 12 of 80 requests are estimated: their usage was not reported`; empty without any."""
+    """`tokens of 12 of 80 requests are estimated: no usage was reported`; empty without any."""
     guessed, every = spending.estimated.usage.requests, spending.total.usage.requests
     return (
         f"tokens of {guessed:,} of {counted(every, 'request')} are estimated: no usage was reported" if guessed else ""
@@ -170,7 +170,7 @@ def by_role(spending: Spending) -> str:
 
 
 def by_model(spending: Spending) -> str:
-    """The same for models; empty for a single one."""
+    """Shares of models in the form of `by_role`; empty for a single model."""
     models = [(one_line(model, most=40), spent) for model, spent in spending.by_model.items()]
     return _shares(models, of=spending.total) if len(models) > 1 else ""
 

@@ -1,4 +1,4 @@
-"""`refinesynth show`: read what a run made."""
+"""`refinesynth show`: records of a run as text, a list or JSON."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +38,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Read one trajectory, its mistakes and refinements marked: the first, any one, or the one asked for."""
+    """Read one trajectory, its mistakes and refinements marked: the first, a random one, or the one with the ID."""
     _refuse_contradictions(wanted is not None, at_random=at_random, listing=listing, raw=raw, paper=paper)
     if mask is not None and (raw or paper or listing or refused):
         raise InputError("--mask shows accepted trajectories in full; leave out --json, --paper, --list and --refused")

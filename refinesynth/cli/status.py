@@ -1,4 +1,4 @@
-"""`refinesynth status` and `list`: states of runs, also while another process works on one and after that one died."""
+"""Commands `status` and `list`: states of runs, also of running and of killed ones."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,11 +37,10 @@ _STOPPED = {
 
 
 _MANY, _TOO_CLEAN = 20, 0.15
-"""Trajectories from which on it is said that too many hold no mistake; by how much their share may be larger than
-asked."""
+"""Least number of trajectories for the warning on too many without a mistake; tolerated excess of their share."""
 
 _MANY_STEPS = 12
-"""Lengths of solutions that are listed; longer ones are summed up."""
+"""Most lengths of solutions that are listed; the longest are summed up."""
 
 
 def status(
@@ -50,22 +49,22 @@ def status(
     json: AsJson = False,
     contamination: Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)] = None,
 ) -> None:
-    """Show the progress, cost and health of a run: its process, what is accepted and how various it is, what is in flight,
-    refused and paid. Changes nothing.
+    """Show the progress, cost and health of a run: process, accepted trajectories and their diversity, episodes in flight,
+    refusals and cost. Changes nothing.
     """
     if contamination:
         raise InputError(
             "status --contamination was removed. Give --contamination to `refinesynth run`, which compares each trajectory "
             "when it is accepted, or use refinesynth.diversity.Contamination in Python"
         )
-    found = RunStatus.of(RunFolder.open(run))
+    current = RunStatus.of(RunFolder.open(run))
     if json:
-        print_json(as_json(found))
+        print_json(as_json(current))
         return
     console = output()
-    console.print(labelled(_overview(found), width=10))
-    if found.spent:
-        console.print(_paid(found), labelled(_went(found), width=10))
+    console.print(labelled(_overview(current), width=10))
+    if current.spent:
+        console.print(_paid(current), labelled(_went(current), width=10))
 
 
 def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
@@ -78,7 +77,7 @@ def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
     yield "episodes", f"{totals.episodes:,} finished{tried}"
     yield "refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}"
-    # What the stages refused is shown with them.
+    # Refusals by the stages are shown in the rows of the stages.
     shown = {stage.rule for stage in found.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
         if rule not in shown:
@@ -96,9 +95,9 @@ def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     if found.outstanding:
         label = "in flight" if found.state == "running" else "begun"
         yield label, counted(len(found.outstanding), "episode")
-    for one in found.outstanding[:_MANY_IN_FLIGHT]:
-        at = f"attempt {one.attempt}, last answered {one.role.replace('_', ' ')}"
-        yield "", one_line(f"{one.episode}  {counted(one.requests, 'request')}, {at}")
+    for episode in found.outstanding[:_MANY_IN_FLIGHT]:
+        at = f"attempt {episode.attempt}, last answered {episode.role.replace('_', ' ')}"
+        yield "", one_line(f"{episode.episode}  {counted(episode.requests, 'request')}, {at}")
     if len(found.outstanding) > _MANY_IN_FLIGHT:
         yield "", f"and {len(found.outstanding) - _MANY_IN_FLIGHT:,} more"
 
@@ -119,7 +118,7 @@ def _state(found: RunStatus) -> str:
 
 
 def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
-    """Rows of label and text about the variety of a run."""
+    """Rows of label and text about the diversity of a run."""
     figures = variety.figures
     if figures.written:
         passed = f"{figures.passed:,} of them passed ({figures.passed / figures.written:.0%})"
@@ -156,9 +155,9 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
     each = f"; {mean:.1f} a trajectory, none in {clean:.0%}"
     yield "mistakes", f"{', '.join(f'{count:,} {one_line(kind)}' for kind, count in kinds)}{each}" if kinds else "none"
-    asked = variety.clean_asked
-    if asked is not None and figures.trajectories >= _MANY and clean > asked + _TOO_CLEAN:
-        yield "", f"{asked:.0%} were to hold none: the player makes too few, or its world lets them pass"
+    intended = variety.clean_asked
+    if intended is not None and figures.trajectories >= _MANY and clean > intended + _TOO_CLEAN:
+        yield "", f"{intended:.0%} were to hold none: the player makes too few, or its world lets them pass"
     if total := sum(figures.tenths):
         shares = " ".join(f"{mass / total:.0%}" for mass in figures.tenths)
         uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
@@ -278,9 +277,9 @@ def list_runs(
     *,
     json: AsJson = False,
 ) -> None:
-    """Say of each run in a folder how far it is, what it cost and which models made it. Changes nothing.
+    """List the runs in a folder with their progress, cost and models. Changes nothing.
 
-    With --json one object a line, as `status --json` has it. Exits with 1 when a run cannot be read.
+    With --json, each line is one object in the form of `status --json`. Exits with 1 when a run cannot be read.
     """
     if not parent.is_dir():
         raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")
@@ -291,18 +290,18 @@ def list_runs(
     for path in sorted(filter(holds_run, parent.iterdir())):
         try:
             folder = RunFolder.open(path)
-            found = RunStatus.of(folder)
+            current = RunStatus.of(folder)
         except RefinesynthError as error:
             failed = True
             note(f"refinesynth: {error}")
             continue
         if json:
-            print_json(as_json(found))
+            print_json(as_json(current))
             continue
-        accepted = f"{found.accepted:,} of {found.n:,}"
-        cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
-        models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))
-        texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)
+        accepted = f"{current.accepted:,} of {current.n:,}"
+        cost = "unknown" if current.cost_usd is None else dollars(current.cost_usd)
+        models = ", ".join(dict.fromkeys(model_of(spent.model) for spent in current.spent))
+        texts = (current.folder.name, current.state, accepted, cost, folder.config.play, models)
         table.add_row(*(styled(one_line(text)) for text in texts))
     if table.row_count:
         output().print(table)

@@ -1,7 +1,7 @@
 """A run on Ray in a child process.
 
-Ray's library ends its process with code 1, without exception or exit handler, when a process of Ray is gone. Only
-another process can report it.
+When a process of Ray dies, Ray's library ends its own process with code 1, without an exception or exit handler. Only
+another process can report that.
 """
 
 import os
@@ -14,7 +14,7 @@ from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES
 
 _report: int | None = None
-"""Pipe to the parent, in the child."""
+"""Write end of the pipe to the parent; None outside the child."""
 
 
 def supervise() -> None:
@@ -29,7 +29,7 @@ def supervise() -> None:
     reading, report = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal that arrives before its handler is set waits for it, and is forwarded.
+    # Blocked signals wait until the handlers that forward them are set.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES)
     child = os.fork()
     if child == 0:
@@ -49,7 +49,7 @@ def supervise() -> None:
 
 
 def report_end() -> None:
-    """Tell the parent that the exit code which follows is intended."""
+    """Tell the parent that the following exit code is intended."""
     if _report is not None:
         os.write(_report, b".")
 
@@ -65,7 +65,7 @@ def _hand_on(child: int, number: int) -> None:
 
 
 def _explained(code: int, *, reported: bool) -> int:
-    """The exit code of this process, after a message about an end that the child could not report."""
+    """Return the exit code of this process; print a message if the child ended without a report."""
     if code >= 0 and (reported or code != ExitCode.FELL_SHORT):
         return code
     if -code in EXIT_CODES:

@@ -1,4 +1,4 @@
-"""The two consoles, and the end of their readers."""
+"""Consoles for standard output and standard error, and the handling of closed pipes."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ class SafeConsole(Console):
                 yield segment
 
     def on_broken_pipe(self) -> None:
-        """Raise on standard output; be quiet on standard error, as a run goes on without its display."""
+        """Raise on standard output; go quiet on standard error, because a run continues without its display."""
         silence(self.file)
         if not self.stderr:
             raise BrokenPipeError
@@ -57,19 +57,19 @@ def note(text: RenderableType, style: str = "") -> None:
 
 
 def _wide_enough(console: SafeConsole) -> SafeConsole:
-    # COLUMNS is 0 where the number is unknown, and on no columns nothing is shown.
+    # COLUMNS=0 means an unknown width, and rich shows nothing at width 0.
     if console.width < _NARROWEST:
         console.width = _NARROWEST if console.width else _USUAL
     return console
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Untrusted text in a style, made printable first so that its width is right."""
+    """Untrusted text in a style. It is made printable first, because that changes its width."""
     return Text(printable(text), style=style)
 
 
 def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, gap: int = 1) -> Table:
-    """Two columns, labels and folded texts, `apart` columns apart; `width` is that of the labels."""
+    """Table of labels and folded texts, with `gap` spaces between the two columns; `width` is that of the labels."""
     table = Table.grid(padding=(0, gap))
     table.add_column(width=width, style="dim", no_wrap=width is None)
     table.add_column(overflow="fold")
@@ -83,7 +83,7 @@ def print_json(value: object) -> None:
 
 
 def silence(stream: IO[str]) -> None:
-    """Redirect `stream` to nowhere, so the interpreter's last flush finds no closed pipe."""
+    """Redirect `stream` to the null device; otherwise the interpreter's last flush would fail on the closed pipe."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -91,7 +91,7 @@ def silence(stream: IO[str]) -> None:
 
 
 class Screen:
-    """Console with a live part below the printed lines: `draw` is called several times a second while it is open."""
+    """Console with a live part below the printed lines: `draw` is called four times a second while it is open."""
 
     def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
         self.console = console
@@ -124,7 +124,7 @@ def bar(name: str, done: int, of: int, *columns: Text) -> Table:
 
 @contextmanager
 def progress_line(what: str) -> Generator[Callable[[int], None]]:
-    """A line on a terminal, and nothing elsewhere: `reading rows`, then the number that the yielded function is given."""
+    """Show `reading rows` on a terminal, then the count that is passed to the yielded function; nothing elsewhere."""
     console = notes()
     if not console.is_terminal:
         yield lambda _count: None

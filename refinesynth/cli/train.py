@@ -57,8 +57,8 @@ def train(
 
     The same command again continues a training that was interrupted.
 
-    Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
-    wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
+    Exits with 0 when it is done, 1 when it could not go on, 2 when an option or a file cannot
+    be used, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
 
     Options:
         data: Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.
@@ -109,11 +109,11 @@ def train(
 
 
 _HEAD_START: Final = 3.0
-"""Seconds that other ranks leave rank 0 to report an error, before their end makes a launcher end it."""
+"""Seconds that other ranks wait before they exit after an error: a launcher then ends rank 0, which reports it."""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
-    """Train and return the exit code. Standard output gets the report, standard error all before it."""
+    """Train and return the exit code. The report goes to standard output, everything else to standard error."""
     from refinesynth.cli.train_display import TrainDisplay
     from refinesynth.train.trainer import train
 
@@ -128,7 +128,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     write_outcome(result)
     if is_reported_by_launcher():
         return _exit_code(result)
-    # A reader that has gone changes no exit code: the training is done, and its files are there.
+    # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):
         if done_before:
             note("nothing was left to do: this training was finished before")
@@ -137,7 +137,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
 
 def _note_interrupted(config: TrainConfig | None) -> None:
-    """Say what an interruption without a checkpoint of its own left; `config`: of a training that had begun."""
+    """Print how to continue after an interruption that saved no checkpoint; `config` is None before a training."""
     checkpoints = None if config is None else Path(config.output, CHECKPOINTS)
     if checkpoints is None:
         left = "nothing was written"
@@ -184,7 +184,7 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
 
 
 def _report_once(error: RefinesynthError) -> None:
-    """Raise the error in a single process; with several, the launcher reports it."""
+    """Raise the error unless the launcher reports it; other ranks leave an InputError to rank 0."""
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
         return
@@ -202,12 +202,12 @@ def _preview(config: TrainConfig, sample: int) -> None:
     from refinesynth.cli.train_display import LEGEND, preview_laid_out
     from refinesynth.train.trainer import preview_data
 
-    found = preview_data(config, sample)
-    if not found:
+    examples = preview_data(config, sample)
+    if not examples:
         raise InputError("there is nothing to train on in the data: --dry-run says why")
     if rank() == 0:
         console = output()
-        for example in found:
+        for example in examples:
             console.print(preview_laid_out(example), "")
         console.print(LEGEND, style="dim")
 
@@ -216,15 +216,15 @@ def _plan(config: TrainConfig, *, json: bool) -> None:
     from refinesynth.cli.train_display import as_lines, laid_out
     from refinesynth.train.engine import plan
 
-    found = plan(config)
+    planned = plan(config)
     if rank() != 0:
         return
     if json:
-        print_json(found.as_json())
+        print_json(planned.as_json())
     elif output().is_terminal:
-        output().print(laid_out(found))
+        output().print(laid_out(planned))
     else:
-        say(as_lines(found))
+        say(as_lines(planned))
 
 
 _NAME: Final = re.compile(r"[\w.-]+")
@@ -232,9 +232,9 @@ _STAGES: Final = ("zero2", "zero3")
 
 
 def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
-    """The given settings; `assignments` (`--set`) override options, and `deepspeed` may be a ZeRO stage.
+    """The given settings; `assignments` (`--set`) override options, and `deepspeed` is a ZeRO stage or a file.
 
-    Raises `ConfigurationError` for an assignment of another form, and for two of one setting.
+    Raises ConfigurationError for a malformed or repeated assignment, and for another value of `deepspeed`.
     """
     settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
@@ -255,13 +255,13 @@ def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = (
             continue
         if name in assigned:
             raise ConfigurationError(f"--set {name} is given twice; give it once")
-        # In a mapping there is no field that would read a number or a truth from text.
+        # Values of a mapping have no field type that would parse a number or a boolean from text.
         assigned[name] = _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
     return settings | assigned
 
 
 def _value(text: str, *, reads_text: bool) -> object:
-    """Read null, a list, an object or a quoted text as JSON; others too, unless the field `reads_text`."""
+    """Parse null, a list, an object or a quoted string as JSON; other values too, unless the field `reads_text`."""
     if text == "null":
         return None
     if not reads_text or text.startswith(("[", "{", '"')):

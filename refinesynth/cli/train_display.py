@@ -33,7 +33,7 @@ class TrainDisplay(Screen):
     """Display of a training's events: updated figures on a terminal that can redraw, else a line per event."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        # It tells the time that is left by the steps of this process: an earlier one had a pace of its own.
+        # Only the steps of this process count for the remaining time: an earlier process may have had another pace.
         self._pace = Progress(console=console, get_time=clock, speed_estimate_period=math.inf)
         self._pace.add_task("steps")
         (self._steps,) = self._pace.tasks
@@ -77,7 +77,7 @@ class TrainDisplay(Screen):
 
 
 def in_a_line(metrics: Mapping[str, float]) -> str:
-    """Training metrics in a line, absent ones left out."""
+    """Training metrics on one line; absent ones are left out."""
     shown = (
         (events.LOSS, "loss {:.4f}"),
         (events.LEARNING_RATE, "lr {:.2e}"),
@@ -95,7 +95,7 @@ def in_a_line(metrics: Mapping[str, float]) -> str:
 
 
 def held_out(metrics: Mapping[str, float]) -> str:
-    """An evaluation in a line."""
+    """Held-out losses on one line."""
     of_sources = {
         name: name.removeprefix(events.LOSS_OF_SOURCE) for name in metrics if name.startswith(events.LOSS_OF_SOURCE)
     }
@@ -109,7 +109,7 @@ _SIGNS: Final = {
     Label.MISTAKE: ("✗", "red"),
 }
 _CONTINUED: Final = "⏎"
-"""Sign of a line feed at the edge of a piece."""
+"""Sign of a line feed."""
 
 LEGEND: Final = "+ trained   | context   ✗ mistake: read, and kept out of the loss"
 
@@ -130,7 +130,7 @@ def preview_laid_out(preview: Preview) -> RenderableType:
 
 
 def _preview_lines(preview: Preview) -> Iterator[tuple[Label, str]]:
-    """The lines of each piece; line feeds at its edges are shown."""
+    """The lines of each segment; a line that ends in a line feed ends with its sign."""
     for segment in preview.segments:
         pieces = printable(segment.text).split("\n")
         for at, piece in enumerate(pieces):
@@ -193,7 +193,7 @@ def _source(one: SourceSizes) -> str:
 
 
 def lost_of(counts: Counts) -> str:
-    """Counts and ids of conversations that were cut or left out; empty if there are none."""
+    """Counts and ids of conversations that were cut, left out, masked or repeated; empty if there are none."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),

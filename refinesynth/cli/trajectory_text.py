@@ -1,6 +1,6 @@
-"""A trajectory or a refused draft, laid out for a terminal. Signs repeat what colours say.
+"""Terminal layout of a trajectory or a refused draft. Signs carry the meaning of the colours.
 
-`✗` is a mistake or a refusal, `✓` a refinement, `>` an action, `!` a warning.
+`✗` is a mistake or a refusal, `✓` a refinement, `>` an action, `+` a parallel one, `!` a warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ from refinesynth.trajectory import (
 )
 
 _GLANCE = 200
-"""Characters of a turn at a glance; violations get twice as many."""
+"""Most characters of a turn in `why_refused`; violations get twice as many."""
 _BEFORE = 2
-"""Turns shown at a glance."""
+"""Most turns in `why_refused`."""
 
 _MANY_VALUES = 12
-"""Allowed values of a parameter that are listed."""
+"""Most allowed values of a parameter that are listed."""
 
 
 def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
@@ -50,7 +50,7 @@ def in_one_line(record: Trajectory | Refused) -> str:
         counts = f"{counted(len(record.turns), 'turn')}, {counted(len(record.mistakes()), 'mistake')}"
         return one_line(f"{record.id}  {counts}: {record.script.goal}")
     turns = f", {counted(len(record.draft.turns), 'turn')}" if record.draft is not None else ""
-    rules = ", ".join(dict.fromkeys(f"{found.rule} ({found.code})" for found in record.violations))
+    rules = ", ".join(dict.fromkeys(f"{violation.rule} ({violation.code})" for violation in record.violations))
     why = rules or record.text or "no violation"
     return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {why}")
 
@@ -81,12 +81,12 @@ def _indented(value: object) -> str:
 
 
 def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
-    found, mistakes = refinements(trajectory), len(trajectory.mistakes())
-    others = {"abandoned": found.abandoned, "unanswered": found.unanswered}
+    repairs, mistakes = refinements(trajectory), len(trajectory.mistakes())
+    others = {"abandoned": repairs.abandoned, "unanswered": repairs.unanswered}
     title = Text.assemble(
         styled(one_line(trajectory.id), "bold"),
         "  accepted · ",
-        f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · {found.answered:,} answered",
+        f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · {repairs.answered:,} answered",
         *(f" · {count:,} {fate}" for fate, count in others.items() if count),
     )
     return Group(
@@ -116,17 +116,17 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
 
 
 def why_refused(item: Refused, rule: str | None) -> list[Text]:
-    """The last turns before the violation of `rule`, shortened."""
-    found = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
+    """The goal, the last turns up to the violation of `rule`, and its message, shortened."""
+    refusal = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
     evidence = item.evidence()
     turns = () if evidence is None else evidence.turns
-    end = len(turns) if found is None else min(found.turn + 1, len(turns))
+    end = len(turns) if refusal is None else min(refusal.turn + 1, len(turns))
     lines = [styled(f"goal  {one_line(evidence.script.goal, most=_GLANCE)}", "dim")] if evidence is not None else []
     for at in range(max(0, end - _BEFORE), end):
         who, *rest = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
         lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(rest)]
-    if found is not None:
-        lines.append(styled(one_line(f"✗ {found.rule} ({found.code}): {found.message}", most=2 * _GLANCE), "red"))
+    if refusal is not None:
+        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", most=2 * _GLANCE), "red"))
     elif item.text:
         lines.append(styled(one_line(f"✗ {item.text}", most=2 * _GLANCE), "red"))
     return lines
@@ -149,12 +149,12 @@ def _script(script: Script, persona: str, *, full: bool) -> Table:
 
 
 def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
-    """Placeholders with the same values in all actions, which are listed once."""
-    found: dict[str, set[tuple[str, ...]]] = {}
+    """Placeholders with the same values in all actions that have them; these values are listed once."""
+    by_name: dict[str, set[tuple[str, ...]]] = {}
     for action in actions:
         for name, values in action.parameters.items():
-            found.setdefault(name, set()).add(values)
-    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+            by_name.setdefault(name, set()).add(values)
+    return {name: values.pop() for name, values in by_name.items() if len(values) == 1}
 
 
 def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]], *, full: bool) -> str:
@@ -247,8 +247,8 @@ def _provenance(provenance: Provenance) -> Table:
     )
     form = ", player by tool calls" if provenance.player_form == "tools" else ""
     models = f", {by}" if by else ""
-    made = f"{provenance.play} play{form}{models}, seed {provenance.seed}, refinesynth {provenance.package_version}"
-    return _labelled([("made by", made), ("took", took), ("rules", provenance.rules)], style="dim")
+    origin = f"{provenance.play} play{form}{models}, seed {provenance.seed}, refinesynth {provenance.package_version}"
+    return _labelled([("made by", origin), ("took", took), ("rules", provenance.rules)], style="dim")
 
 
 def _labelled(rows: Sequence[tuple[str, str]], *, style: str = "") -> Table:

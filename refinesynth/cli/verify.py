@@ -1,4 +1,4 @@
-"""`refinesynth verify`: check again what is on disk. The judge is not asked, so it is free."""
+"""`refinesynth verify`: repeated verification of the records on disk, without the LLM judge."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def verify(
     script_rules: Annotated[str | None, typer.Option("--script-rules", metavar="CHAIN")] = None,
     json: AsJson = False,
 ) -> None:
-    """Check again what is on disk, kept and refused alike. Needs no model and costs nothing.
+    """Check all kept and refused records on disk again. Needs no model and costs nothing.
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
 
@@ -56,8 +56,8 @@ def verify(
         count.add(checked)
         if checked.accepted_then != checked.accepted_now:
             if json:
-                found = [one.model_dump(mode="json") for one in checked.violations]
-                changes.append({**vars(checked), "violations": found})
+                violations = [violation.model_dump(mode="json") for violation in checked.violations]
+                changes.append({**vars(checked), "violations": violations})
             else:
                 say(_change(checked))
     if json:
@@ -93,8 +93,8 @@ class _Recount:
     def add(self, checked: _Checked) -> None:
         self.seen[checked.stage] += 1
         self.changed[checked.stage] += checked.accepted_then != checked.accepted_now
-        self.by_rule.update({found.rule for found in checked.violations if rejects(found)})
-        self.warnings.update({found.rule for found in checked.violations if not rejects(found)})
+        self.by_rule.update({violation.rule for violation in checked.violations if rejects(violation)})
+        self.warnings.update({violation.rule for violation in checked.violations if not rejects(violation)})
 
 
 def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _Checked:
@@ -106,7 +106,7 @@ def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _
         return _Checked(key(record), record.stage, False, False, record.violations)
     verdict = verdict_of(evidence, rules if record.stage == "draft" else script_rules)
     judged = tuple(found for found in record.violations if found.rule == JUDGE or found.rule in CURATING)
-    # A part of a draft passes the rules, and could not be kept as a trajectory all the same.
+    # An incomplete draft may pass the rules, but cannot be a trajectory.
     complete = evidence.finished and evidence.text_error is None and bool(evidence.turns)
     complete = complete and not any(isinstance(turn, MalformedTurn) for turn in evidence.turns)
     accepted = verdict.accepted and not judged and (record.stage == "script" or complete)
@@ -147,8 +147,8 @@ def _table(count: _Recount) -> Table:
     }
     for stage, label in labels.items():
         table.add_row(label, f"{count.seen[stage]:,}", f"{count.seen[stage] - count.changed[stage]:,}")
-    for sign, found in (("✗", count.by_rule), ("!", count.warnings)):
-        for rule, number in sorted(found.items(), key=lambda item: (-item[1], item[0])):
+    for sign, counts in (("✗", count.by_rule), ("!", count.warnings)):
+        for rule, number in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(styled(f"  {sign} by {rule}", "dim"), "", styled(f"{number:,}", "dim"))
     if count.unreadable:
         table.add_row("lines that cannot be read", "", f"{count.unreadable:,}")

@@ -1,6 +1,6 @@
 """Requests to models: a pydantic-ai `Model` with rate limiter, retry, budget and journal over one completion function.
 
-Importing this imports neither litellm nor pydantic-ai; `open_model` does.
+This package imports neither litellm nor pydantic-ai; `open_model` does.
 """
 
 from refinesynth.client.http.transport import BackendRow, describe

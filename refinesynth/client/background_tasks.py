@@ -9,15 +9,13 @@ import anyio.abc
 
 @asynccontextmanager
 async def background_tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """Yield a task group that is cancelled at the end of the context; the first error of the block or of a task is raised
-    unwrapped.
-    """
+    """Yield a task group, cancelled at the context's end; raise the block's error or a task's first without a group."""
     failure: Exception | None = None
     try:
         async with anyio.create_task_group() as tasks:
             try:
                 yield tasks
-            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
+            except Exception as error:  # noqa: BLE001 - raised below: the task group would wrap it
                 failure = error
             tasks.cancel_scope.cancel()
     except ExceptionGroup as errors:

@@ -1,8 +1,8 @@
-"""Classification of every fault of a completion: retry, abandon the episode, or stop the run.
+"""Classification of the faults of a completion: retry, abandon the episode, or stop the run.
 
-litellm's classes say little (a 500 with `invalid_request_error` comes as BadRequestError, a refused connection as
-InternalServerError, litellm's own bug as APIConnectionError), so the HTTP status decides, then the chain of causes,
-then the text. Nothing here imports litellm, so other completion functions are treated alike.
+litellm's exception classes are ambiguous: a 500 with `invalid_request_error` is a BadRequestError, a refused connection
+an InternalServerError, a bug of litellm an APIConnectionError. Rules over the HTTP status, the chain of causes and the
+text of an error decide instead. No rule needs litellm; they apply to any completion function.
 """
 
 import json
@@ -22,14 +22,14 @@ from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers
 from refinesynth.client.reporting import redact
 
 _SHOWN = 400
-"""Characters of the server's words that a message repeats."""
+"""Characters of the server's text that a message quotes."""
 
 
 _READ = 20_000
-"""Characters of a message that are examined: the decisive ones may follow a long echo."""
+"""Characters of a message that are examined: the decisive words may follow a long echo of the prompt."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
-"""Python objects in a message, which tell a reader nothing."""
+"""Representations of Python objects in a message, which do not help the reader."""
 
 
 class FailureAction(StrEnum):
@@ -37,9 +37,9 @@ class FailureAction(StrEnum):
 
     RETRY = "retry"
     ABANDON = "abandon"
-    """Give up this episode; others can go on."""
+    """Give up this episode; others continue."""
     STOP = "stop"
-    """Stop the run; no episode can go on."""
+    """Stop the run; no episode can continue."""
 
 
 class ErrorCategory(StrEnum):
@@ -48,23 +48,23 @@ class ErrorCategory(StrEnum):
     RATE_LIMIT = "rate_limit"
     TIMEOUT = "timeout"
     SERVER = "server"
-    """The backend is down, overloaded, breaks the connection, or answers with no completion."""
+    """The backend is down, is overloaded, drops the connection, or returns no completion."""
     LOADING = "loading"
-    """The server is up, and reads its model yet."""
+    """The server is up and still loads its model."""
     UNREACHED = "unreached"
-    """There is no connection: refused, or no host of this name."""
+    """No connection: the server refuses it, the host name is unknown, or TLS fails."""
     CONTENT = "content"
-    """A completion came and was paid for, but is empty or cut off."""
+    """The completion is billed, but empty, cut off, too long, or without a readable tool call."""
     POLICY = "policy"
     CONTEXT = "context"
     """The prompt is longer than the model's context."""
     REJECTED = "rejected"
-    """The server refuses this request, because of the settings or of this prompt."""
+    """The server rejects this request, because of the settings or the prompt."""
     AUTHENTICATION = "authentication"
     NOT_FOUND = "not_found"
     QUOTA = "quota"
     DEFECT = "defect"
-    """The completion function itself failed, before the request or over the answer."""
+    """The completion function itself failed, before the request or while it read the response."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,18 @@ class ClassifiedError:
     after: float | None = None
     """Seconds that the server asks to wait."""
     certain: bool = True
-    """False for a STOP that only the text of an answer suggests, which may repeat the prompt."""
+    """False for a STOP inferred only from the text of a response, which may quote the prompt."""
     status: int | None = None
-    """HTTP status, if any; litellm makes one up where there is none."""
+    """HTTP status, if any; litellm invents a status for errors without one."""
     names: tuple[str, ...] = ()
     """Arguments of the request that the server names, in its order."""
     page: str | None = None
-    """Title or beginning of a web page that came instead of an answer; from a server that never answered, a sign
-    that no completion API is there. None where the status explains the page: the key, the load, the size."""
+    """Title or beginning of a web page received instead of a completion. From a server that never answered, a page
+    suggests a wrong URL. None if the status already explains the page: key, load or size."""
 
 
 class UnusableAnswer(Exception):
-    """An unusable answer; carries its fault."""
+    """An unusable completion, with its classification."""
 
     def __init__(self, step: FailureAction, kind: ErrorCategory, message: str) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ _POLICY = re.compile(
     r"|data_?inspection|prohibited[_ ]content|violat\w{1,5} (our |the |any )?(\w{1,20} )?(polic|guideline)|content exists risk|high risk"
     r"|(unsafe|(?<!case[ -])sensitive|inappropriate|harmful|illegal) (or \w{1,20} )?(content|information|words?|input|output|prompt)"
     r"|new_sensitive|guardrail|blockReason|\"filtered\": ?true"
-    # Codes whose words may be in any language: z.ai's, MiniMax's and iFlytek's.
+    # Error codes of z.ai, MiniMax and iFlytek, whose messages may be in any language.
     r"|code\"?: ?\"?(1301|1026|1027|10013|10014|10019)\b"
     r"|敏感(内容|信息|词)|不安全|违规|违反.{0,12}(政策|规定|法规|规范)|涉嫌|内容(安全|审核|风险)|(审核|审查)(未|不)通过",
     re.IGNORECASE,
@@ -119,7 +119,7 @@ _THROTTLED = re.compile(
     r"|请求(过于|太|过)(频繁|快|多)|(频率|速率|并发|次数|请求量?).{0,4}(过高|过快|超限|超出|超过|限制|上限|限额|达到)|限流|访问量过大",
     re.IGNORECASE,
 )
-"""Words of a rate limit, with any HTTP status; none that a story may hold."""
+"""Words of a rate limit, for any HTTP status; words that a story may contain are left out."""
 _OVERLOADED = re.compile(
     r"overload|\bbusy\b|unavailable|try again|at capacity|internal|timed? ?out|server.?error|upstream|繁忙|过载|饱和|稍后(再|重)?试",
     re.IGNORECASE,
@@ -129,7 +129,7 @@ _INVALID = re.compile(
     r"|unknown (field|param)|参数(错误|异常|非法)|不支持",
     re.IGNORECASE,
 )
-"""Tells errors without a code apart, with the one before."""
+"""Words of an invalid request; with `_OVERLOADED`, classifies errors that have neither a status nor a code."""
 _STREAMS = re.compile(
     r"\bstream\b\W{0,3}(parameter )?((must|should|has to|needs to) be|to|is required to be|=|:)\W{0,4}(set to )?\W{0,3}true\b"
     r"|stream\W{0,3}((is |was )?set to\W{0,3}|is\W{0,3})?false\W{0,3}(is |was )?not (supported|allowed|permitted)"
@@ -140,7 +140,7 @@ _STREAMS = re.compile(
     re.IGNORECASE,
 )
 _EVENTS = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
-"""Beginning of a stream in place of an answer, as litellm and the direct client quote it."""
+"""Beginning of an event stream in place of a completion, as quoted by litellm and the direct client."""
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
     r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)"
@@ -148,10 +148,10 @@ _QUOTA = re.compile(
     re.IGNORECASE,
 )
 _PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
-"""Words of a quota that fills up again: Google words a limit per minute as `exceeded your current quota`."""
+"""Words of a quota that refills: Google reports a limit per minute as `exceeded your current quota`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
-    # What litellm's proxy says of a key that is not its master key where it has no database to look others up in.
+    # litellm's proxy rejects a key that is not its master key with these words if it has no database of keys.
     r"|no connected db|no_db_connection|api_key client option|unauthori[sz]ed|permission[ _]denied"
     r"|(令牌|api[ _-]?key|密钥).{0,6}(无效|错误|不存在|过期|不正确|失效)|无效的(令牌|api|密钥)|(身份|鉴权|认证|密钥).{0,4}失败",
     re.IGNORECASE,
@@ -168,7 +168,7 @@ _UNREADABLE = re.compile(
 )
 _BEGINNING = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
 _QUOTED = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
-"""Beginning of a page that came with 200, as litellm and the direct client quote it."""
+"""Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
 _GLANCE = 80
 """Characters shown of a page without a title."""
@@ -179,39 +179,39 @@ _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "tool_choice": re.compile(r"tool[_ ]choice", re.IGNORECASE),
     "tools": re.compile(r"\btools?\b(?![_ ]choice)|function[_ ]call", re.IGNORECASE),
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
-    # In quotes or after a colon: the bare word is in many messages.
+    # In quotes or after a colon: many messages contain the bare word.
     "stop": re.compile(r"""['"`]stop['"`]|: stop\b(?! )|\bstop[_ ]sequences?\b""", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
     "max_tokens": re.compile(r"\bmax_(completion_)?tokens\b", re.IGNORECASE),
 }
-"""Servers' names for arguments that a backend's settings decide; those in `extra` have their own name."""
+"""Servers' names for the arguments that follow from a backend's settings; arguments in `extra` keep their name."""
 _UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
 _NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
-"""Libraries whose errors mean that the server could not be talked to."""
+"""Libraries whose errors mean that the exchange with the server failed."""
 _REFUSED = (ConnectionRefusedError, gaierror)
 _UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
-"""httpx's and aiohttp's names for a connection that failed; systems word the reasons differently."""
+"""httpx's and aiohttp's errors for a failed connection; operating systems word the reasons differently."""
 _TLS = re.compile(r"\[SSL\b|\bSSL(Cert\w+)?Error|certificate_?verify_?failed|\bTLSV?1?_", re.IGNORECASE)
 _CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|certificate is not valid|self[- ]signed", re.IGNORECASE)
 _PLAIN = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
-"""OpenSSL's words for plain HTTP."""
+"""OpenSSL's error messages about a server that speaks plain HTTP."""
 _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
-"""Errors of a connection that existed; litellm passes these on as httpx's ConnectError too."""
+"""Errors of an established connection; litellm raises them, too, as httpx's ConnectError."""
 
 
 def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
-    """Return what to do about `error`, which the completion function of `backend` raised or its answer led to.
+    """Classify an error that the completion function of `backend` raised, or that its response caused.
 
-    Any exception is classified; an unexplained one is a defect of the completion function and stops the run, because it
-    would meet every episode.
+    Every exception is classified. An unexplained one counts as a defect of the completion function; without a status
+    it stops the run, because every episode would fail the same way.
     """
     key, within = key_of(backend), getattr(error, "within", False)
     if isinstance(error, UnusableAnswer):
         return ClassifiedError(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
     status, text = _status_of(error), _words_of(error, key)
     page = _page(error, status, text)
-    # A missing model is reported in JSON; this is a gateway's page.
+    # Servers report a missing model in JSON; a page comes from a gateway.
     row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
     after = None
     if row.step is FailureAction.RETRY:
@@ -242,11 +242,11 @@ class _Row:
     step: FailureAction
     kind: ErrorCategory
     says: str
-    """Text after the backend's name; `{text}` is the server's."""
+    """Text after the backend's name; `{text}` is the server's message."""
     statuses: frozenset[int] = frozenset()
     """HTTP statuses that decide by themselves."""
     words: re.Pattern[str] | None = None
-    """Words in the text that decide, with any status."""
+    """Words in the text that decide, for any status."""
 
     def fits(self, status: int, text: str) -> bool:
         return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
@@ -263,7 +263,7 @@ _LOADING = _retry(
         re.IGNORECASE | re.DOTALL,
     ),
 )
-"""llama.cpp, text-generation-inference and others; both status and words are needed, and none of a failure."""
+"""llama.cpp, text-generation-inference and others. Requires both status and words, and no words of a failure."""
 _TIMEOUT = _retry(ErrorCategory.TIMEOUT, "gave no answer within {timeout}")
 _UNREACHED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server} ({text})")
 _UNTRUSTED = _stop(
@@ -277,7 +277,7 @@ _TLS_FAILED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server}, becaus
 _DROPPED = _retry(ErrorCategory.SERVER, "broke off the connection{server} ({text})")
 _BROKEN = _retry(ErrorCategory.SERVER, "sent something that is no completion ({text})")
 _DEFECT = _stop(ErrorCategory.DEFECT, "cannot be asked: {error}: {text}")
-# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts show which.
+# litellm failed on an unexpected response or on a bug of its own. A few retries show which.
 _CONFUSED = _retry(ErrorCategory.DEFECT, "cannot be asked, or sent something odd ({text})")
 _SETTINGS = _stop(ErrorCategory.REJECTED, "does not take these settings; change them in the backend ({text})")
 _REJECTED = _abandon(ErrorCategory.REJECTED, "rejects the request with {how} ({text})")
@@ -289,7 +289,7 @@ _HOW_STREAMED = (
     "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
 )
 _STREAMS_ONLY = _stop(ErrorCategory.REJECTED, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS)
-# Where it is one of many, it was an accident.
+# Retried: a single streamed response may be an accident.
 _STREAMED = _retry(ErrorCategory.DEFECT, f"sent a stream in place of an answer. {_HOW_STREAMED}")
 
 _BUSY = _retry(ErrorCategory.RATE_LIMIT, "says that there are too many requests ({text})", frozenset({429}))
@@ -305,25 +305,25 @@ _BY_STATUS = (
     _abandon(ErrorCategory.CONTEXT, _TOO_LONG, frozenset({413})),
     _retry(ErrorCategory.RATE_LIMIT, _BUSY.says, words=_THROTTLED),
     _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, words=_KEY),
-    # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
+    # Before 403 and 404: some gateways send these statuses for a prompt that their moderation flags.
     _abandon(ErrorCategory.POLICY, "refuses this prompt by its content policy ({text})", words=_POLICY),
     _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, frozenset({403})),
     _stop(ErrorCategory.NOT_FOUND, _WRONG_MODEL, frozenset({404}), _MODEL),
     _abandon(ErrorCategory.CONTEXT, _TOO_LONG, words=_CONTEXT),
     _REJECTED,
 )
-"""The first row that fits a status from 400 on, or 0, which no server sends; the last fits all others."""
+"""Rows for a status from 400 on, or 0 for an error without a code; the first that fits counts, else the last."""
 
 _TIMEOUTS = frozenset({"Timeout", "APITimeoutError", "ReadTimeout", "WriteTimeout", "ConnectTimeout", "PoolTimeout"})
 _SERVER_ERROR = 500
-"""Also litellm's status for an unreached server, a broken body and its own failure."""
+"""Also litellm's status for an unreachable server, a broken body and its own failure."""
 _SUCCESS = 200
-"""litellm's status for a body that was no JSON."""
+"""litellm's status for a body that is no JSON."""
 _NOT_FOUND = 404
 _PAGES_OF_THEIR_OWN = frozenset({401, 402, 403, 408, 413, 429})
-"""Statuses below 500 whose meaning holds also when a page comes with them."""
+"""Statuses below 500 that keep their meaning when the body is a web page."""
 _TELLING = frozenset({401, 402, 403, 404, 429})
-"""Statuses of servers that did not look at the prompt, so their words are about the account or the model."""
+"""Statuses sent before the server reads the prompt; their text is about the account or the model."""
 
 
 def _row(error: Exception, status: int | None, text: str) -> _Row:
@@ -337,19 +337,19 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
         (_STREAMED, _EVENTS.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
-    found = next((row for row, holds in certain if holds), None)
-    if found is None and status in {None, _SUCCESS, _SERVER_ERROR}:
-        found = _row_without_answer(error, status, text)
+    chosen = next((row for row, holds in certain if holds), None)
+    if chosen is None and status in {None, _SUCCESS, _SERVER_ERROR}:
+        chosen = _row_without_answer(error, status, text)
     code = _SERVER_ERROR if status is None else status
-    found = found or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
-    if found is _REJECTED and not code and (_OVERLOADED.search(text) or not _INVALID.search(text)):
-        # Neither a status nor a code: the server's own failure, unless it blames the request.
+    chosen = chosen or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
+    if chosen is _REJECTED and not code and (_OVERLOADED.search(text) or not _INVALID.search(text)):
+        # Without a status and a code: a failure of the server, unless the text blames the request.
         return _FAILED
-    return found
+    return chosen
 
 
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
-    """Return the row for a fault whose status is made up or missing; None if it may be a server's own 500."""
+    """Return the row for a fault whose status is invented or missing; None if a server may have sent the 500."""
     if _out_of_reach(error):
         return _tls_fault(error, text) or (_UNREACHED if _unconnected(error) else _DROPPED)
     if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _causes_of(error)):
@@ -371,7 +371,7 @@ def _out_of_reach(error: Exception) -> bool:
     return any(
         isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK
         for cause in _causes_of(error)
-        # httpx's own word for "the server answered with a status" is no word about the network.
+        # These report an error status: the network worked.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
 
@@ -400,13 +400,13 @@ def _unconnected(error: Exception) -> bool:
 
 
 def _has_answer(error: Exception, status: int | None) -> bool:
-    """Return True if a server answered, by the error's class: litellm makes a status up where none did."""
+    """Return True if a server responded. The error's class counts as well: litellm invents a status without one."""
     return status is not None and type(error).__name__ != "APIConnectionError"
 
 
 def _page(error: Exception, status: int | None, text: str) -> str | None:
     unread = _UNREADABLE.search(text) is not None
-    # litellm makes a 500 of a page that came with 200.
+    # litellm reports a page that came with status 200 as a 500.
     if not unread and (status in _PAGES_OF_THEIR_OWN or (status or 0) >= _SERVER_ERROR):
         return None
     begins = (_QUOTED if unread else _BEGINNING).search(text)
@@ -416,7 +416,7 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
     if (title := _TITLE.search(text)) is not None:
         return title[1].strip()
     glance = text[0 if begins is None else begins.start(1) :][:_GLANCE]
-    # Up to its last tag: behind the page litellm may have words of its own.
+    # Up to the last tag: litellm may append text to the page.
     return glance[: glance.rfind(">") + 1] or glance
 
 
@@ -450,20 +450,20 @@ def _status_of(error: Exception) -> int | None:
 
 
 def _words_of(error: Exception, key: str | None) -> str:
-    """Return its message in one line, without keys, class names and tracebacks; its class if it has none."""
+    """Return the error's message in one line, without keys, class names and tracebacks; its class if that is empty."""
     text = " ".join(redact(_message_of(error)[: 2 * _READ], key=key).split())
-    # litellm repeats class names and appends tracebacks; neither helps to fix this.
+    # litellm repeats class names and appends tracebacks; neither helps to fix the fault.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
     return _REPR.sub("", text[:_READ]) or type(error).__name__
 
 
 def _message_of(error: Exception) -> str:
-    """Return its message, or the server's body if it only names the status, as openai's client does for a page."""
+    """Return the error's message; the response body if the message only names the status, as openai's for a page."""
     text = str(error)
     if _STATUS_ALONE.search(text) is None:
         return text
     try:
         body: object = getattr(getattr(error, "response", None), "text", None)
-    except Exception:  # noqa: BLE001 - of an answer that was never read
+    except Exception:  # noqa: BLE001 - the response may never have been read
         return text
     return body if isinstance(body, str) and body.strip() else text

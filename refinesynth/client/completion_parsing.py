@@ -1,4 +1,4 @@
-"""Answers: an unchecked chat completion of a server becomes the parts of a pydantic-ai response."""
+"""Parsing of completions: from a server's unchecked chat completion to the parts of a pydantic-ai response."""
 
 import json
 import math
@@ -44,17 +44,17 @@ _ENDINGS: Mapping[str, str] = {
     for reason in reasons.split()
 }
 """Finish reasons of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic, Bedrock, Gemini, Cohere,
-Mistral, Z.ai, Baidu, Titan and watsonx. With any other, such as `abort`, an answer was broken off."""
+    Mistral, Z.ai, Baidu, Titan and watsonx. Any other reason, such as `abort`, means an interrupted completion."""
 
 
 _TAIL = 2_000
-"""Last characters of an answer that are looked at for repetition."""
+"""Last characters of a completion that are checked for repetition."""
 _REPEATED = 0.1
-"""Compressed share of a text below which it repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
+"""Compression ratio below which a text repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
 _MOST_TOKENS = 10**7
-"""Larger token counts are garbage: no model reads or writes as many."""
+"""Largest credible token count: no model reads or writes more."""
 _STEP = 256
-"""Contexts are multiples of this; so are most limits of an answer."""
+"""Tokens of which every context length, and most limits of a completion, are a multiple."""
 
 
 def _repeats(text: str) -> bool:
@@ -63,7 +63,7 @@ def _repeats(text: str) -> bool:
 
 
 def _fills(total: int, answer: int, max_tokens: int | None) -> bool:
-    """Return True if an answer that was cut off has filled the server's context and not reached a limit of its own."""
+    """Return True if a truncated completion filled the server's context and did not reach its own limit."""
     if max_tokens is not None:
         return answer + 1 < max_tokens and total >= _STEP
     return -total % _STEP <= 1 and answer % _STEP != 0
@@ -77,15 +77,15 @@ def _ending(reason: str | None) -> str | None:
 
 
 def _words(value: object) -> str | None:
-    """Return text that any file can hold, also from a list of text parts; None for anything else."""
+    """Return valid UTF-8 text, also from a list of text parts or a parsed JSON object; None for anything else."""
     if isinstance(value, str):
-        # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
+        # `check` rejects longer text; the journal stores only enough of it to repeat that.
         return scrub(value[:_LONGEST])
     if isinstance(value, list | tuple):
         texts = [_words(_text(part)) for part in cast("Sequence[object]", value)]
         return "".join(filter(None, texts))[:_LONGEST] or None
     if isinstance(value, dict):
-        # Some servers parse the JSON that they were asked for.
+        # Some servers return requested JSON as a parsed object.
         return json.dumps(value)[:_LONGEST]
     return None
 
@@ -100,7 +100,7 @@ def _name(value: object) -> str | None:
 
 
 def _count(value: object) -> int:
-    """Return a number of tokens, also from text or a fraction; 0 for anything else."""
+    """Return a token count, also from text or a fraction; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0
     try:
@@ -120,7 +120,7 @@ _Name = Annotated[str | None, BeforeValidator(_name)]
 
 
 class _Wire(BaseModel):
-    # The attributes of litellm's objects are read as the keys of a dict would be, without dumping them first.
+    # `from_attributes` reads litellm's objects like dicts, without dumping them first.
     model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
 
 
@@ -135,7 +135,7 @@ class _Call(_Wire):
 
 
 class _Specific(_Wire):
-    # Where litellm puts what only some providers send.
+    # litellm's place for fields that only some providers send.
     refusal: _Words = None
     native_finish_reason: _Name = None
 
@@ -164,7 +164,7 @@ class _Details(_Wire):
 
 
 class _Usage(_Wire):
-    # OpenAI's shape, which litellm gives all other providers' figures, with the extra figures of some servers.
+    # OpenAI's shape, to which litellm converts other providers' counts, and the additional counts of some servers.
     prompt_tokens: _Count = 0
     completion_tokens: _Count = 0
     total_tokens: _Count = 0
@@ -177,11 +177,11 @@ class _Usage(_Wire):
     completion_tokens_details: Annotated[_Details, BeforeValidator(_object)] = _Details()
 
     def read(self) -> RequestUsage:
-        """Return the counts; those that are missing or cannot be are 0."""
+        """Return the counts; missing and impossible counts are 0."""
         prompt, answer, total = self.prompt_tokens, self.completion_tokens, self.total_tokens
         of_prompt = self.prompt_tokens_details
         if prompt and total > prompt + answer:
-            # Thoughts that the other figure leaves out, and that are paid for.
+            # Billed thinking tokens that `completion_tokens` leaves out.
             answer = total - prompt
         read = (
             self.cached_tokens
@@ -210,7 +210,7 @@ class _Completion(_Wire):
 
 @dataclass(frozen=True)
 class ReadCompletion:
-    """A completion, as far as it could be read."""
+    """Parsed completion."""
 
     text: str = ""
     thinking: str = ""
@@ -222,17 +222,17 @@ class ReadCompletion:
     model: str | None = None
     id: str | None = None
     mark: str | None = None
-    """End mark of thoughts that the server left in the text; not kept in the journal."""
+    """End mark of thoughts that the server left in the text; not written to the journal."""
 
     def to_json(self) -> bytes:
-        """Return the answer without its usage, for the journal."""
+        """Return the completion without its usage, for the journal."""
         kept = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
         named = {"refusal": self.refusal, "model": self.model, "id": self.id}
         return orjson.dumps({name: value for name, value in (kept | named).items() if value})
 
     @classmethod
     def from_paid(cls, paid: Paid) -> "ReadCompletion":
-        """Read what `to_json` wrote, with its usage."""
+        """Read the output of `to_json`, with its usage. Raises StorageError: the journal's answer is damaged."""
         try:
             return replace(_kept().validate_json(paid.answer), usage=usage_of(paid))
         except ValidationError as error:
@@ -242,10 +242,10 @@ class ReadCompletion:
             ) from error
 
     def check(self, *, max_tokens: int | None) -> None:
-        """Refuse an unusable answer.
+        """Refuse an unusable completion.
 
         Raises:
-            UnusableAnswer: Cut off, empty or too long: worth another try. Refused or filtered: abandon the episode.
+            UnusableAnswer: RETRY if it is cut off, empty or too long; ABANDON if it is a refusal or filtered.
         """
         ending = _ending(self.finish_reason)
         if ending == _FILTERED or self.refusal:
@@ -268,7 +268,7 @@ class ReadCompletion:
             raise _useless(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
 
     def _why_cut(self, max_tokens: int | None) -> str:
-        """Return what cut the answer off, with the advice for that cause."""
+        """Return the reason why the completion was truncated, with advice."""
         limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
         if _repeats(self.text or self.thinking):
             return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
@@ -281,7 +281,7 @@ class ReadCompletion:
         return f"cut its answer off at {limit}; raise max_tokens"
 
     def settled(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
-        """Return the answer with repaired tool calls, and the artefact of the server's tool parser, if any."""
+        """Return the completion with repaired tool calls, and the artefact of the server's tool parser, if any."""
         tools = {
             tool.name: tool.parameters_json_schema.get("properties", {})
             for tool in (*parameters.function_tools, *parameters.output_tools)
@@ -299,9 +299,9 @@ class ReadCompletion:
         return (self if artefact is None else replace(self, calls=calls, text=text)), artefact
 
     def parts(self, parameters: ModelRequestParameters) -> list[ModelResponsePart]:
-        """Return pydantic-ai's parts, with JSON repaired where expected and possible.
+        """Return pydantic-ai's parts, with expected JSON repaired if possible.
 
-        Other JSON stays as it is, so the validation error goes back to the model.
+        Irreparable JSON stays as it is; the model gets the validation error.
         """
         parts: list[ModelResponsePart] = []
         if self.thinking:
@@ -311,7 +311,7 @@ class ReadCompletion:
         }
         for name, arguments, call_id in self.calls:
             part = ToolCallPart(tool_name=name, args=repaired(arguments, schemas.get(name, {})))
-            # pydantic-ai makes an id up where the server sent none.
+            # pydantic-ai generates an id if the server sent none.
             parts.append(replace(part, tool_call_id=call_id) if call_id else part)
         if self.text.strip():
             parts.append(self._text_part(parameters))
@@ -323,13 +323,13 @@ class ReadCompletion:
         tools = parameters.output_tools
         if self.calls or len(tools) != 1 or parameters.function_tools or parameters.allow_text_output:
             return TextPart(content=self.text)
-        # Asked to call the one tool there is, weaker models write its arguments down as text instead.
+        # Weaker models write the arguments of the only tool as text instead of calling it.
         arguments = repaired(self.text, tools[0].parameters_json_schema)
         return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
 
 
 class ParserFault(UnusableAnswer):
-    """A call that a server's tool parser has made unreadable."""
+    """A tool call that the server's tool parser made unreadable."""
 
 
 def _useless(message: str) -> UnusableAnswer:
@@ -346,7 +346,7 @@ def _kept() -> TypeAdapter[ReadCompletion]:
 
 
 def usage_of(paid: Paid) -> RequestUsage:
-    """Return the usage of a paid completion."""
+    """Return the usage of a journaled completion."""
     return RequestUsage(
         input_tokens=paid.input_tokens,
         cache_read_tokens=paid.cached_tokens,
@@ -361,7 +361,7 @@ def read_completion(raw: object) -> ReadCompletion:
     Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0.
 
     Raises:
-        UnusableAnswer: It is no chat completion, or has no choice.
+        UnusableAnswer: `raw` is no chat completion, or has no choice.
     """
     try:
         completion = _Completion.model_validate(raw)
@@ -374,7 +374,7 @@ def read_completion(raw: object) -> ReadCompletion:
     calls = choice.message.tool_calls or ()
     reason, native = choice.finish_reason, choice.provider_specific_fields
     if native is not None and native.native_finish_reason is not None and _ending(reason) == _WHOLE:
-        # litellm takes reasons that it does not know for a stop.
+        # litellm reports unknown reasons as `stop`.
         reason = native.native_finish_reason
     thinking = choice.message.reasoning_content or choice.message.reasoning or choice.message.thinking or ""
     thought = split_thinking(choice.message.content or "")
@@ -387,7 +387,7 @@ def read_completion(raw: object) -> ReadCompletion:
         thinking=thinking,
         calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),
         finish_reason=reason,
-        # Some servers refuse with what they were sent, and this is kept.
+        # Some servers quote the request, which may hold a key; the refusal goes into the journal.
         refusal=redact(refusal) if refusal else None,
         usage=completion.usage.read(),
         model=completion.model,
@@ -397,10 +397,10 @@ def read_completion(raw: object) -> ReadCompletion:
 
 
 def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return the JSON of a model's text in strict form; the text itself if it is strict or beyond repair.
+    """Return the JSON of a model's text in strict form; the text itself if it is strict or irreparable.
 
-    Cut-off JSON that has all that `schema` requires stays cut off, so its missing end is not taken for a short answer. If
-    it lacks something required, it is closed, so the validation error can name that.
+    Truncated JSON with all properties that `schema` requires stays truncated: closed, it would pass for a short answer.
+    If a required property is missing, the JSON is closed, and the validation error names that property.
     """
     if _is_json(text):
         return text

@@ -1,4 +1,4 @@
-"""Limits of answers: the default `max_tokens` of a role, and the slots and the context that a server states."""
+"""Limits of completions: the default `max_tokens` of a role, and the slots and the context that a server reports."""
 
 import json
 import re
@@ -26,28 +26,28 @@ NEEDED: Mapping[Role, int] = {
     Role.NARRATOR: 3_500,
     Role.JUDGE: 512,
 }
-"""Tokens that hold nearly every good answer of a role; thoughts of reasoning models come on top."""
+"""Tokens that suffice for nearly every good answer of a role, without the thoughts of reasoning models."""
 _BOUNDED = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
-"""Roles with a default bound. Scripts and whole plays may take what the context leaves: servers such as vLLM refuse a
-bound beyond that."""
+"""Roles with a default bound. Scripts and narrated plays have none: they may fill the context, and servers such as vLLM
+refuse a bound that exceeds it."""
 _THINKS = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
-"""Names of models that think, beyond those that pydantic-ai's profiles know."""
+"""Names of thinking models that pydantic-ai's profiles do not list."""
 _ASKED = ("openai", "hosted_vllm")
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 _PATIENCE = 2.0
-"""Seconds for both questions to a server on this machine."""
+"""Timeout of each request to a server on this machine, in seconds."""
 _AGAIN = 2.0
-"""Seconds until a server that loads its model is asked again."""
+"""Seconds between two requests to a server that loads its model."""
 _LARGEST = 2**20
-"""Bytes of an answer that are read."""
+"""Bytes of a response that are read."""
 _ABSURD = 10**9
-"""Slots and tokens that no server has."""
+"""Number of slots or tokens from which a server's report is ignored."""
 
 
 def bound_of(role: Role, backend: Backend) -> int | None:
-    """Return the most tokens of an answer: the backend's `max_tokens`, else the role's default.
+    """Return the maximum tokens of a completion: the backend's `max_tokens`, else the role's default.
 
-    None without a bound: for other roles, models that think, built-in backends, and where `extra` decides.
+    None for roles without a default, thinking models, built-in backends, and backends whose `extra` sets the bound.
     """
     if backend.max_tokens is not None or role not in _BOUNDED:
         return backend.max_tokens
@@ -64,8 +64,8 @@ def _thinks(backend: Backend) -> bool:
 
 
 def misfit(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:
-    """Return a warning if a prompt of so many tokens and the answer do not fit a context; None if they do or it is
-    unknown.
+    """Return a warning if a prompt of `prompt` tokens and its completion exceed the context; None if they fit or the
+    context is unknown.
     """
     answer = bound_of(role, backend) or NEEDED[role]
     if context is None or prompt + answer <= context:
@@ -78,17 +78,17 @@ def misfit(role: Role, backend: Backend, *, prompt: int, context: int | None) ->
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """Facts of a server, each None if unknown."""
+    """Capacity of a server; None for an unknown value."""
 
     slots: int | None = None
-    """Requests that it works on at once."""
+    """Requests that the server processes at once."""
     context: int | None = None
     """Tokens of prompt and answer together."""
 
 
 async def facts_of(backend: Backend) -> ServerFacts:
-    """Return the facts of a backend: a server on this machine is asked (llama.cpp's `/props`, `max_model_len` in
-    `/v1/models`), of others litellm's table is read. Never raises over what a server says.
+    """Return the capacity of a backend: from a server on this machine (llama.cpp's `/props`, `max_model_len` in
+    `/v1/models`), for others from litellm's table. An unusable response gives unknown values, not an error.
     """
     entry = entry_of(backend.model) or {}
     listed = entry.get("max_input_tokens") or entry.get("max_tokens")
@@ -97,7 +97,7 @@ async def facts_of(backend: Backend) -> ServerFacts:
 
 
 async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
-    """Return the facts that a server states; one that loads its model is asked again for `patience` seconds."""
+    """Return the capacity that a server reports; repeat the request for `patience` seconds while its model loads."""
     while (answers := await _answers(backend, loaded=patience > 0)) is None:
         await anyio.sleep(_AGAIN)
         patience -= _AGAIN
@@ -105,15 +105,15 @@ async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
 
 
 async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
-    """Return what a server answers to both questions, nothing if it cannot be asked; None if it has to be `loaded` and
-    still loads its model.
+    """Return a server's responses to both requests; an empty list if it is unreachable; with `loaded`, None while its
+    model loads.
     """
-    # Imported here: it takes a while, and only servers on this machine are asked.
+    # Imported here: the import is slow, and only local servers need it.
     import aiohttp
 
     base = base_url_of(backend).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if (key := key_of(backend)) else {}
-    found = list[Any]()
+    bodies = list[Any]()
     try:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
@@ -122,10 +122,10 @@ async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
                     body = await answer.content.read(_LARGEST)
                     if loaded and answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
                         return None
-                    found.append(json.loads(body) if answer.ok else None)
+                    bodies.append(json.loads(body) if answer.ok else None)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
         return []
-    return found
+    return bodies
 
 
 def _facts(found: list[Any]) -> ServerFacts:
@@ -140,7 +140,7 @@ def _facts(found: list[Any]) -> ServerFacts:
 
 
 async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
-    """Return the backends, those without `max_in_flight` bounded by the slots that their server states."""
+    """Return the backends; a missing `max_in_flight` becomes the number of slots that a local server reports."""
     slots: dict[str, int] = {}
     for one in [one for backend in backends.values() for one in backend.each]:
         if (server := _server(one)) is not None and server not in slots:

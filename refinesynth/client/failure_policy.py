@@ -1,4 +1,4 @@
-"""The failure policy: a failed request is retried, or its episode is abandoned, or the run is stopped."""
+"""Failure policy: retry a failed request, abandon its episode, or stop the run."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -16,31 +16,31 @@ from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
 _AT_FIRST = 3
-"""Retries of a server that was never reached: a wrong address is reported after 5 to 9 seconds."""
+"""Retries for a server that was never reached; their waits add up to 5 to 9 seconds."""
 _PAGES = 1
-"""Retries of a server that sends web pages and never answered: a gateway sends its page once, a wrong address
-always."""
+"""Retries for a server that sends web pages and never answered: a gateway's page goes away, that of a wrong address
+stays."""
 _FEW = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
-"""Kinds of fault with the smaller budget, `Backend.content_retries`."""
+"""Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
 _PARSED = 3
-"""First answers with calls of a backend; if all of them show an artefact, its tool parser is at fault."""
+"""Number of a backend's first completions with tool calls; artefacts in all of them indicate a faulty tool parser."""
 _FRUITLESS = 5
-"""First requests of a backend; if none gives a usable answer, the settings are at fault and not the prompts."""
+"""Requests given up before a backend's first usable completion that indicate wrong settings."""
 _TO_LOOK_AT = {
     ErrorCategory.REJECTED: "output_mode and extra",
     ErrorCategory.CONTENT: "max_tokens, output_mode and extra",
 }
 """Kinds of fault that settings can cause in every request, with the settings to check if the server names none."""
 _DECIDED_BY = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
-"""Arguments of a request that follow from another setting."""
+"""Arguments of a request that another setting determines."""
 _REFUSALS = frozenset({ErrorCategory.REJECTED, ErrorCategory.NOT_FOUND})
 _CRASH = 500
 _CRASHES = 2
-"""Crashes over a request with a schema after which it is tried once without."""
+"""Crashes after which a request with a schema is tried once without the schema."""
 _LOADING = 5.0
-"""Seconds between two questions whether a model is loaded."""
+"""Minimum seconds between two attempts while a model loads."""
 _DOUBTFUL = 5
-"""Uncertain faults in a row, without an answer in between, that stop the run."""
+"""Consecutive uncertain faults, without an answer in between, that stop the run."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class RequestCounts:
 
     begun: int = 0
     retried: int = 0
-    """Attempts after a first one."""
+    """Attempts after the first one of each request."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,38 +60,37 @@ class PendingRequest:
     attempt: int = 0
     """Attempts begun."""
     failed: int = 0
-    """Failed attempts, recalled answers included."""
+    """Failed attempts, unusable answers from the journal included."""
     faults: Counter[ErrorCategory] = field(default_factory=Counter[ErrorCategory])
     """Faults that count against the backend's retries."""
     may_omit: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
-    """Features that are left out if the server seems to lack them."""
+    """Features to omit if the server seems to lack them."""
     without: frozenset[UnsupportedFeature] = frozenset()
     """Features left out of the request."""
     loading: float = 0.0
-    """Seconds of waits for a server that loads its model."""
+    """Seconds waited for a server that loads its model."""
     bound: int | None = None
-    """Its role's default bound of the answer, as long as it is sent with that."""
+    """Default bound of the role's completion; None if the request is sent without it."""
     crashes: int = 0
-    """Faults over which the server seems to have crashed."""
+    """Faults that look like a crash of the server."""
     answered_before: int = 0
     """Answers of the backend before this request began."""
 
 
 class FailurePolicy:
-    """Decides over each failure of one backend: retry, abandon the episode, or stop the run.
+    """Decision for each failure of one backend: retry, abandon the episode, or stop the run.
 
-    Faults of the backend and of the content have separate budgets of retries; defects have the smaller one. A server
-    that cannot be reached and never answered is given up after 5 to 9 seconds, one that sends web pages after the
-    second.
+    Backend faults have the retry budget `Backend.retries`; content faults and defects have `Backend.content_retries`
+    each. A server that never answered is given up after 3 retries without a connection, or after its second web page.
     """
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
         self.answered = 0
-        """Requests that were answered."""
+        """Number of answered requests."""
         self.usable = False
-        """True once an answer could be used."""
+        """True after the first usable completion."""
         self._proved: set[str] = set()
-        """Features that an answer of the server has proved; see `_carried`."""
+        """Features that the server supports, proved by an answer; names from `_carried`."""
         self._backend = backend
         self._limiter = limiter
         self._fruitless = 0
@@ -102,9 +101,9 @@ class FailurePolicy:
     def wait(self, fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
 
-        No wait, and no retry spent, if the request changes its form or the limiter waits for the end of an outage.
-        Otherwise exponential backoff with full jitter, at most `Backend.longest_wait` and at least the server's
-        Retry-After.
+        A request that changes its form, or whose limiter waits for the end of an outage, waits 0 s and spends no retry.
+        Content faults wait 0 s. Otherwise: exponential backoff with jitter up to `Backend.longest_wait`, and at least
+        the server's Retry-After.
         """
         if (lack := _lack_behind(fault, pending, request, self._proved)) is not None:
             pending.without |= {lack}
@@ -113,7 +112,7 @@ class FailurePolicy:
             return 0.0
         pending.failed += 1
         if fault.kind is ErrorCategory.LOADING:
-            # Spends no retry.
+            # Loading spends no retry.
             if not pending.loading:
                 text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
                 report("loading", self._backend, text)
@@ -129,13 +128,13 @@ class FailurePolicy:
 
     def _backoff(self, fault: ClassifiedError, failed: int) -> float:
         if fault.kind is ErrorCategory.CONTENT:
-            # The backend is well; there is nothing to wait for.
+            # The backend works; a wait would not help.
             return 0.0
         longest = self._backend.longest_wait
         step = min(2.0 ** min(failed - 1, 30), longest)
         wait = uniform(0, step)
         if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
-            # Of many requests with full jitter, one would give up at once.
+            # With full jitter, one of many requests would give up almost at once and stop the run.
             wait = min(0.75 * step + 0.5 * wait, longest)
         return max(wait, fault.after or 0.0)
 
@@ -147,7 +146,7 @@ class FailurePolicy:
             return False
         if fault.kind is ErrorCategory.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
             return False
-        # All answers so far came from the journal, so the run was resumed: the cause may be gone, and retries begin anew.
+        # A resumed run replays the failed answers of its journal: their cause may be gone, so retries begin anew.
         memory = pending.account.session.memory
         anew = not pending.attempt and not (memory is not None and memory.had_finished)
         if fault.kind is ErrorCategory.CONTENT and faults[fault.kind] > backend.content_retries and anew:
@@ -158,13 +157,13 @@ class FailurePolicy:
         return sum(faults[kind] for kind in ErrorCategory if kind not in _FEW) <= backend.retries
 
     def note_answer(self, request: Mapping[str, Any]) -> None:
-        """Record an answer to a request, and what it proves of the server."""
+        """Record an answer to a request, and the features of the server that it proves."""
         self._proved.update(_carried(request).values())
         self.answered += 1
         self._doubtful = 0
 
     def note_calls(self, artefact: str | None) -> None:
-        """Record an answer with calls and its tool parser's artefact; warn once if all of the first have one."""
+        """Record a completion with tool calls and its artefact; warn once if the first three all have an artefact."""
         self._calls += 1
         self._artefacts += artefact is not None
         if self._calls == self._artefacts == _PARSED:
@@ -176,17 +175,17 @@ class FailurePolicy:
 
     @property
     def patience(self) -> float:
-        """Longest Retry-After, and longest loading of a model, in seconds; shorter where another backend can take over."""
+        """Longest accepted Retry-After and model loading time, in seconds; shorter if a fallback backend exists."""
         waits = self._limiter.breaker.waits_for_outages
         return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
 
     def error(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
-        """Return the error to raise for a request that is given up after this fault."""
+        """Return the error for a request that is given up after this fault."""
         if fault.page is not None and not self._limiter.met:
             return RunStopped(_no_api(self._backend, fault.page))
         if fault.step is FailureAction.STOP:
             if not fault.certain and self.answered:
-                # It may echo its prompt, and stops the run only as one of several in a row.
+                # The text may quote the prompt; only several such faults in a row stop the run.
                 self._doubtful += 1
                 if self._doubtful < _DOUBTFUL:
                     return EpisodeAbandoned(fault.message)
@@ -205,7 +204,7 @@ class FailurePolicy:
         if fault.kind is ErrorCategory.CONTENT:
             return self._abandoned_or_hopeless(message, fault)
         if self.answered > pending.answered_before:
-            # Others were answered meanwhile.
+            # The backend answered other requests meanwhile.
             return EpisodeLost(message)
         if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
             message += "; check that the server is running and its address right"
@@ -216,7 +215,7 @@ class FailurePolicy:
         return _stopped(message)
 
     def _abandoned_or_hopeless(self, message: str, fault: ClassifiedError) -> BackendError:
-        """Give up one episode; or the run, if the first requests of a backend gave nothing usable."""
+        """Give up one episode; the run, if the first requests of a backend gave no usable completion."""
         if fault.kind not in _TO_LOOK_AT or self.usable:
             return EpisodeAbandoned(message)
         self._fruitless += 1
@@ -232,21 +231,21 @@ class FailurePolicy:
 def _lack_behind(
     fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any], proved: Container[str]
 ) -> UnsupportedFeature | None:
-    """Return the feature to leave out of `request` after this fault; None if no lack seems to be behind it.
+    """Return the feature to omit from `request` after this fault; None if no missing feature explains the fault.
 
-    Some servers crash over a schema without naming it: a second crash leads to one try without, a third puts it back.
-    `proved` are features of the server, see `_carried`.
+    Some servers crash on a schema without naming it: the second crash leads to one attempt without the schema, the
+    third restores it. `proved` holds the features that the server supports.
     """
     if fault.kind not in _REFUSALS and fault.status != _CRASH:
         return None
-    found = _carried(request).items()
-    candidates = {lack for lack, proof in found if proof not in proved and lack in pending.may_omit - pending.without}
-    named = list[str]()
+    proofs = _carried(request).items()
+    candidates = {lack for lack, proof in proofs if proof not in proved and lack in pending.may_omit - pending.without}
+    names = list[str]()
     for name in fault.names:
-        # A choice is named as well where there is none: tools that the model may call or not.
+        # Servers without tools may name `tool_choice` instead of `tools`.
         of_tools = name == UnsupportedFeature.DEMAND and "tools" in request
-        named += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
-    lack = next((UnsupportedFeature(name) for name in named if name in candidates), None)
+        names += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
+    lack = next((UnsupportedFeature(name) for name in names if name in candidates), None)
     if lack is None and fault.status == _CRASH:
         pending.crashes += 1
         if pending.crashes > _CRASHES:
@@ -257,18 +256,18 @@ def _lack_behind(
 
 
 def _carried(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
-    """Return the features in a request that a server may lack, each with the name of what an answer proves."""
-    found = {
+    """Return the features in a request that a server may lack, each with the name under which an answer proves it."""
+    features = {
         lack: lack.value
         for lack in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
         if lack.value in request
     }
     if request.get(UnsupportedFeature.DEMAND) == "required":
-        found[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
+        features[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
     form = request.get(UnsupportedFeature.SCHEMA)
     if isinstance(form, Mapping) and "json_schema" in form:
-        found[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
-    return found
+        features[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
+    return features
 
 
 def _no_api(backend: Backend, page: str) -> str:
@@ -282,5 +281,5 @@ def _no_api(backend: Backend, page: str) -> str:
 
 
 def _stopped(message: str) -> RunStopped:
-    # A sentence: where the run is kept is said after it.
+    # A full sentence: the caller appends the location of the run.
     return RunStopped(message if message.endswith((".", "!", "?")) else f"{message}.")

@@ -1,4 +1,4 @@
-"""The litellm SDK, imported in one place, without its network access, file access and output."""
+"""The litellm SDK, imported in one place, with its downloads, `.env` file and output switched off."""
 
 import os
 import warnings
@@ -17,27 +17,26 @@ if TYPE_CHECKING:
     import httpx
 
 _CONNECTIONS = "4096"
-"""Sockets that litellm may hold open, in all and per host; its own limit per host caps a run at 500 in flight."""
+"""Maximum sockets of litellm, in total and per host; its default per host caps a run at 500 requests in flight."""
 _NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
-"""Warnings of pydantic about answers of the wrong types, which become faults, and about litellm's classes."""
+"""Warnings of pydantic about responses with wrong types, which become faults, and about litellm's classes."""
 _BODY = "original_response"
-"""litellm's name for the text of an answer."""
+"""litellm's name for the body of a response."""
 _CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
-"""A call cancelled between litellm's making of a coroutine and its await, as by Ctrl-C; nothing was sent."""
+"""Warning about a call cancelled between the creation of litellm's coroutine and its await; nothing was sent."""
 
 
 @cache
 def litellm() -> ModuleType:
-    """Import the module with its environment set, and silence it. Takes seconds the first time."""
+    """Import litellm with its environment set, and silence it. The first call takes seconds."""
     defaults = {
-        # Otherwise the price map and a list of Anthropic's headers are fetched from the network, and ./.env is read
-        # into the environment.
+        # Otherwise litellm downloads the price map and a list of Anthropic's headers, and reads ./.env into the
+        # environment.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "CRITICAL",
-        # It searches every error for secrets, and takes minutes for one of megabytes; ours are cleaned when they are
-        # sorted.
+        # litellm's search for secrets takes minutes for an error of megabytes; `classify_error` removes keys.
         "LITELLM_DISABLE_REDACT_SECRETS": "true",
         "AIOHTTP_CONNECTOR_LIMIT": _CONNECTIONS,
         "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": _CONNECTIONS,
@@ -45,8 +44,7 @@ def litellm() -> ModuleType:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
-        # What litellm's own classes make pydantic say is not for our users; its schemas are built here, not at first
-        # use.
+        # Users cannot act on pydantic's warnings about litellm's classes. Its schemas are built here, not at first use.
         warnings.simplefilter("ignore")
         import litellm as module
 
@@ -55,44 +53,44 @@ def litellm() -> ModuleType:
         warnings.filterwarnings("ignore", message=message, category=UserWarning)
     warnings.filterwarnings("ignore", message=_CUT_SHORT, category=RuntimeWarning)
 
-    # Otherwise it prints advice to stdout, into the user's pipe.
+    # Otherwise litellm prints advice to stdout, into the user's pipe.
     module.suppress_debug_info = True
     return module
 
 
 async def completion(**request: object) -> object:
-    """Call `litellm.acompletion` without its own retries and its detour through `mcp`; keep the server's finish reason.
+    """Call `litellm.acompletion` without its retries and its `mcp` handler; keep the server's finish reason.
 
     Raises:
-        HttpError: The server reports an error with status 200, of which litellm loses the words and the code.
-        Exception: What litellm raises.
+        HttpError: The server reports an error with status 200; litellm loses the error's text and code.
+        Exception: Any error of litellm.
     """
     check_allow_model_requests()
-    seen: dict[str, object] = {}
-    # litellm hands over what it has of the call, the text of the answer included, before it makes anything of that.
-    call = litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=seen.update)
+    record: dict[str, object] = {}
+    # litellm passes its record of the call, with the response body, to `logger_fn` before it parses the body.
+    call = litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=record.update)
     try:
         answer = await call
     except Exception:
-        if (answer := _read_without_litellm(seen)) is None:
+        if (answer := _read_without_litellm(record)) is None:
             raise
     else:
-        # Nearly all answers hold no error, which is seen without reading them twice.
-        body = str(seen.get(_BODY))
-        _keep_reason(answer, seen.get(_BODY))
+        # The substring search spares most responses the parsing in `_read_without_litellm`.
+        body = str(record.get(_BODY))
+        _keep_reason(answer, record.get(_BODY))
         suspect = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)
-        if (suspect or not answer.choices) and isinstance(error := _read_without_litellm(seen), HttpError):
+        if (suspect or not answer.choices) and isinstance(error := _read_without_litellm(record), HttpError):
             answer = error
-    # Outside of the handler: what litellm raised would hang on it.
+    # Outside of the handler, where litellm's exception would become the context of this one.
     if isinstance(answer, HttpError):
         raise answer
     return answer
 
 
 def _read_without_litellm(seen: Mapping[str, object]) -> Reply | HttpError | None:
-    """Return the completion or error of an OpenAI answer that litellm may misread; None if it is neither."""
+    """Return the completion or error in an OpenAI response that litellm may misread; None if it has neither."""
     body = seen.get(_BODY)
-    # What was no UTF-8 is no answer on the other path either.
+    # The direct client rejects invalid UTF-8 as well.
     if not isinstance(body, str) or "\ufffd" in body:
         return None
     try:
@@ -112,7 +110,7 @@ def _keep_reason(answer: Any, body: object) -> None:
 
 
 def _reason(received: object) -> str | None:
-    """Return the server's finish reason; None if it cannot be read."""
+    """Return the server's finish reason; `NO_REASON` if it sent none; None for an unknown form of response."""
     try:
         answer = orjson.loads(received) if isinstance(received, str | bytes) else None
     except orjson.JSONDecodeError:
@@ -139,7 +137,7 @@ def http_client(transport: "httpx.AsyncBaseTransport") -> object:
 
 
 def accepts(model: str, parameter: str) -> bool:
-    """Return True if a model takes an OpenAI parameter; False if litellm does not know the model."""
+    """Return True if a model accepts an OpenAI parameter; False for models unknown to litellm."""
     try:
         return parameter in (litellm().get_supported_openai_params(model) or ())
     except Exception:  # noqa: BLE001 - litellm raises its BadRequestError for models it cannot place

@@ -1,4 +1,4 @@
-"""The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` by default."""
+"""Access to LLMs: a pydantic-ai model over one completion function, such as `litellm.acompletion`."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -41,14 +41,14 @@ from refinesynth.client.unsupported_features import UnsupportedFeature, Unsuppor
 from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT = frozenset({"openai", "azure"})
-"""Providers that know the `strict` flag of a schema; others may refuse it."""
+"""Providers that accept the `strict` flag of a schema; others may reject it."""
 _SEED_STEP = 0x9E3779B1
-"""Added to the seed for a second try, since the same seed may give the same empty answer."""
+"""Added to the seed for each retry after a content fault: the same seed may give the same unusable answer."""
 _SEEDS = 2**31
 _FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
 """Settings that do not change the form of a request."""
 _BOUNDS = frozenset({"max_tokens", "max_completion_tokens"})
-"""Names of the bound of an answer."""
+"""Names of the argument that bounds a completion."""
 
 
 class _Forms(NamedTuple):
@@ -56,18 +56,18 @@ class _Forms(NamedTuple):
 
     requested: "ref[ModelRequestParameters]"
     prepared: dict[frozenset[UnsupportedFeature], ModelRequestParameters]
-    """By the features that are left out."""
+    """Omitted features to the prepared parameters."""
 
 
 class BackendModel(Model):
     """One backend for text or structured output, with retries and rate limits.
 
-    Guarantees: an answer is neither cut off nor empty; its text holds no lone surrogates; requested JSON is strict
-    where it could be repaired; every paid completion is kept in the request's account, thrown-away ones included, and
-    one that was paid for before is not requested again. Errors become `EpisodeAbandoned` or `RunStopped`, without
-    keys, by `FailurePolicy`.
+    Guarantees: a completion is neither cut off nor empty; its text holds no lone surrogates; requested JSON is strict
+    if it can be repaired. The request's account records every paid completion, discarded ones included, and recalls
+    completions that were paid for before. `FailurePolicy` turns errors into `EpisodeAbandoned` or `RunStopped`, without
+    keys.
 
-    Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
+    Not supported: streaming, and message parts such as images, which raise `UserError`.
     """
 
     unsupported_settings = frozenset({"top_k"})
@@ -84,10 +84,10 @@ class BackendModel(Model):
         lacks: UnsupportedFeatures | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Make a model of a completion function and the price of its completions; nothing is sent yet.
+        """Create a model from a completion function and the price of its completions; sends nothing.
 
-        litellm refuses a seed for some providers (`accepts_seed`). All models on one server and key share a `limiter`;
-        `counts` and `lacks` may be shared by all. `sleep` waits between attempts.
+        `accepts_seed` is False for providers whose seed litellm rejects. All models with one server and key share a
+        `limiter`; all models may share `counts` and `lacks`. `sleep` waits between attempts.
         """
         self.backend = backend
         self._call = call
@@ -102,19 +102,19 @@ class BackendModel(Model):
             longest_wait=backend.longest_wait,
         )
         self._estimates = False
-        """True if an answer came without its usage."""
+        """True after a response with missing or impossible usage."""
         self._bounds_answers = True
-        """False once an answer held thoughts, which no default bound may cut, or a request that was refused for its default
-        bound was answered without."""
+        """False once a completion had thoughts, which no default bound may cut, or a request rejected with its default
+        bound succeeded without the bound."""
         self._known = UnsupportedFeatures() if lacks is None else lacks
         self._found = self._known.of(backend)
-        # Names, servers and variables are settled here, so a request costs no look-up of them.
+        # Looked up once, not for every request.
         self._litellm_provider = split(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
         self._affinity = affinity_of(backend)
         self._forms: dict[int, _Forms] = {}
-        """By the id of the parameters object; a role, or a player of one script, has one for all its requests."""
+        """Id of a parameters object to its forms; a role, or a player of one script, reuses one object."""
         self._policy = FailurePolicy(backend, self.limiter)
         self._bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
@@ -128,18 +128,18 @@ class BackendModel(Model):
 
     @property
     def system(self) -> str:
-        """Provider in litellm's words, `litellm` where only litellm knows it."""
+        """Provider by its name in litellm; `litellm` if only litellm can tell."""
         return self._litellm_provider or "litellm"
 
     @property
     def base_url(self) -> str | None:
-        """Server, None if litellm chooses it."""
+        """Server; None if litellm chooses it."""
         return self._server
 
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
-        """Choose an output mode that can express the schema and that the server takes."""
+        """Choose an output mode that can express the schema and that the server accepts."""
         return self._prepare(model_settings, model_request_parameters, self.lacks)
 
     def _prepare(
@@ -162,16 +162,16 @@ class BackendModel(Model):
         return prepared
 
     def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
-        """Return the forms of a parameters object, which are kept as long as it lives."""
-        kept, at = self._forms, id(requested)
-        if (forms := kept.get(at)) is None:
-            # Called before another object can have that id.
-            forms = kept[at] = _Forms(ref(requested, lambda _: kept.pop(at, None)), {})
+        """Return the forms of a parameters object, cached for the object's lifetime."""
+        cache, key = self._forms, id(requested)
+        if (forms := cache.get(key)) is None:
+            # The callback runs before another object can get the id.
+            forms = cache[key] = _Forms(ref(requested, lambda _: cache.pop(key, None)), {})
         return forms
 
     @property
     def lacks(self) -> frozenset[UnsupportedFeature]:
-        """Known lacks of the server."""
+        """Features that the server is known to lack."""
         return self._found.lacks
 
     async def aclose(self) -> None:
@@ -185,18 +185,18 @@ class BackendModel(Model):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Return one answer.
+        """Return one completion.
 
         Raises:
-            EpisodeAbandoned: This request cannot be answered; others can.
-            RunStopped: The backend cannot be used.
+            EpisodeAbandoned: This request fails; others may succeed.
+            RunStopped: The backend is unusable.
             UserError: A message or setting cannot be sent.
         """
         requested, policy = model_request_parameters, self._policy
         pending = PendingRequest(current_account(), answered_before=policy.answered)
         self.counts.begun += 1
         if self.backend.output_mode is not OutputMode.AUTO and not requested.function_tools:
-            # An output mode that the user chose stays; what a player may call is no output mode.
+            # Keep the output mode that the user chose. Function tools are no output mode.
             pending.may_omit = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
         role, refused = pending.account.role, False
         pending.bound = self._bounds[Role(role)] if role in pending.account.session.bounded else None
@@ -208,9 +208,9 @@ class BackendModel(Model):
                     _reseeded(request, pending.faults[ErrorCategory.CONTENT]), parameters, pending
                 )
             except RefinesynthError:
-                # A completion function of ours that knows what its fault means, such as a replay.
+                # Raised by our own completion functions, such as a replay, already classified.
                 raise
-            except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
+            except Exception as error:  # noqa: BLE001 - every error is classified
                 fault = classify_error(error, self.backend)
             else:
                 if pending.without:
@@ -218,7 +218,7 @@ class BackendModel(Model):
                 self._bounds_answers = self._bounds_answers and not refused
                 return response
             if pending.bound is not None and self._may_be_of_the_bound(fault):
-                # A default bound is not the user's wish: the same request is sent without it.
+                # The user did not set the default bound: repeat the request without it.
                 refused = fault.kind is ErrorCategory.REJECTED
                 pending.bound, wait = None, 0.0
             else:
@@ -228,11 +228,11 @@ class BackendModel(Model):
             with stopped_clock() if fault.kind is ErrorCategory.LOADING else nullcontext():
                 await self._sleep(wait)
             form = await self._form(messages, model_settings, requested, pending)
-        # Outside of the handler: an exception that hangs on this one would carry the server's own words.
+        # Outside of the handler: as its context, the server's error would show unredacted text.
         raise policy.error(fault, pending)
 
     def _may_be_of_the_bound(self, fault: ClassifiedError) -> bool:
-        """Return True if a default bound may be refused, not fit the context, or have cut thoughts."""
+        """Return True if a default bound may be the cause: rejected, beyond the context, or cutting thoughts."""
         if fault.kind is ErrorCategory.REJECTED:
             return not fault.names or not _BOUNDS.isdisjoint(fault.names)
         return fault.kind is ErrorCategory.CONTEXT or (fault.kind is ErrorCategory.CONTENT and not self._bounds_answers)
@@ -244,14 +244,14 @@ class BackendModel(Model):
         requested: ModelRequestParameters,
         pending: PendingRequest,
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
-        """Return the request in a form that the server takes, as far as known.
+        """Return the request in a form that the server accepts, as far as known.
 
         Raises:
-            NoTools: It has to call one of several functions, and the server takes none.
+            NoTools: The request has function tools, and the server accepts no tools.
         """
         if requested.function_tools:
             if UnsupportedFeature.TOOLS in pending.without or not self.profile.get("supports_tools", True):
-                # No other form could be answered, so this is believed at once.
+                # Recorded at once: no other form of the request can confirm the lack.
                 await self._known.add(self.backend, frozenset({UnsupportedFeature.TOOLS}))
             if UnsupportedFeature.TOOLS in self.lacks:
                 raise NoTools(f"{self.backend.label} takes no tools, and is asked to call one of several")
@@ -267,7 +267,7 @@ class BackendModel(Model):
     async def _answer(
         self, request: dict[str, Any], parameters: ModelRequestParameters, pending: PendingRequest
     ) -> ModelResponse:
-        """Return a usable answer: recalled from the journal, or bought."""
+        """Return a usable completion: recalled from the journal, or paid for now."""
         paid, policy = pending.account.recall(), self._policy
         if paid is not None:
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
@@ -275,7 +275,7 @@ class BackendModel(Model):
             answer, cost = await self._buy(request, pending)
             policy.note_answer(request)
         if answer.thinking or answer.usage.output_reasoning_tokens:
-            # Some hide their thoughts, and say how many tokens they had.
+            # Some providers hide the thoughts and report only their tokens.
             self._bounds_answers = False
         answer.check(max_tokens=request.get("max_tokens"))
         try:
@@ -302,11 +302,11 @@ class BackendModel(Model):
         )
 
     async def _buy(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
-        """Buy a completion in its turn and within the budget, and keep it before it is used; return it with its price."""
+        """Send the request within rate limit and budget; journal the completion and return it with its price."""
         account, max_tokens = pending.account, request.get("max_tokens")
-        # At four characters each, accurate enough for a rate limit.
+        # Four characters per token: accurate enough for a rate limit.
         prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
-        # The budget is reserved with a permit in hand: a request that waits for its turn holds no money that others need.
+        # Permit before reservation: a queued request must not reserve budget that others need.
         async with self.limiter.permit(
             priority=account.session.index,
             buckets=self._buckets,
@@ -332,7 +332,7 @@ class BackendModel(Model):
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):
-                # Made for each call: no frame of a traceback holds the key then.
+                # The key is a temporary of the call: no local variable in a traceback holds it.
                 raw = await self._call(**request, **self._key())
             answer = self._counted(raw if isinstance(raw, ReadCompletion) else read_completion(raw), request)
         except RefinesynthError:
@@ -349,14 +349,14 @@ class BackendModel(Model):
         return answer
 
     def _key(self) -> dict[str, str]:
-        # The OpenAI client insists on a key, even for servers that look at none.
+        # The OpenAI client requires a key, even for servers that check none.
         without = {} if self._server is None else {"api_key": "none"}
         return next(({"api_key": key} for name in self._key_variables if (key := os.environ.get(name))), without)
 
     def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
-        """Return the answer with a usage, estimated if the server reports none, which is logged once."""
-        called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
-        usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
+        """Return the completion with a usage; a missing or impossible usage is estimated, and logged once."""
+        call_texts = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
+        usage = completed(answer.usage, request, [answer.text, answer.thinking, *call_texts])
         if usage is answer.usage:
             return answer
         if ESTIMATED in usage.details and not self._estimates:

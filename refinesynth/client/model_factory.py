@@ -1,4 +1,4 @@
-"""Opening of models for backends."""
+"""Factory of models for backends."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,11 @@ def open_model(
     lacks: "UnsupportedFeatures | None" = None,
     batches: "Batches | None" = None,
 ) -> "BackendModel":
-    """Return the pydantic-ai model of a backend; `limiter`, `calls` and `lacks` are shared with other models.
+    """Return the pydantic-ai model of a backend; other models may share `limiter`, `calls` and `lacks`.
 
-    `call` replaces the backend's own completion function; `batches` sends requests in provider batches, each within a
-    day. litellm, whose import takes seconds, is imported only for backends that use it: not for the rehearsal nor
-    `path=direct`. `path=auto` is litellm here; in a run, `routed` resolves it.
+    `call` replaces the backend's own completion function. `batches` sends requests in provider batches, which take up
+    to a day, through a limiter of their own. litellm, whose import takes seconds, is imported only for backends that
+    use it. `path=auto` means litellm here; in a run, `routed` resolves it.
 
     Raises:
         ConfigurationError: The backend needs a key and no variable holds one, or its `path` is impossible.
@@ -69,7 +69,7 @@ def open_model(
 
 
 def _rehearsal(backend: Backend) -> Completion:
-    """Return the rehearsal in this process; its scenes of an episode live as long as the episode's session."""
+    """Return the in-process rehearsal; the scenes of an episode live as long as its session."""
     from refinesynth.client.session import Session, current_account
     from refinesynth.rehearsal import Rehearsal
     from refinesynth.rehearsal.replayed_history import Scenes, among, scenes
@@ -98,14 +98,14 @@ def open_models(
     lacks: "UnsupportedFeatures | None" = None,
     batches: "Batches | None" = None,
 ) -> "dict[Role, Model]":
-    """Return a model for every role; for a mixture of backends a `MixedModel`.
+    """Return a model for every role; a `RoundRobinModel` for a mixture of backends.
 
-    Roles with equal backends share a model with its rate limits; backends on one server with one key share a limiter.
-    With `fallback`, requests go there while their own backend is unusable. Requests are counted in `calls`, lacks
-    of servers are listed in `lacks`. With `batches`, suitable roles send their requests in them.
+    Roles with equal backends share a model and its rate limits; backends with one server and key share a limiter.
+    Requests go to `fallback` while their own backend is unusable. `calls` counts requests; `lacks` collects the
+    features that servers lack. With `batches`, the ScriptWriter and the Narrator send provider batches.
 
     Raises:
-        ConfigurationError: A backend needs a key, and no variable holds one.
+        ConfigurationError: A backend needs a key and no variable holds one, or its `path` is impossible.
     """
     from refinesynth.client.batch.batching import BATCHED
     from refinesynth.client.failure_policy import RequestCounts
@@ -124,7 +124,7 @@ def open_models(
 
     reserve = None if fallback is None else opened(fallback)
     found: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
-    """Backend, True if it is used in batches, and its model."""
+    """Backend, True for provider batches, and the model."""
 
     def model_of(role: Role, backend: Backend) -> "Model":
         if call is None and (folder := replayed_folder(backend)) is not None:
@@ -135,7 +135,7 @@ def open_models(
         model = next((model for known, how, model in found if (known, how) == (backend, batched)), None)
         if model is None:
             if batches is not None and batched:
-                # Without the fallback, which would be paid for what a batch may answer yet.
+                # Without the fallback: it would charge for requests that a batch may still answer.
                 model = open_model(backend, calls=calls, lacks=lacks, batches=batches)
             else:
                 model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
@@ -146,7 +146,7 @@ def open_models(
 
 
 async def close_models(models: "Iterable[Model]") -> None:
-    """Close the connections of models, cancelling requests in flight."""
+    """Close the connections of models, which ends requests in flight."""
     from refinesynth.client.routing import leaves_of
 
     for model in leaves_of(models):
@@ -155,7 +155,7 @@ async def close_models(models: "Iterable[Model]") -> None:
 
 
 def _require_key(backend: Backend) -> None:
-    # Self-hosted servers mostly need no key, and have no variable then; one that does answers 401, which stops the run.
+    # Most self-hosted servers need no key and have no variable. One that needs a key answers 401, which stops the run.
     if (names := key_variables(backend)) and key_of(backend) is None:
         named = ", leave api_key_env out where the server needs none" if backend.api_key_env else ""
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Answers from a run's journal: the same requests get the answers that were paid for then, for free."""
+"""Replay of a run: its journal answers the same requests again, for free."""
 
 import weakref
 from dataclasses import replace
@@ -20,15 +20,15 @@ from refinesynth.journal import JournalReader, Recorded
 from refinesynth.journal.journal_values import model_of
 
 _STRANGERS = 3
-"""Episodes in a row, from the first, that are unknown to the journal before it is taken for the wrong one."""
+"""Unknown episodes, before any known one, that indicate the wrong journal and stop the run."""
 
 
 class Replay:
-    """Completion function that sends no request.
+    """Completion function that reads answers from journals and sends no request.
 
-    An episode is identified by its id, a request by its words: the same personas, seed and prompts are needed. Rules,
-    bounds and judge may differ, as long as their requests were made then. A request gets the answer of its place, or in
-    another place (after a rule that refuses more) an unused answer to the same words.
+    The id identifies an episode and the text identifies a request, so a replay needs the same personas, seed and
+    prompts. Rules, bounds and judge may differ if the recorded run made their requests. A request gets the answer of
+    its role and step, else (after a stricter rule, for example) an unused answer to the same text.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,16 +39,16 @@ class Replay:
         for journal in self._journals:
             weakref.finalize(self, journal.close)
         self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
-        """Recorded completions of each session in play."""
+        """Recorded completions of each live session."""
         self._strangers: set[str] | None = set()
-        """Episodes without a record; None once one was found."""
+        """Episodes without a record; None after the first recorded episode."""
 
     async def __call__(self, **_: object) -> ReadCompletion:
         """Return the recorded answer to the current account's request.
 
         Raises:
-            EpisodeAbandoned: There is none.
-            RunStopped: There is none for any of the first episodes.
+            EpisodeAbandoned: The journals hold no answer.
+            RunStopped: The journals hold none of the first episodes.
         """
         account = current_account()
         session, role = account.session, account.role
@@ -65,10 +65,10 @@ class Replay:
         return replace(answer, model=answer.model or model_of(paid.model))
 
     def lacks(self) -> UnsupportedFeatures:
-        """Return the lacks of the servers that were used then."""
-        found = UnsupportedFeatures()
-        found.read(self._journals)
-        return found
+        """Return the features that the servers of the recorded run lack."""
+        features = UnsupportedFeatures()
+        features.read(self._journals)
+        return features
 
     def _recorded(self, session: Session) -> Recorded:
         known = self._known.get(session)
@@ -93,11 +93,9 @@ class Replay:
 
 
 def open_replay(folder: Path, role: Role) -> Model:
-    """Return the model that answers `role` from the journal of the run in `folder`; a mixture if that run mixed
-    several.
-    """
+    """Return the model that answers `role` from the journals of the run in `folder`; a mixture if the run's was one."""
     backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
-    # No request is sent, so there is no limit to respect.
+    # A replay sends no request and needs no limit.
     unhindered = limiter_of(backend, waits=False, batched=True)
     lacks = replay.lacks()
     return mixture(

@@ -1,4 +1,4 @@
-"""Log records about a backend, with facts for a run's events.jsonl; removal of keys from texts that leave it."""
+"""Log records about a backend, with facts for a run's events.jsonl; removal of keys from texts."""
 
 import json
 import logging
@@ -9,26 +9,26 @@ from urllib.parse import quote
 from refinesynth.backends.backend import Backend
 
 LOG = logging.getLogger("refinesynth.backends")
-# As libraries do: silent until someone configures logging. Without this Python prints warnings to stderr.
+# Without a handler, Python prints warnings to stderr until the application configures logging.
 LOG.addHandler(logging.NullHandler())
 
 
 def report(event: str, backend: Backend, text: str, *, level: int = logging.WARNING, **facts: object) -> None:
-    """Log a text, and its facts as an event."""
+    """Log a text, with its facts as an event."""
     LOG.log(level, "%s", text, extra={"facts": {"event": event, "backend": backend.label, **facts, "text": text}})
 
 
 _VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
 _SHORTEST = 8
-"""Shorter values are no keys; replacing them would garble the text."""
+"""Minimum length of a key; replacing shorter values would garble the text."""
 _SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
-"""Shapes of keys that are in no variable here, or that a server echoes in part."""
+"""Shapes of keys that no environment variable holds, or that a server echoes in part."""
 
 
 def redact(text: str, *, key: str | None = None) -> str:
     """Return `text` without `key`, values of environment variables named like secrets, and texts shaped like keys.
 
-    A key is found as it is and as JSON, URLs and Python write it.
+    Keys are also found in the spellings of JSON, URLs and Python.
     """
     secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _VARIABLE.search(name)}
     if key is not None and len(key) >= _SHORTEST:
@@ -40,7 +40,7 @@ def redact(text: str, *, key: str | None = None) -> str:
 
 
 def _spellings(secret: str) -> tuple[str, ...]:
-    # Python's own JSON leaves slashes alone, as others do not; either kind of URL may hold one.
+    # Python's JSON does not escape slashes, other encoders do; URLs may or may not quote them.
     urls = (quote(secret, safe="", errors="replace"), quote(secret, errors="replace"))
     text = json.dumps(secret)[1:-1]
     return (secret, text, text.replace("/", "\\/"), repr(secret)[1:-1], *urls)

@@ -1,6 +1,6 @@
 """Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models; session affinity.
 
-The capabilities are pydantic-ai's profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to
+Capabilities come from pydantic-ai's profiles: litellm's flags claim native JSON schemas for DeepSeek and deny them to
 local models.
 """
 
@@ -48,16 +48,16 @@ _PASSED = {
     "extra_headers": "extra_headers",
     "extra_body": "extra_body",
 }
-"""Settings that are passed on: pydantic-ai's name to litellm's."""
+"""Forwarded settings: pydantic-ai's name to litellm's."""
 
 
 def chat_messages(
     messages: Sequence[ModelMessage], parameters: ModelRequestParameters, *, thinking_field: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the conversation, with the leading system messages joined, since many open models' chat templates take
-    only one.
+    """Return the conversation with its leading system messages joined: chat templates of many open models accept only
+    one.
 
-    `thinking_field` is the key under which a provider wants its thinking back; without it, thinking is left out.
+    `thinking_field` is the key under which a provider expects earlier thoughts; None omits the thoughts.
 
     Raises:
         UserError: A part, such as an image, has no form in a chat completion.
@@ -75,12 +75,12 @@ def chat_messages(
 
 
 def tools(parameters: ModelRequestParameters, *, strict: bool) -> list[dict[str, Any]]:
-    """Return the callable tools, output tools included; `strict` if the provider knows the flag."""
+    """Return the callable tools, output tools included; `strict` is True if the provider accepts that flag."""
     return [_tool(definition, strict=strict) for definition in parameters.declared_tool_defs.values()]
 
 
 def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, forced: bool) -> str:
-    """Return the tool choice: `required` if no text is allowed and calls can be `forced`."""
+    """Return the tool choice: `required` if calls can be `forced`, and the settings or the output require one."""
     choice = settings.get("tool_choice")
     if choice not in (None, "auto", "none", "required"):
         raise UserError(f"tool_choice={choice!r} cannot be sent; give 'auto', 'none' or 'required'")
@@ -91,14 +91,14 @@ def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, 
 
 
 def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
-    """Return the schema of the answer in native mode; None in other modes."""
+    """Return the output schema in native mode; None in other modes."""
     if parameters.output_mode == "native" and parameters.output_object is not None:
         return {"type": "json_schema", "json_schema": _schema(parameters.output_object, strict=strict)}
     return None
 
 
 def passed_on(settings: ModelSettings) -> dict[str, Any]:
-    """Return the settings that are passed on, under litellm's names."""
+    """Return the forwarded settings under litellm's names."""
     values = dict(settings)
     return {ours: values[theirs] for theirs, ours in _PASSED.items() if values.get(theirs) is not None}
 
@@ -145,7 +145,7 @@ def _said_by_the_model(message: ModelResponse, thinking_field: str | None) -> di
         else:
             raise _unsayable(part)
     if not texts and not calls:
-        # An assistant message with nothing in it is a 400 with most providers.
+        # Most providers answer an empty assistant message with 400.
         return None
     answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts else None}
     if calls:
@@ -191,18 +191,18 @@ def _schema(answer: OutputObjectDefinition, *, strict: bool) -> dict[str, Any]:
 
 
 _BEFORE_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
-"""OpenAI's models without structured outputs; the profiles leave them to the API, which answers 400."""
+"""OpenAI's models without structured outputs; the profiles do not exclude them, and the API answers 400."""
 _COMPATIBLE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
 )
-"""Any OpenAI-compatible server, and the rehearsal, so it gets the same requests in-process."""
+"""Profile of any OpenAI-compatible server, and of the rehearsal, which gets the same requests."""
 
 
 def profile_of(backend: Backend) -> ModelProfile:
     """Return the profile of a backend's model, with an output mode.
 
-    Unless `backend.output_mode` decides: native JSON schema where the model has it, else a tool call, else prompted
-    JSON.
+    The mode is `backend.structured`; for `auto`, native JSON schema if the model supports it, else a tool call, else
+    prompted JSON.
     """
     table = _table(backend)
     mode = backend.structured
@@ -232,10 +232,9 @@ def _table(backend: Backend) -> ModelProfile:
 def output_mode(
     backend: Backend, profile: ModelProfile, lacks: frozenset[UnsupportedFeature], *, free_keys: bool = False
 ) -> OutputMode:
-    """Return the output mode for a server with these lacks; with `free_keys`, the schema has an object with unnamed
-    keys.
+    """Return the output mode for a server with these lacks; a mode that the user chose stays.
 
-    A mode that the user chose stays.
+    `free_keys` is True if the schema has an object with unnamed keys.
     """
     mode = OutputMode(profile.get("default_structured_output_mode", OutputMode.TOOL))
     if backend.structured is not OutputMode.AUTO:
@@ -249,7 +248,7 @@ def output_mode(
 
 
 def mode_for_open_schema(backend: Backend) -> OutputMode | None:
-    """Return the mode for objects with free keys if the usual one cannot express them, else None."""
+    """Return the mode for objects with free keys if the provider's native schemas cannot express them, else None."""
     known = PROVIDERS.get(split(backend.model)[0])
     if backend.structured is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
         return None
@@ -257,7 +256,7 @@ def mode_for_open_schema(backend: Backend) -> OutputMode | None:
 
 
 def is_open(schema: object) -> bool:
-    """Return True if a JSON schema has an object with keys that it does not name."""
+    """Return True if a JSON schema contains an object with unnamed keys."""
     if not isinstance(schema, dict):
         return False
     node = cast("dict[str, Any]", schema)
@@ -271,7 +270,7 @@ def is_open(schema: object) -> bool:
 
 
 def thinking_is_off(backend: Backend) -> bool:
-    """Return True if the backend's settings switch a model's thoughts off."""
+    """Return True if the backend's settings switch thinking off."""
     match dict(backend.extra):
         case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
             return True
@@ -282,7 +281,7 @@ def thinking_is_off(backend: Backend) -> bool:
 
 
 def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
-    """Return True if a tool call can be forced; some models refuse it, some only while they think."""
+    """Return True if a tool call can be forced; some models reject that always, some only while they think."""
     if not profile.get("supports_forced_tool_choice", True):
         return False
     return (
@@ -293,27 +292,27 @@ def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
 
 
 CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
-"""Roles whose requests in an episode extend each other. Other roles' prompts begin alike in all episodes."""
+"""Roles whose requests in an episode extend each other. Other roles' prompts share their beginning in all episodes."""
 
 
 def with_affinity(request: dict[str, Any], kind: str, account: RequestContext) -> dict[str, Any]:
-    """Return the request with the marks of a preset, see `affinity_of`, by which a provider finds the cached beginning
-    of its conversation.
+    """Return the request with the marks of a preset (`affinity_of`), by which a provider finds the cached prefix of the
+    conversation.
 
-    Unchanged if it belongs to no episode. The marks are added after the journal's digest is computed, so they do not
-    change which answers are recalled.
+    A request of no episode stays unchanged. The journal's digest excludes the marks, so they do not affect which
+    answers are recalled.
     """
     role, episode = account.role, account.session.id
     if not episode:
         return request
     if kind == "openai" and role in CONVERSING:
-        # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
+        # OpenAI routes by prefix: a key per episode would separate the requests that share one in all episodes.
         body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}
         return {**request, "extra_body": body}
     if kind != "anthropic":
         return request
-    # The DungeonMaster's instructions are the same in all episodes, and a Player's conversation grows message by
-    # message. Nothing else is marked: a mark that is not used again costs a quarter more.
+    # The DungeonMaster's instructions recur in all episodes, and a Player's conversation grows by messages. Nothing
+    # else is marked: a cache write that no request reads costs a quarter more.
     messages: list[dict[str, Any]] = list(request["messages"])
     if role in CONVERSING and messages[0]["role"] == "system":
         messages[0] = _marked(messages[0])
@@ -323,7 +322,7 @@ def with_affinity(request: dict[str, Any], kind: str, account: RequestContext) -
 
 
 def affinity_of(backend: Backend) -> str:
-    """Return the preset of a backend; `auto` is resolved."""
+    """Return the affinity preset of a backend, with `auto` resolved."""
     if backend.session_headers != "auto":
         return backend.session_headers
     provider = split(backend.model)[0]
@@ -336,5 +335,5 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
     mark, text = {"cache_control": {"type": "ephemeral"}}, message.get("content")
     if message["role"] == "tool":
         return {**message, **mark}
-    # Blocks without a word are refused.
+    # Anthropic rejects empty text blocks.
     return {**message, "content": [{"type": "text", "text": text, **mark}]} if text else message

@@ -1,4 +1,4 @@
-"""Models made of several: a mixture that takes turns, and a fallback for an unusable model."""
+"""Composite models: a mixture that takes turns, and a fallback for an unusable model."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -15,7 +15,7 @@ from refinesynth.errors import BudgetSpent, RunStopped
 
 
 class RoundRobinModel(WrapperModel):
-    """Models that take turns. `in_turn` gives a role one of them; used directly, it is the first."""
+    """Models that take turns. `in_turn` selects one of them; a direct request goes to the first."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         super().__init__(models[0])
@@ -23,28 +23,28 @@ class RoundRobinModel(WrapperModel):
 
 
 def mixture(models: Sequence[Model]) -> Model:
-    """Return one model for all of `models`; a single one is returned itself."""
+    """Return one model for all of `models`; a single model itself."""
     every = [one for model in models for one in (model.models if isinstance(model, RoundRobinModel) else (model,))]
     return RoundRobinModel(every) if len(every) > 1 else every[0]
 
 
 def in_turn(model: Model, number: int) -> Model:
-    """Return the model of the `number`-th play, from 0; a model that is no mixture itself."""
+    """Return the model of play `number`, from 0; a model that is no mixture itself."""
     return model.models[number % len(model.models)] if isinstance(model, RoundRobinModel) else model
 
 
 _AGAIN = 300.0
-"""Seconds after which a model that stopped for another reason than an outage is tried again."""
+"""Seconds until a model that failed for another reason than an outage is tried again."""
 
 
 class FallbackModel(WrapperModel):
-    """Uses `wrapped`; a request that would stop the run goes to `fallback`.
+    """Model that sends a request to `fallback` if `wrapped` would stop the run.
 
-    That is an outage, a rejected key, an exhausted quota or an unknown model. The limiter of `wrapped` should have
-    `outage=0`: it then fails at once while down, except for one trial request at a time, so requests return to it by
-    themselves. A model that is up and refuses is left alone for five minutes.
+    Causes are an outage, a rejected key, an exhausted quota or an unknown model. The limiter of `wrapped` should have
+    `outage=0`: while down it then fails at once, except for one trial request at a time, and requests return to it
+    after a successful trial. A model that is up and fails is not used for five minutes.
 
-    A refused or badly answered request (`EpisodeAbandoned`), or one beyond the budget, does not go to `fallback`. The
+    A request that abandons its episode (`EpisodeAbandoned`) or exceeds the budget does not go to `fallback`. The
     response names the model that answered.
     """
 
@@ -60,11 +60,11 @@ class FallbackModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Return one answer of either model.
+        """Return one completion of either model.
 
         Raises:
-            EpisodeAbandoned: This request cannot be answered; others can.
-            RunStopped: Both are unusable.
+            EpisodeAbandoned: This request fails; others may succeed.
+            RunStopped: Both models are unusable, or the budget is spent.
         """
         if anyio.current_time() >= self._left_alone_until:
             try:
@@ -82,14 +82,14 @@ class FallbackModel(WrapperModel):
         return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
 
     def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
-        own = cast("dict[str, object]", self.wrapped.settings or {})
+        defaults = cast("dict[str, object]", self.wrapped.settings or {})
         values = cast("dict[str, object]", settings or {})
-        kept = {name: value for name, value in values.items() if name not in own or own[name] != value}
-        return cast("ModelSettings", kept) or None
+        changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
+        return cast("ModelSettings", changed) or None
 
     def _leave(self, why: str) -> None:
         limiter = getattr(self.wrapped, "limiter", None)
-        # One that is down sees to its own return.
+        # A limiter that is down sends trial requests itself.
         if limiter is None or not limiter.down:
             self._left_alone_until = anyio.current_time() + _AGAIN
         if not self._away:
@@ -98,7 +98,7 @@ class FallbackModel(WrapperModel):
 
 
 def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
-    """Return the models inside fallbacks and mixtures, each once."""
+    """Return the models inside fallbacks and mixtures, without duplicates."""
     found: dict[int, Model] = {}
     waiting = [*models]
     while waiting:
@@ -113,7 +113,7 @@ def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
 
 
 def limiters_in(models: Iterable[Model]) -> tuple[RateLimiter, ...]:
-    """Return the limiters of models, fallbacks included, each once."""
+    """Return the limiters of models, fallbacks included, without duplicates."""
     limiters = (getattr(model, "limiter", None) for model in leaves_of(models))
     found = {id(limiter): limiter for limiter in limiters if isinstance(limiter, RateLimiter)}
     return tuple(found.values())

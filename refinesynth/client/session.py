@@ -1,7 +1,7 @@
-"""One episode's view of its models: session id, seeds, costs, memory and deadline.
+"""Per-episode view of the models: session id, seeds, costs, completion cache and deadline.
 
-A request is identified by a digest, which survives the process. A context variable names the request that a task is
-making, because pydantic-ai's `Model.request` has no parameter for it.
+A digest, equal in every process, identifies a request. A context variable holds the current request of a task, because
+pydantic-ai's `Model.request` has no parameter for it.
 """
 
 from collections import Counter
@@ -41,15 +41,15 @@ from refinesynth.errors import NoTools
 from refinesynth.journal.journal_values import ESTIMATED, Paid, model_of
 
 SESSION_HEADER = "x-session-id"
-"""Header by which a router keeps an episode on the server that has its prefix cached."""
+"""Header by which a router sends an episode to the server that caches its prefix."""
 
 
 class CompletionCache(Protocol):
-    """Completions that one episode has paid for, in this process or an earlier one."""
+    """Paid completions of one episode, of this process and earlier ones."""
 
     @property
     def had_finished(self) -> bool:
-        """True if the episode had finished, and is made again from its paid completions alone."""
+        """True if the episode had finished in an earlier process and is made again from its paid completions."""
         ...
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
@@ -57,35 +57,35 @@ class CompletionCache(Protocol):
         ...
 
     async def keep(self, *paid: Paid) -> None:
-        """Commit completions, all or none."""
+        """Commit completions in one transaction."""
         ...
 
 
 @dataclass(eq=False)
 class Session:
-    """One episode, as its models see it.
+    """State of one episode that its models use.
 
-    Seeds follow from the session's seed, the role and the number of its requests, so the same episode sends the same
-    seeds whatever else runs.
+    Seeds depend only on the session's seed, the role and the number of its requests: an episode sends the same seeds
+    whatever else runs.
     """
 
     id: str = ""
-    """Empty for requests of no episode, which are not kept."""
+    """Episode id; empty for requests of no episode."""
     seed: int = 0
     index: int = 0
-    """Position of the persona; requests of smaller ones go first."""
+    """Position of the persona; requests with a smaller index go first."""
     memory: CompletionCache | None = None
-    """None to keep nothing."""
+    """Cache of paid completions; None for no cache."""
     tracker: BudgetTracker | EpisodeTracker = field(default_factory=BudgetTracker)
     bounded: frozenset[Role] = frozenset()
-    """Roles whose answers have their default bound where the backend states none; see `default_limits.bound_of`."""
+    """Roles whose completions get the default bound of `default_limits.bound_of`."""
     _spent: UsageCounter = field(default_factory=UsageCounter)
     attempt: int = 0
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
-    """Role to the models that answered it, in order; several if one stood in for another."""
+    """Role to the names of the models that answered it, in order, such as a model and its fallback."""
     salvaged: Counter[str] = field(default_factory=Counter[str])
-    """Repairs of answers that could be used, by kind."""
+    """Number of repairs that made an answer usable, by kind."""
     _requests: Counter[str] = field(default_factory=Counter[str])
     _steps: Counter[str] = field(default_factory=Counter[str])
 
@@ -100,12 +100,12 @@ class Session:
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) >> 1
 
     def take_back_seed(self, role: Role) -> None:
-        """Do not count the role's last request."""
+        """Free the seed of the role's last request for the next one."""
         self._requests[role] -= 1
 
     @property
     def spent(self) -> Cost:
-        """Cost of all completions, thrown-away ones included."""
+        """Cost of all completions, discarded ones included."""
         return self._spent.spent()
 
     def step(self, role: str) -> int:
@@ -118,16 +118,16 @@ class Session:
         self._spent.enter(usage, cost_usd)
 
     def credit(self, role: str, model: str) -> None:
-        """Record which model gave the role a completion."""
-        before = self.answered_by.get(role)
-        if before is None:
+        """Record the model that answered the role."""
+        earlier_models = self.answered_by.get(role)
+        if earlier_models is None:
             self.answered_by[role] = model
-        elif model not in before.split(", "):
-            self.answered_by[role] = f"{before}, {model}"
+        elif model not in earlier_models.split(", "):
+            self.answered_by[role] = f"{earlier_models}, {model}"
 
 
 class SessionModel(WrapperModel):
-    """Model that marks each request with its session, gives it a seed, and counts it."""
+    """Model that adds session and seed to each request, and counts it."""
 
     def __init__(self, wrapped: Model, *, session: Session, role: Role) -> None:
         super().__init__(wrapped)
@@ -140,21 +140,21 @@ class SessionModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Return one answer of the wrapped model, or from the session's memory if it was paid for before."""
+        """Return one completion of the wrapped model, which recalls paid completions from the session's memory."""
         settings = ModelSettings(**(model_settings or {}))
         settings["seed"] = self.session.next_seed(self.role)
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
         digest = digest_of(messages, model_request_parameters)
-        before = self.session.step(self.role)
+        steps_before = self.session.step(self.role)
         with charged_to(RequestContext(self.session, self.role.value, digest)):
             try:
                 response = await self.wrapped.request(messages, settings, model_request_parameters)
             except NoTools:
-                # What is asked in its place has its seed: with a server that is known to have none there is no such try.
+                # The request without tools gets the same seed as with a server known to lack tools from the start.
                 self.session.take_back_seed(self.role)
                 raise
-        if self.session.step(self.role) == before:
-            # Not a model of ours: what it says of itself is all there is.
+        if self.session.step(self.role) == steps_before:
+            # Only a `BackendModel` counts its completions itself.
             cost = None if response.usage.cost is None else float(response.usage.cost)
             self.session.enter(self.role, response.usage, cost)
         return response
@@ -162,15 +162,15 @@ class SessionModel(WrapperModel):
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request of one role of one episode; all its completions are counted, thrown-away ones included."""
+    """One request of one role of one episode; all its completions count, discarded ones included."""
 
     session: Session = field(default_factory=Session)
     role: str = ""
     digest: bytes = b""
-    """See `digest_of`."""
+    """Digest of the request by `digest_of`."""
 
     def recall(self) -> Paid | None:
-        """Return the next completion of this request if it was paid for before, and count it."""
+        """Return and count the next completion of this request from the cache; None if the cache has none."""
         session, role = self.session, self.role
         if session.memory is None:
             return None
@@ -181,7 +181,7 @@ class RequestContext:
         return paid
 
     async def keep(self, answer: ReadCompletion, cost_usd: float | None, *, model: str) -> None:
-        """Count and commit a completion, also if the caller is cancelled meanwhile."""
+        """Count and commit a completion; a cancellation of the caller does not interrupt the commit."""
         session, role, usage = self.session, self.role, answer.usage
         step = session.step(role)
         session.enter(role, usage, cost_usd)
@@ -211,7 +211,7 @@ _current: ContextVar[RequestContext] = ContextVar("account", default=RequestCont
 
 
 def current_account() -> RequestContext:
-    """Return the account of the request that this task is making."""
+    """Return the account of this task's current request."""
     return _current.get()
 
 
@@ -229,10 +229,10 @@ _SIZE = 16
 
 
 def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> bytes:
-    """Return a digest of the words and the name of the output.
+    """Return a digest of the messages' texts and the name of the output.
 
-    It leaves out seed, model, server, schemas and sampling, which a run's configuration holds, and ids and thoughts,
-    which a provider makes up. Instructions count as they were first worded.
+    The digest excludes seed, model, server, schemas and sampling, which a run's configuration holds, and ids and
+    thoughts, which a provider generates. Reworded instructions count in their first wording.
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
     joined = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
@@ -261,7 +261,7 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
 
 
 _instructions = lru_cache(maxsize=16)(as_first_worded)
-"""Instructions of a form, which are the same in all of its requests."""
+"""First wording of instructions; cached, because all requests of a role repeat them."""
 
 
 def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
@@ -282,7 +282,7 @@ _deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
 
 class Deadline:
-    """Cancel scope whose clock stands still while anything holds it."""
+    """Cancel scope whose clock stops while at least one holder is registered."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
@@ -291,7 +291,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """True if the time was up and the work was cancelled."""
+        """True if the time ran out and the work was cancelled."""
         return self._scope.cancelled_caught
 
     def stop(self, holder: object) -> None:
@@ -302,7 +302,7 @@ class Deadline:
         self._holders.add(holder)
 
     def go_on(self, holder: object) -> None:
-        """Undo `stop`; without effect for what does not hold the clock."""
+        """Undo `stop`; no effect if `holder` does not hold the clock."""
         if holder in self._holders:
             self._holders.remove(holder)
             if not self._holders:
@@ -311,13 +311,13 @@ class Deadline:
 
 @contextmanager
 def deadline(seconds: float | None) -> Generator[Deadline]:
-    """Cancel the block after this many seconds, never for None; see `Deadline.passed`."""
+    """Cancel the block after this many seconds (`Deadline.passed` is then True); None sets no limit."""
     limit = float("inf") if seconds is None else anyio.current_time() + seconds
     with anyio.CancelScope(deadline=limit) as scope:
-        found = Deadline(scope)
-        token = _deadline.set(found)
+        clock = Deadline(scope)
+        token = _deadline.set(clock)
         try:
-            yield found
+            yield clock
         finally:
             _deadline.reset(token)
 

@@ -1,4 +1,4 @@
-"""Estimates of the tokens that a server does not report or cannot mean; tokens of a text, by a tokenizer."""
+"""Token estimates for missing or impossible counts of a server; token count of a text by a tokenizer."""
 
 import json
 import math
@@ -15,38 +15,37 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 TOKENIZER = "cl100k_base"
-"""OpenAI's tokenizer of GPT-4, litellm's default. Others differ by about a tenth, and more in other languages than
-English."""
+"""OpenAI's tokenizer of GPT-4, litellm's default. Counts of other tokenizers differ by about a tenth for English, and
+more for other languages."""
 ESTIMATED = "estimated"
-"""Key in the `details` of a usage of which a part is estimated."""
+"""Key in the `details` of a partly estimated usage."""
 TOTAL = "total"
-"""Key in the `details` of a usage that is reported as a total alone."""
+"""Key in the `details` of a usage that was reported only as a total."""
 _LONGEST = 64
-"""Most characters per token over a whole text; a lower count of tokens is garbage."""
+"""Maximum characters per token over a whole text; a report of fewer tokens is impossible."""
 _BYTES = 3.5
-"""ASCII characters of a token: below English's 4 to 4.5, so a budget is not exceeded."""
+"""ASCII characters per token; below English's 4 to 4.5, to overestimate rather than exceed a budget."""
 _OTHER_BYTES = 2
-"""Bytes of other characters in UTF-8 per token: a Chinese character has 3, and takes 0.6 to 1.5 tokens."""
+"""UTF-8 bytes of other characters per token: a Chinese character has 3 bytes and takes 0.6 to 1.5 tokens."""
 
 _READ_BY_MODELS = ("messages", "tools", "response_format")
 """Arguments of a request that are part of its prompt."""
 
 
 def completed(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence[str]) -> RequestUsage:
-    """Return the usage with estimates for missing and impossible counts: no prompt has 0 tokens, and no answer with a
-    word.
+    """Return the usage with estimates for missing and impossible counts, such as 0 tokens for a non-empty text.
 
-    `said` are all texts of the answer: thoughts, tool calls and arguments included. An estimate is marked with
-    `ESTIMATED` in the details.
+    `answers` holds all texts of the completion: thoughts, tool names and arguments included. The details of an
+    estimated usage contain `ESTIMATED`.
     """
     words = [message.get("content") or "" for message in request["messages"]]
     prompt_fits, answer_fits = _credible(usage.input_tokens, words), _credible(usage.output_tokens, answers)
     if prompt_fits and answer_fits:
         return usage
-    asked = [json.dumps(request[name], ensure_ascii=False, default=str) for name in _READ_BY_MODELS if name in request]
-    prompt, answer = _estimate(asked), _estimate(answers)
+    texts = [json.dumps(request[name], ensure_ascii=False, default=str) for name in _READ_BY_MODELS if name in request]
+    prompt, answer = _estimate(texts), _estimate(answers)
     total = usage.details.get(TOTAL, 0)
-    if total and _credible(total, [*asked, *answers]):
+    if total and _credible(total, [*texts, *answers]):
         prompt = min(prompt, total - 1)
         answer = total - prompt
     return RequestUsage(
@@ -70,7 +69,7 @@ def _estimate(texts: Sequence[str]) -> int:
 
 
 def count_tokens(text: str) -> int:
-    """Return the tokens of a text by `TOKENIZER`; control tokens are counted as text."""
+    """Return the token count of a text by `TOKENIZER`; control tokens count as text."""
     return len(_encoding().encode(text, disallowed_special=()))
 
 
@@ -79,14 +78,14 @@ def _encoding() -> "Encoding":
     import tiktoken
 
     folder = "TIKTOKEN_CACHE_DIR"
-    # litellm brings the file along; importing litellm itself would take seconds.
-    found = find_spec("litellm")
-    before = os.environ.get(folder)
-    if found is not None and found.origin is not None:
-        os.environ[folder] = str(Path(found.origin).parent / "litellm_core_utils" / "tokenizers")
+    # litellm ships the tokenizer's file; an import of litellm would take seconds.
+    spec = find_spec("litellm")
+    former_folder = os.environ.get(folder)
+    if spec is not None and spec.origin is not None:
+        os.environ[folder] = str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers")
     try:
         return tiktoken.get_encoding(TOKENIZER)
     finally:
         os.environ.pop(folder, None)
-        if before is not None:
-            os.environ[folder] = before
+        if former_folder is not None:
+            os.environ[folder] = former_folder

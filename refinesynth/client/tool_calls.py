@@ -1,7 +1,7 @@
 """Repair of tool calls that a server's tool parser distorted: names in a namespace or doubled, arguments encoded twice
 or in an envelope, calls left in the text.
 
-Only what has one meaning among the tools of the request is repaired.
+Only calls with a single meaning among the tools of the request are repaired.
 """
 
 import json
@@ -21,16 +21,16 @@ Tools = Mapping[str, Collection[str]]
 """Tool name to the names of its parameters."""
 
 LEFT_IN_TEXT = "calls left in the text"
-"""Artefact of a call that was read from an answer's text."""
+"""Artefact of a call read from the text of a completion."""
 
 _MOST = 20
-"""Calls of one text that are examined."""
+"""Maximum calls in one text, and parameters of one call, that are examined."""
 _LAYERS = 4
 _NAMES = ("name", "tool_name", "tool", "function_name", "function")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "kwargs")
 _ENVELOPE = frozenset({*_NAMES, *_ARGUMENTS, "type", "id"})
 _NO_NAME = re.compile(r"[^\w-]|^$")
-"""Characters of no function's name, which a parser leaves in one."""
+"""Characters that no function name has, but that parsers leave in names."""
 _INDEX = re.compile(r"(?:[:#]\d+|\(\s*\)?)$")
 _MARK = (
     r"<(?:\w{1,20}:)?tool_call>|<function[= ](?:name=)?|<invoke name=|\[TOOL_CALLS\]|<\|tool_call_begin\|>"
@@ -39,7 +39,7 @@ _MARK = (
 )
 _WRITTEN = re.compile(
     rf"(?:(?:{_MARK})\s*+){{1,4}}+[\"']?(?P<name>[\w.:/-]{{1,150}})[\"']?"
-    # What stands between a name and its arguments.
+    # Marks between a name and its arguments.
     r"(?:[\s>\"']|\[[A-Z_]{1,20}\]|<[|\uff5c][^<>\s]{1,40}[|\uff5c]>|```|(?:json|commentary|code)\b)*+"
     rf"|(?P<object>\{{\s*\"(?:{'|'.join((*_NAMES, *_ARGUMENTS, 'type', 'id', 'tool_call_id'))})\"\s*:)"
 )
@@ -52,21 +52,20 @@ _NEAR = 200
 
 
 class RepairedCalls(NamedTuple):
-    """Repaired calls of an answer."""
+    """Repaired calls of a completion."""
 
     calls: tuple[Called, ...]
     text: str
-    """Text without the calls that were in it."""
+    """Text before the first call in it; the whole text without one."""
     artefact: str | None
-    """Distortion by the server's parser, fit for a message; None without one."""
+    """Distortion by the server's parser, worded for a message; None without a distortion."""
     clear: bool = True
-    """False if it is unknown what was called, so the answer is useless."""
+    """False if a call cannot be identified, which makes the completion unusable."""
 
 
 def settle(calls: tuple[Called, ...], text: str, tools: Tools, *, others: bool = False) -> RepairedCalls:
-    """Return the calls that a model made, of these tools; in the text, with `others`, also of any other function.
-
-    A tool's name is never changed, and a name that a model may have made up stays.
+    """Return the calls that the model made of these tools; with `others`, also marked calls of other functions in the
+    text. An exact tool name never changes, and a name that the model may have invented stays.
     """
     settled: list[Called] = []
     artefact: str | None = None
@@ -107,7 +106,7 @@ def _tool(name: str, tools: Tools) -> str | None:
 
 
 def _plain(arguments: str, parameters: Collection[str]) -> str:
-    """Return the arguments without layers of text and objects around them; the same text if there are none."""
+    """Return the arguments without the layers of strings and envelopes around them; the same text without layers."""
     value: object = arguments
     for layer in range(_LAYERS):
         value = _loaded(value) if isinstance(value, str) else value
@@ -139,7 +138,7 @@ def _loaded(text: str) -> object:
 
 
 def _written(text: str, tools: Tools, *, others: bool) -> Iterator[tuple[int, str | None, str]]:
-    """Yield where each call in a text begins, its tool, and its arguments; the tool is None if it cannot be read."""
+    """Yield start, tool and arguments of each call in a text; the tool is None for an unreadable call."""
     at = 0
     for match in islice(_WRITTEN.finditer(text), _MOST):
         if match.start() < at:
@@ -157,7 +156,7 @@ def _written(text: str, tools: Tools, *, others: bool) -> Iterator[tuple[int, st
         name = next((one for key in _NAMES if isinstance(one := call.get(key), str)), "")
         key = next((key for key in _ARGUMENTS if key in call), None)
         marked = re.search(rf"(?:{_MARK})\W*\Z", text[max(0, match.start() - _NEAR) : match.start()]) is not None
-        # Of an unknown function, an object alone may be any data.
+        # An unmarked object with an unknown function may be any data.
         if (
             known := (_tool(name, tools) or (name if others and key and marked else None)) if name else None
         ) is not None:
@@ -179,7 +178,7 @@ def _arguments(text: str, at: int) -> tuple[str | None, int]:
 
 
 def _object(text: str, at: int) -> tuple[dict[str, object], int]:
-    """Return the JSON object that begins there, and its end; an empty one of no length if there is none."""
+    """Return the JSON object that begins at `at`, and its end; without an object, an empty dict and `at`."""
     try:
         value, end = json.JSONDecoder().raw_decode(text, at)
         orjson.dumps(value)

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of episodes, attempts, verifications and requests, if a run asks for them.
+"""OpenTelemetry spans of episodes, attempts, verifications and requests, if a run enables them.
 
-Each episode is a trace of its own: span `episode` with `refinesynth.episode`, the id used in journal, events and
-trajectories; below it `attempt`, `verify` and pydantic-ai's span for each request.
+Each episode is one trace. Its span `episode` has the attribute `refinesynth.episode`, the id in journal, events and
+trajectories; its children are `attempt`, `verify` and pydantic-ai's span of each request.
 """
 
 from collections.abc import Generator
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 NAME = "refinesynth"
 """Name of the tracer."""
 ACCEPTED = f"{NAME}.accepted"
-"""Attribute: True if rules accepted an attempt, or an episode gave a trajectory."""
+"""Attribute: True if the rules accepted an attempt, or an episode produced a trajectory."""
 
 
 @dataclass(frozen=True)
 class Tracing:
-    """Settings of the spans of a run."""
+    """Tracing settings of a run."""
 
     provider: "TracerProvider | None" = None
-    """Target of the spans; None takes the application's global one."""
+    """Target of the spans; None uses the application's global provider."""
     content: bool = False
     """True to include prompts and answers in the spans of requests."""
 
@@ -36,7 +36,7 @@ _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 
 @contextmanager
 def traced(tracing: Tracing | None) -> Generator[None]:
-    """Make spans within this context and the tasks started in it; none for None."""
+    """Record spans within this context and the tasks started in it; None records none."""
     token = _tracing.set(tracing)
     try:
         yield
@@ -46,7 +46,7 @@ def traced(tracing: Tracing | None) -> Generator[None]:
 
 @contextmanager
 def span(name: str, *, root: bool = False, **attributes: Any) -> "Generator[Span]":
-    """Make a span around the block; with `root`, a new trace. Attributes get the prefix `refinesynth.`."""
+    """Record a span around the block; `root` begins a new trace. Attributes get the prefix `refinesynth.`."""
     from opentelemetry.context import Context
     from opentelemetry.trace import INVALID_SPAN, get_tracer
 
@@ -62,7 +62,7 @@ def span(name: str, *, root: bool = False, **attributes: Any) -> "Generator[Span
 
 
 def instrumented(model: "Model") -> "Model":
-    """Return the model with a span for each request, if spans are wanted."""
+    """Return the model with a span for each request; the model itself if tracing is off."""
     tracing = _tracing.get()
     if tracing is None:
         return model

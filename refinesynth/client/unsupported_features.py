@@ -1,6 +1,6 @@
-"""Features that a server lacks: detected once for each backend, and left out of all later requests.
+"""Features that a server lacks: detected once per backend, and omitted from all later requests.
 
-A lack counts once a request without the feature is answered: a refusal may also be about the prompt.
+A lack counts when a request without the feature succeeds, as the prompt may be at fault; missing tools count at once.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ from refinesynth.journal import Journal, JournalReader
 
 
 class UnsupportedFeature(StrEnum):
-    """Feature that a server may lack, by the name of its argument in a request."""
+    """Feature that a server may lack; the value is the name of its argument in a request."""
 
     SCHEMA = "response_format"
-    """JSON schema of the answer."""
+    """JSON schema of the output."""
     TOOLS = "tools"
     DEMAND = "tool_choice"
     """Forced tool call; tools can be offered without it."""
@@ -42,30 +42,30 @@ _FOUND = TypeAdapter(dict[str, frozenset[UnsupportedFeature]])
 
 @dataclass(eq=False)
 class ServerLacks:
-    """Known lacks of one server, which grow."""
+    """Features that one server is known to lack; the set only grows."""
 
     lacks: frozenset[UnsupportedFeature] = frozenset()
 
 
 class UnsupportedFeatures:
-    """Known lacks of a run's backends; kept in its journal once that is open."""
+    """Features that a run's servers are known to lack; written to the journal after `open`."""
 
     def __init__(self) -> None:
         self._found = defaultdict[str, ServerLacks](ServerLacks)
         self._journal: Journal | None = None
 
     def open(self, journal: Journal, elsewhere: Sequence[JournalReader] = ()) -> None:
-        """Take over the lacks that earlier processes of the run found, and keep new ones in `journal`."""
+        """Read the lacks that earlier processes of the run found, and write new ones to `journal`."""
         self.read((journal, *elsewhere))
         self._journal = journal
 
     def read(self, journals: Sequence[JournalReader]) -> None:
-        """Take over the lacks in these journals."""
-        for one in journals:
+        """Add the lacks in these journals."""
+        for journal in journals:
             try:
-                known = _FOUND.validate_json(one.note(_NOTE) or b"{}")
+                known = _FOUND.validate_json(journal.note(_NOTE) or b"{}")
             except ValidationError as error:
-                raise StorageError(f"the journal at {str(one.path)!r} is damaged: its note {_NOTE!r}") from error
+                raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its note {_NOTE!r}") from error
             self._take_over(known)
 
     def to_json(self) -> bytes:
@@ -73,10 +73,10 @@ class UnsupportedFeatures:
         return _FOUND.dump_json(self._lacks())
 
     async def learn(self, known: bytes) -> None:
-        """Take over the lacks that another process has found; committed when this returns."""
-        before = self._lacks()
+        """Add the lacks that another process found; they are committed when this returns."""
+        old_lacks = self._lacks()
         self._take_over(_FOUND.validate_json(known))
-        if self._journal is not None and self._lacks() != before:
+        if self._journal is not None and self._lacks() != old_lacks:
             await self._journal.keep_note(_NOTE, self.to_json())
 
     def _take_over(self, known: Mapping[str, frozenset[UnsupportedFeature]]) -> None:
@@ -87,16 +87,16 @@ class UnsupportedFeatures:
         return {name: server.lacks for name, server in self._found.items() if server.lacks}
 
     def of(self, backend: Backend) -> ServerLacks:
-        """Return the record of this backend's server, which later finds go to as well."""
+        """Return the live record of this backend's server; later additions appear in it."""
         return self._found[f"{backend.model} {server_of(backend) or ''}".rstrip()]
 
     async def add(self, backend: Backend, lacks: frozenset[UnsupportedFeature]) -> None:
-        """Record lacks of this backend's server and log new ones; committed when this returns."""
+        """Record lacks of this backend's server and log new ones; they are committed when this returns."""
         server = self.of(backend)
-        if not (found := lacks - server.lacks):
+        if not (new_lacks := lacks - server.lacks):
             return
-        server.lacks |= found
-        for lack in sorted(found):
+        server.lacks |= new_lacks
+        for lack in sorted(new_lacks):
             text = f"{backend.label} does not take {lack}; {_THEN[lack]}"
             report("goes_without", backend, text, lacks=lack.value)
         if self._journal is not None:

@@ -1,4 +1,4 @@
-"""Agents in environments that they have never seen, on Inspect AI.
+"""Evaluation of agents in unseen environments, on Inspect AI.
 
 The module can be called: `rs.evaluate("oracle", tasks="worlds:runs/held-out")` calls `evaluate` below.
 """
@@ -19,20 +19,20 @@ __all__ = ["EvaluationResult", "TaskScore", "compare", "evaluate"]
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The scores of one task, as shares of one."""
+    """Scores of one task, from 0 to 1."""
 
     task: str
     """Benchmark, its argument and the perturbation: `babyai`, `worlds:runs/held-out`, `alfworld P1`."""
     instances: int
     """Instances with at least one finished episode."""
     missing: int
-    """Episodes that have no score: they failed, and the same call plays them again."""
+    """Episodes without a score, because they failed or were never played; the same call plays them."""
     success: float | None
     """Mean over epochs, then over instances; None while episodes are missing."""
     progress: float | None
     """Mean progress, likewise."""
     rates: Mapping[str, float | None]
-    """`invalid_actions`, `recovers` and the others of docs/evaluation.md; None where nothing happened to take a rate of."""
+    """`invalid_actions`, `recovers` and the others of docs/evaluation.md; None without a case to count."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class EvaluationResult:
     folder: str
     """Folder of the logs, for `compare` and `refinesynth view`."""
     scores: tuple[TaskScore, ...]
-    """In the order of the tasks' names; all that are in the folder."""
+    """All tasks in the folder, ordered by benchmark, argument and perturbation."""
 
     @property
     def complete(self) -> bool:
         """True if every episode has a score."""
-        return not any(one.missing for one in self.scores)
+        return not any(score.missing for score in self.scores)
 
 
 def evaluate(
@@ -72,7 +72,7 @@ def evaluate(
 ) -> EvaluationResult:
     """Play a model in environments, as `refinesynth evaluate` does.
 
-    The same call goes on where an earlier one ended. Not async: Inspect runs event loops of its own, in a notebook as well.
+    The same call continues an earlier one. Not async: Inspect runs its own event loops, also in a notebook.
 
     Args:
         model: A folder with a model, a GGUF file, a backend or litellm model string, hf/NAME, vllm/NAME, or a control:
@@ -101,12 +101,12 @@ def evaluate(
         on_progress: Called before the first episode and after each.
 
     Raises:
-        InputError: Something that was asked cannot be done, or no episode could be scored.
-        RunFolderError: Another evaluation is going on in the folder.
+        InputError: A setting or a file cannot be used, or no episode could be scored.
+        RunFolderError: Another evaluation uses the folder.
         StorageError: The folder cannot be written.
-        KeyboardInterrupt: It was interrupted; what was finished is kept.
+        KeyboardInterrupt: The evaluation was interrupted; finished episodes are kept.
     """
-    asked = locals()
+    arguments = locals()
     from refinesynth.extras import check_installed
 
     check_installed("evaluate", "inspect_ai", "numpy")
@@ -115,19 +115,19 @@ def evaluate(
     from refinesynth.evaluate.settings import Evaluation
 
     settled = Evaluation(
-        **{name: value for name, value in asked.items() if name != "on_progress" and value is not None}
+        **{name: value for name, value in arguments.items() if name != "on_progress" and value is not None}
     )
     logs = played(settled, on_progress=on_progress or (lambda _: None))
     scores = tuple(
         TaskScore(
-            task=one.task,
-            instances=len(one.ids),
-            missing=one.missing,
-            success=None if one.missing else float(one.means("success").mean()),
-            progress=None if one.missing else float(one.means("progress").mean()),
-            rates=one.counts.rates,
+            task=logged.task,
+            instances=len(logged.ids),
+            missing=logged.missing,
+            success=None if logged.missing else float(logged.means("success").mean()),
+            progress=None if logged.missing else float(logged.means("progress").mean()),
+            rates=logged.counts.rates,
         )
-        for one in read_evaluation(settled.folder)
+        for logged in read_evaluation(settled.folder)
     )
     return EvaluationResult(logs[0].eval.model, str(settled.folder), scores)
 
@@ -153,7 +153,7 @@ def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "
 
 
 class _Callable(ModuleType):
-    """Makes `refinesynth.evaluate` callable: importing anything below it replaces the function by the module."""
+    """Makes `refinesynth.evaluate` callable: the import of a submodule replaces the function by the module."""
 
     __call__ = staticmethod(evaluate)
 

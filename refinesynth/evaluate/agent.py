@@ -1,4 +1,4 @@
-"""The agent loop: an episode whose DungeonMaster is an environment, in the chat form of training."""
+"""Agent loop: an episode in which an environment replaces the DungeonMaster, in the chat form of training."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,23 +29,23 @@ from refinesynth.trajectory import PlayerTurn
 
 PROVIDER = "control"
 CONTROLS = ("random", "first", "oracle")
-"""Uniform over the valid actions; the first valid action; the known solution of a grounded world."""
+"""Uniform over the valid actions; the first valid action; the solution that the environment gives."""
 
 Act = Callable[[list[ChatMessage], Episode, ReactForm], Awaitable[ModelOutput]]
-"""Next message of the model or control after these, which end with a user's or a function's."""
+"""Function that returns the next message of the model or control, after the last user or tool message."""
 
 
 def control_of(state: TaskState) -> Act | None:
     """The control that plays this sample; None for a model."""
     if state.model.api.rpartition("/")[2] != PROVIDER:
         return None
-    # The same choices for the same sample and epoch.
+    # The seed makes choices reproducible for each sample and epoch.
     seed = int.from_bytes(blake2b(f"{state.sample_id}/{state.epoch}".encode(), digest_size=8).digest())
     return _Control(state.model.name, Random(seed))
 
 
 class _Control:
-    """Plays a valid action, or the solution, requested once before the first action; an action that slipped is repeated."""
+    """Control that plays valid actions, or the solution; a slipped action of the solution is played again."""
 
     def __init__(self, name: str, random: Random) -> None:
         self._name, self._random = name, random
@@ -76,7 +76,7 @@ class _Control:
 
 @modelapi(name=PROVIDER)
 class BaselineModel(ModelAPI):
-    """Name of a control; the agent loop acts itself, as a model cannot see an environment's valid actions."""
+    """Name of a control. The agent loop chooses its actions, because a model does not get the valid actions."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ RESULT = "episode"
 """Key of an episode's result in the store."""
 
 MAX_ACTION = 10_000
-"""Characters of an action that are passed to an environment."""
+"""Most characters of an action that are passed to an environment."""
 
 _NOT_EXECUTED = "Not executed: the task has ended."
-"""Answer to a call behind the one that ended the task."""
+"""Reply to a call after the one that ended the task, or beyond the step limit."""
 
 
 @dataclass
@@ -117,12 +117,12 @@ class EpisodeResult:
     progress: float = 0.0
     success: bool = False
     stopped: str = ""
-    """`done`, `steps`, `context` (full window), `environment` (failed twice), `no action` (of a control)."""
+    """`done`, `steps`, `context` (full window), `environment` (failed twice), `no action` (empty output)."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def first_message(start: Start, form: ReactForm) -> str:
-    """The first user message: task and first observation."""
+    """First user message: task and first observation."""
     return "\n\n".join(filter(None, [form.task(), start.observation]))
 
 
@@ -144,10 +144,10 @@ def player(
     shots: int = 0,
     form: str = "react",
 ) -> Solver:
-    """Play each sample's instance, in `instances` by the sample's id, with the settings of `TaskSettings`.
+    """Play the instance of each sample, which is in `instances` by the sample's id.
 
-    `reflexion` and `shots` have no effect: Inspect compares the arguments of solvers, and with them evaluations that were
-    begun with an earlier version go on.
+    `reflexion` and `shots` have no effect. Inspect compares the arguments of solvers; the two let evaluations continue
+    that an earlier version began.
     """
     del reflexion, shots
     chat_form = FORMS.get(form, ReactForm)
@@ -171,7 +171,7 @@ def player(
 
 
 async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *, steps: int) -> EpisodeResult:
-    """Play; once more from the beginning, in a new process, if the environment fails."""
+    """Play an episode; if the environment fails, play it once more from the beginning in a new process."""
     played = EpisodeResult()
     for _ in range(2):
         played = EpisodeResult()
@@ -191,7 +191,7 @@ async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *,
 async def _play(
     state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
 ) -> None:
-    # Tokens that the model is made for; transformers goes on beyond them with useless text.
+    # Context window in tokens. Beyond it, transformers does not stop but generates useless text.
     info, left = get_model_info(str(state.model)), steps
     window = (info and info.context_length) or inf
     while left > 0:
@@ -207,7 +207,7 @@ async def _play(
         try:
             actions = chat.read(output.message)
         except ValueError as error:
-            # A message without an action costs a turn, as any other mistake does.
+            # A message without an action costs a step, like a refused action.
             played.moves.append(EpisodeStep("", failed=True))
             left, problem = left - 1, str(error)
             state.messages += chat.answers(
@@ -235,7 +235,7 @@ async def _play(
 
 
 def _writable(output: ModelOutput) -> ModelOutput:
-    """The output without lone surrogates, which no log can hold."""
+    """The output without lone surrogates, which logs cannot store."""
     if output.choices and scrub(output.completion) != output.completion:
         output.message.content = scrub(output.completion)
         output.completion = scrub(output.completion)

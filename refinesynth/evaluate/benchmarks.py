@@ -1,4 +1,4 @@
-"""The table of benchmarks: those of the package and those of installed packages."""
+"""Table of benchmarks: those of this package and those of installed packages."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ from refinesynth.evaluate.environments.environment import BadInstance, Benchmark
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")
 
 INSPECT = "inspect"
-"""Name of tasks of other packages, with the task as its argument: `inspect:inspect_evals/tau2_airline`."""
+"""Benchmark name for tasks of other packages; the argument is the task: `inspect:inspect_evals/tau2_airline`."""
 
 _OBJECTS = {name: f"{name}:BENCHMARK" for name in NAMES} | {
     name: f"worlds:{name.upper()}" for name in ("mistakes", "recovery")
@@ -31,17 +31,17 @@ def read_instances(name: str, *, data: Path | None = None, argument: str = "") -
     """All instances of a benchmark in their fixed order; raises InputError if it is unknown or its data unusable."""
     benchmark = find(name)
     try:
-        found = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument)))
-        json.dumps([one.data for one in found])
+        instances = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument)))
+        json.dumps([instance.data for instance in instances])
     except BadInstance as error:
         raise InputError(str(error)) from error
-    except Exception as error:  # Whatever another package's code raises.
+    except Exception as error:  # Code of another package may raise anything.
         raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
-    if not found:
+    if not instances:
         raise InputError(f"{name} has no instances in what was named")
-    if again := [id_ for id_, count in Counter(one.id for one in found).items() if count > 1]:
+    if again := [id_ for id_, count in Counter(instance.id for instance in instances).items() if count > 1]:
         raise InputError(f"{name} has more than one instance {again[0]!r}; expected a different id for each")
-    return found
+    return instances
 
 
 def find(name: str) -> Benchmark:
@@ -52,13 +52,13 @@ def find(name: str) -> Benchmark:
 
 
 def named(tasks: str) -> list[tuple[str, str]]:
-    """Names and arguments of `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once; raises InputError."""
-    found: dict[tuple[str, str], None] = {}
+    """Parse `babyai,pddl`, `held-out` or `worlds:runs/held-out` to names with arguments, each once; raises InputError."""
+    names: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for one in HELD_OUT if name == "held-out" else (name,):
             if one == INSPECT:
-                found[one, argument] = None
+                names[one, argument] = None
                 continue
             try:
                 find(one)
@@ -66,7 +66,7 @@ def named(tasks: str) -> list[tuple[str, str]]:
                 if one in TABLE.entries():
                     raise
                 raise InputError(f"{error}, 'held-out' or 'inspect:PACKAGE/TASK', separated by commas") from None
-            found[one, argument] = None
-    if not found:
+            names[one, argument] = None
+    if not names:
         raise InputError("--tasks names no benchmark; expected for example held-out, or babyai,pddl")
-    return list(found)
+    return list(names)

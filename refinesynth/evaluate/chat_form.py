@@ -1,8 +1,8 @@
 """Chat of an episode in the form of training: thought and action as text, or the action as a native tool call.
 
-For local models, the provider `local/` writes native tool calls: its prompts are those of training, to the token. Inspect's
-own provider for transformers writes tools and calls in forms of its own (Qwen's as text, others without the `function`
-object), on which no model was trained. It is used for the generation alone.
+For native tool calls of local models, the provider `local/` renders prompts that equal those of training to the token.
+Inspect's own provider for transformers renders tools and calls in other forms (Qwen's as text, others without the
+`function` object), on which no model was trained. It is used for the generation only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ from refinesynth.trajectory import ActionSpec, PlayerTurn, Script, explain
 
 
 def script_of(start: Start) -> Script:
-    """The script from which the first message and the functions are rendered, as in training."""
+    """Script from which the first message and the functions are rendered, as in training."""
     actions = tuple(
         ActionSpec.model_validate({**vars(one), "pattern": one.pattern or pattern_of(one.name)})
         for one in start.actions
@@ -56,12 +56,12 @@ def script_of(start: Start) -> Script:
 
 
 class ReactForm:
-    """One attempt's chat with thought and action as text."""
+    """Chat of one attempt, with thought and action as text."""
 
     def __init__(self, start: Start) -> None:
         self._script = script_of(start)
         self.tools: list[ToolInfo] = []
-        """Functions that are offered to the model beside the messages."""
+        """Functions that each request offers to the model."""
 
     def task(self) -> str:
         """The task, with which the first message begins."""
@@ -72,21 +72,21 @@ class ReactForm:
         return ChatMessageAssistant(content=scrub(render_player(turn)))
 
     def read(self, message: ChatMessageAssistant) -> list[str]:
-        """The actions of a player's message; raises ValueError, fit to be sent to the model, if there are none."""
-        # What a model thinks before it speaks may stand in its text, and hold actions that it does not take.
+        """The actions of a player's message; raises ValueError without any, with a message for the model."""
+        # The text may begin with the model's thinking, which may contain actions that it does not take.
         return [parse_player(split_thinking(message.text).text).action]
 
     def answers(
         self, message: ChatMessageAssistant, *texts: str, marks: Sequence[Mapping[str, Any]] = ({},)
     ) -> list[ChatMessage]:
-        """Messages that tell the player what came of its message: a text for each action, or one for all."""
+        """Messages with the environment's replies to a player's message: one text per action, or one for all."""
         del message
         pairs = zip(texts, marks, strict=True)
         return [ChatMessageUser(content=scrub(text), metadata=dict(mark) or None) for text, mark in pairs]
 
 
 class ToolForm(ReactForm):
-    """The same with calls and the thought beside them, as `chat.render_tool_turns` has them."""
+    """Chat with actions as tool calls and thoughts as text, in the form of `chat.render_tool_turns`."""
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
@@ -115,7 +115,7 @@ class ToolForm(ReactForm):
     def answers(
         self, message: ChatMessageAssistant, *texts: str, marks: Sequence[Mapping[str, Any]] = ({},)
     ) -> list[ChatMessage]:
-        """Each call is answered, under an id of training, which numbers the turns."""
+        """Reply to each call. As in training, the id of a call has the number of its turn."""
         if not message.tool_calls:
             self._at += 2
             return super().answers(message, *texts, marks=marks)
@@ -130,7 +130,7 @@ class ToolForm(ReactForm):
 
 
 class ParallelToolForm(ToolForm):
-    """The same where the task allows several calls in a message."""
+    """Chat with tool calls whose task allows several calls in a message."""
 
     def task(self) -> str:
         return render_tool_task(self._script, parallel=True)
@@ -143,9 +143,9 @@ FORMS = {"tools": ToolForm, "parallel_tools": ParallelToolForm}
 LOCAL: Final = "local"
 """Name of the provider."""
 _AS_IS: Final = "{{ messages[0]['content'] }}"
-"""Chat template for a prompt that is one already."""
+"""Chat template that returns a rendered prompt unchanged."""
 _ORDER: Final = ("type", "minimum", "maximum", "enum", "default")
-"""Keys of a parameter's schema in training, whose order templates copy."""
+"""Order of the keys of a parameter's schema in training; chat templates copy it."""
 _TASK: Final = "Find the mug."
 _PROBE: Final = ToolInfo.model_validate(
     {"name": "take", "description": "take {item}", "parameters": {"properties": {"item": {"type": "string"}}}}
@@ -153,14 +153,14 @@ _PROBE: Final = ToolInfo.model_validate(
 
 
 class TrainedAs(BaseModel):
-    """Settings of `refinesynth train` that a player has to keep to; the defaults are for models of other origin."""
+    """Settings of `refinesynth train` that prompts have to follow; the defaults are for models of other origin."""
 
     form: Literal["react", "tools", "parallel_tools"] = "react"
     thought_as: Literal["content", "reasoning", "omit"] = "content"
 
     @classmethod
     def of(cls, model: str) -> "TrainedAs":
-        """Settings in the `train.yaml` of a folder; raises InputError if it cannot be read or has other values.
+        """Read the `train.yaml` of a folder; raises InputError if it cannot be read or has other values.
 
         The form is `parallel_tools` if most tasks of the training allowed several calls, by its plan.
         """
@@ -177,7 +177,7 @@ class TrainedAs(BaseModel):
 
 
 def offered_tool(function: Mapping[str, Any]) -> ToolInfo:
-    """A function of `chat.render_tools` as Inspect has it, with the definition itself where Inspect's loses a part of it."""
+    """Inspect's form of a function of `chat.render_tools`, with its definition if Inspect's form loses a part of it."""
     tool = ToolInfo.model_validate(function["function"])
     if definition(tool) != function:
         tool.options = {"definition": dict(function)}
@@ -185,7 +185,7 @@ def offered_tool(function: Mapping[str, Any]) -> ToolInfo:
 
 
 def definition(tool: ToolInfo) -> dict[str, Any]:
-    """A function as `chat.render_tools` has it."""
+    """Definition of a function in the form of `chat.render_tools`."""
     if isinstance(known := (tool.options or {}).get("definition"), dict):
         return cast("dict[str, Any]", known)
     schema_of_all = tool.parameters.model_dump(exclude_none=True, exclude={"additionalProperties"})
@@ -198,13 +198,13 @@ def definition(tool: ToolInfo) -> dict[str, Any]:
 
 
 def reasoning_of(message: ChatMessage) -> str:
-    """Thoughts that stand beside a message's text."""
+    """Reasoning parts of a message, which are separate from its text."""
     parts = () if isinstance(message.content, str) else message.content
     return "\n\n".join(one.reasoning for one in parts if isinstance(one, ContentReasoning))
 
 
 def turn_of(message: ChatMessage) -> Turn:
-    """A message as training has it, without a label."""
+    """Convert a message to a turn of training, without a label."""
     calls = (message.tool_calls or ()) if message.role == "assistant" else ()
     called = tuple(Called(one.id, one.function, one.arguments) for one in calls)
     answers = (message.tool_call_id or "") if message.role == "tool" else ""
@@ -212,7 +212,7 @@ def turn_of(message: ChatMessage) -> Turn:
 
 
 def read_message(text: str, tools: Sequence[ToolInfo]) -> ChatMessageAssistant:
-    """A model's text as a message with its thoughts and calls; what holds a call that cannot be read stays text."""
+    """Parse a model's text into a message with reasoning and calls; text with an unreadable call stays text."""
     thinking, answer, form = thinking_in(scrub(text))
     found = settle((), answer, {one.name: tuple(one.parameters.properties) for one in tools}, others=True)
     arguments_of_calls = [orjson.loads(arguments) for _, arguments, _ in found.calls]
@@ -225,10 +225,10 @@ def read_message(text: str, tools: Sequence[ToolInfo]) -> ChatMessageAssistant:
 
 
 class Prompter:
-    """Writer of a local model's prompts, with its tokenizer and the settings of its training."""
+    """Renderer of a local model's prompts, with its tokenizer and the settings of its training."""
 
     def __init__(self, tokenizer: Any, trained: TrainedAs) -> None:
-        """Raises InputError: The chat template writes no tools, or calls that cannot be read back."""
+        """Check the chat template; raises InputError if it renders no tools, or calls that cannot be read back."""
         self._renderer = Renderer(tokenizer, thought_as=trained.thought_as)
         call = Called("call00000", _PROBE.name, {"item": "mug"})
         before = [Turn("user", _TASK, None)]
@@ -236,7 +236,7 @@ class Prompter:
         rendered = self._renderer.prompt(
             [*before, Turn("assistant", "It is there.", None, (call,))], [definition(_PROBE)]
         )
-        # As Inspect's provider decodes an answer.
+        # Inspect's provider decodes completions in the same way.
         ids = tokenizer(rendered.rpartition(_TASK)[2], add_special_tokens=False)["input_ids"]
         read = read_message(tokenizer.decode(ids, skip_special_tokens=True), [_PROBE]).tool_calls or []
         writes = _PROBE.description in prompt
@@ -248,19 +248,19 @@ class Prompter:
             )
 
     def prompt(self, messages: Sequence[ChatMessage], tools: Sequence[ToolInfo]) -> str:
-        """The text behind which the model answers."""
+        """Render messages and tools as the prompt."""
         turns = [turn_of(message) for message in messages]
         functions = [definition(tool) for tool in tools]
         try:
             return self._renderer.prompt(turns, functions)
         except InputError:
-            # Thoughts in a form that the template has no place for: a model may write anything.
+            # The template cannot render the model's reasoning, which may have any form.
             return self._renderer.prompt([turn._replace(thinking="") for turn in turns], functions)
 
 
 @modelapi(name=LOCAL)
 class Local(ModelAPI):
-    """A model of transformers. Arguments are those of Inspect's `hf/`, among them `model_path`."""
+    """Model of transformers. Arguments are those of Inspect's `hf/`, such as `model_path`."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class Local(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Answer behind the prompt of training."""
+        """Generate a message from the prompt of training."""
         del tool_choice
         prompt = self._prompter.prompt(input, tools)
         output = cast("ModelOutput", await self._hf.generate([ChatMessageUser(content=prompt)], [], "none", config))

@@ -1,6 +1,6 @@
 """Processes of environments with time limits, a bounded pool of them, and the episodes played in them.
 
-A process is used from a thread: it does not depend on an event loop, of which an evaluation may have several.
+A process is used from threads and does not depend on an event loop, because an evaluation may have several.
 """
 
 import atexit
@@ -33,13 +33,13 @@ MOST = 16
 """Most processes of one benchmark."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
-"""Bytes of one answer."""
+"""Bytes at which a response is too long."""
 _GRACE = 1.0
 """Seconds for a process to end by itself."""
 
 
 class EnvironmentFault(Exception):
-    """The process has ended, did not answer in time, or gave no valid answer; it is unusable."""
+    """The process has ended, exceeded a time limit or gave no valid answer, or its environment raised; it is unusable."""
 
 
 class EnvironmentProcess:
@@ -55,7 +55,7 @@ class EnvironmentProcess:
 
     def _launch(self, python: str | None) -> None:
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
-        # An environment of the user's own may be found on a path that only this process has.
+        # A user's environment may be on a path that only this process has.
         paths = [_PACKAGE_PARENT, *(sys.path if python is None else [os.environ.get("PYTHONPATH", "")])]
         # numpy's own threads would compete with the other environments for the same cores.
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -69,7 +69,7 @@ class EnvironmentProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment,
-                # Ctrl-C is for the evaluation, which then ends its environments itself.
+                # Ctrl-C must reach only the evaluation, which then ends its environments.
                 start_new_session=True,
             )
         except OSError as error:
@@ -117,24 +117,24 @@ class EnvironmentProcess:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def let_end(self) -> None:
-        """Close its pipes, with which it ends by itself."""
+        """Close the pipes, which makes the process end by itself."""
         self._ends = self._ends or time.monotonic() + _GRACE
         for pipe in (self._requests, self._answers):
             with suppress(OSError):
                 pipe.close()
 
     def end(self) -> None:
-        """End the process and all that it started."""
+        """End the process and its child processes."""
         self.let_end()
         if self._opened:
-            # Time to close what it holds, which a Java machine beneath it wants.
+            # The environment may need time to close its resources, such as a Java virtual machine.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=max(0.0, self._ends - time.monotonic()))
         self._kill()
         self._process.wait()
 
     def _kill(self) -> None:
-        # It leads a group of its own: what it started ends with it.
+        # The process leads its own group, which includes its child processes.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -158,7 +158,7 @@ class EnvironmentProcess:
         return answer
 
     def _exchange(self, request: Mapping[str, Any], seconds: float) -> str | bytes:
-        """The answer to a request; a process that takes longer, also to read the request, is killed."""
+        """Send a request and return the response; kill the process if the exchange takes longer than `seconds`."""
         late = threading.Event()
 
         def kill() -> None:
@@ -197,7 +197,7 @@ class EnvironmentHere(EnvironmentProcess):
         return 0.0
 
     def let_end(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: there is no process."""
 
     def end(self) -> None:
         self._served.close()
@@ -224,7 +224,7 @@ class EnvironmentPool:
         atexit.register(self.close)
 
     def check(self, *, solves: bool = False) -> None:
-        """Open one process, which is kept; raises what its `open` raises, and InputError without a needed solution."""
+        """Open one process and keep it; raises what its `open` raises, and InputError for missing solutions if `solves`."""
         process = self.taken()
         try:
             process.open()
@@ -240,7 +240,7 @@ class EnvironmentPool:
 
     @asynccontextmanager
     async def episode(self, instance: Instance) -> "AsyncGenerator[Episode]":
-        """A process for one episode; waits for a free one."""
+        """Yield an episode; waits while `size` episodes are being played."""
         name = f"environments/{self.benchmark.name}/{id(self)}"
         async with concurrency(name, self.size, visible=False):
             episode = Episode(self, instance)
@@ -258,7 +258,7 @@ class EnvironmentPool:
         return EnvironmentProcess(self.benchmark, perturb=self.perturb, python=self.python)
 
     def put_back(self, process: EnvironmentProcess) -> None:
-        """Keep the process, or end it if it has leaked memory or played enough episodes."""
+        """Keep the process, or end it if it exceeds the benchmark's memory or has played its number of episodes."""
         benchmark = self.benchmark
         worn = bool(benchmark.episodes) and process.episodes >= benchmark.episodes
         if worn or process.resident_mb() > benchmark.memory_mb:
@@ -276,13 +276,13 @@ class EnvironmentPool:
 
 @dataclass(eq=False)
 class Episode:
-    """One episode. A process that fails is ended; `reset` begins the episode anew, in another one."""
+    """One episode. A process that fails is ended; `reset` begins the episode again in another process."""
 
     pool: EnvironmentPool
     instance: Instance
     faults: list[str] = field(default_factory=list[str])
     slipped: bool = False
-    """True if the last action was right and failed for a moment."""
+    """True if the last action was correct and failed transiently."""
     _process: EnvironmentProcess | None = None
 
     async def reset(self) -> Start:
@@ -306,11 +306,11 @@ class Episode:
     async def leave(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            # In a thread, as ending may take a second; not awaited on a cancelled task, whose process is gone already.
+            # In a thread, because ending a process may take a second. After a cancelled request there is none.
             await to_thread.run_sync(self.pool.put_back, process)
 
     async def _ask(self, ask: Callable[[EnvironmentProcess], T]) -> T:
-        """Ask in a thread; a process that fails, or whose answer is not awaited, is ended."""
+        """Send a request in a thread. A process that fails is ended; one whose request is cancelled is not used again."""
         process, self._process = self._process, None
         try:
             self._process, answer = await to_thread.run_sync(self._answered, process, ask, abandon_on_cancel=True)
@@ -331,6 +331,6 @@ class Episode:
 
 
 def usual_size(benchmark: Benchmark) -> int:
-    """As many processes as half of the memory holds, at most `MOST`."""
+    """Number of processes that fit in half of the memory, from 1 to `MOST`; `MOST` if the memory is unknown."""
     memory = memory_of_machine()
     return MOST if memory is None else max(1, min(MOST, memory // 2 // 2**20 // benchmark.memory_mb))

@@ -15,7 +15,7 @@ class EpisodeStep(NamedTuple):
     failed: bool
     """True without an action, or if the environment refused it."""
     earlier: bool = False
-    """True for a turn of the given history: the agent answers it, but did not make it."""
+    """True for a turn of the given history, which the agent did not make."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Counts:
 
     turns: int = 0
     format_errors: int = 0
-    """Messages without exactly one action."""
+    """Messages from which no action could be read."""
     refused: int = 0
     """Actions that the environment refused."""
     after_failure: int = 0
     """Turns after a failed one."""
     repeated: int = 0
-    """Of these, verbatim repetitions of the failed action."""
+    """Turns after a failed one that repeat its action verbatim."""
     failures: int = 0
     """Runs of consecutive failed turns."""
     recovered: int = 0
-    """Of these, runs that end with an accepted action."""
+    """Runs of failed turns that an accepted action ends."""
     steps_to_recover: int = 0
     """Turns from the first failed one to the accepted action, summed over recoveries."""
 
@@ -43,7 +43,7 @@ class Counts:
 
     @property
     def rates(self) -> dict[str, float | None]:
-        """Rates for tables; None where nothing happened to take a rate of."""
+        """Rates for tables; None if the denominator is 0."""
         return {
             "format_errors": _share(self.format_errors, self.turns),
             "invalid_actions": _share(self.refused, self.turns),
@@ -58,7 +58,7 @@ def _share(part: int, total: int) -> float | None:
 
 
 def counts(moves: Sequence[EpisodeStep]) -> Counts:
-    """Count one episode's moves. A message without an action is a format error and not refused."""
+    """Count one episode's moves. A message without an action is a format error, not a refused action."""
     pairs = list(pairwise(moves))
     after = [(before, move) for before, move in pairs if before.failed]
     begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]

@@ -1,4 +1,4 @@
-"""`evaluate`: a model on benchmarks and perturbations, into a resumable folder of Inspect logs."""
+"""Evaluation of a model on benchmarks and perturbations, into a resumable folder of Inspect logs."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ class Progress:
     """Finished episodes, those of earlier calls included."""
     of: int
     seconds_left: float | None
-    """At the pace of this call; None before its first episode ends."""
+    """Estimate from the pace of this call; None before its first episode ends."""
 
 
 def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
@@ -50,7 +50,7 @@ def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = l
 
     The same call again keeps finished samples and repeats failed ones.
     """
-    # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
+    # Inspect prints its hooks there, and at the end a message of success even after an interruption.
     console = rich.get_console()
     quiet, console.quiet = console.quiet, True
     try:
@@ -72,7 +72,7 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
     ]
     with placed(asked.environments, asked.pythons) as pools:
         tasks = [(TASKS.get(name) or registered(name))(**options) for name, options in arguments]
-        # When the data of all is there: an import takes seconds.
+        # Checked after the data of all tasks is read, because an import takes seconds.
         for pool in pools:
             try:
                 pool.check(solves=str(model) == f"{CONTROL}/oracle")
@@ -93,7 +93,7 @@ def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> l
 
 
 def _models(asked: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model]]:
-    """The model, and those of other roles; they share the budget. With `foreign`, tasks of other packages are asked for."""
+    """Open the model and those of other roles, which share the budget; `foreign`: there are tasks of other packages."""
     settings = {name: value for name, value in asked.settings.items() if not name.startswith(_OF_USER)}
     of_user = {name.removeprefix(_OF_USER): asked.settings[name] for name in asked.settings.keys() - settings.keys()}
     if (asked.user or of_user) and not foreign:
@@ -119,7 +119,7 @@ _report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=No
 
 
 class _Finished(Hooks):
-    """Counts an episode when it is in the log."""
+    """Hook that counts the episodes that end without an error."""
 
     def enabled(self) -> bool:
         return _report.get() is not None
@@ -137,20 +137,20 @@ def _reporter(
     asked: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
 ) -> Callable[[], None]:
     """Report the state before the first episode; the returned function reports it after each."""
-    of = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
+    total = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
     before = sum(_finished(asked.folder, task, asked) for task in tasks)
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     now = Progress(
-        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, of, None
+        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, total, None
     )
     on_progress(now)
     begun = time.monotonic()
 
     def report() -> None:
         nonlocal now
-        finished = min(now.finished + 1, of)
+        finished = min(now.finished + 1, total)
         pace = (time.monotonic() - begun) / max(1, finished - before)
-        now = replace(now, finished=finished, seconds_left=pace * (of - finished))
+        now = replace(now, finished=finished, seconds_left=pace * (total - finished))
         on_progress(now)
 
     return report
@@ -158,12 +158,12 @@ def _reporter(
 
 def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
     wanted = {sample.id for sample in task.dataset[: asked.limit]}
-    found: set[tuple[str | int, int]] = set()
+    episodes: set[tuple[str | int, int]] = set()
     for info in list_eval_logs(str(folder)):
         if info.task.rpartition("/")[2] == task.name.replace("_", "-"):
             summaries = read_eval_log_sample_summaries(info)
-            found |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
-    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
+            episodes |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
+    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in episodes)
 
 
 def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: list[Task]) -> list[EvalLog]:
@@ -177,43 +177,43 @@ def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: 
         model_roles=dict(roles),
         limit=asked.limit,
         epochs=Epochs(asked.epochs, ["mean"] if asked.epochs == 1 else ["mean", "max"]),
-        # Each sample is the same again when it is tried again: the same command does it when the cause is gone.
+        # An immediate retry would fail in the same way; the same command retries when the cause is gone.
         retry_attempts=0,
         retry_immediate=False,
         max_tasks=1,
-        # A control is played faster than its events can be written for viewers that look on.
+        # A control plays faster than its events can be written for live viewers.
         log_realtime=not controlled,
-        # The mean of what is finished is that of the quick successes.
+        # The mean of the finished episodes would be biased towards quick successes.
         score_display=False,
         display="none",
         ctl_server=False,
         **config.model_dump(exclude_none=True),
     )
     if len(logs) < len(tasks) or any(log.status == "cancelled" for log in logs):
-        # Inspect takes a Ctrl-C for itself.
+        # Inspect catches KeyboardInterrupt.
         raise KeyboardInterrupt
     return logs
 
 
 def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
-    """Names of `P1`, `P2,P4` or `P1..P5`; raises InputError for unknown ones, or without the benchmark that has them."""
-    found: list[str] = []
+    """Parse `P1`, `P2,P4` or `P1..P5`; raises InputError for unknown names, or without the benchmark that has them."""
+    names: list[str] = []
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dots, last = part.partition("..")
         ends = (first, last if dots else first)
         if any(end not in known for end in ends) or known.index(ends[0]) > known.index(ends[1]):
             raise InputError(f"--perturb {text!r}: {part!r} is none of {', '.join(known)}, nor a range such as P1..P5")
-        found += known[known.index(ends[0]) : known.index(ends[1]) + 1]
-    if found and PERTURBED not in benchmarks:
+        names += known[known.index(ends[0]) : known.index(ends[1]) + 1]
+    if names and PERTURBED not in benchmarks:
         raise InputError(
-            f"--perturb {found[0]} is for {PERTURBED}, which is not among the tasks; name it, or leave it out"
+            f"--perturb {names[0]} is for {PERTURBED}, which is not among the tasks; name it, or leave it out"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
-    """Arguments of a task: only what decides its results, as logs of equal arguments are resumed."""
+    """Arguments of a task: only settings that decide its results, because logs with equal arguments are resumed."""
     data = None if asked.data is None else str(asked.data.resolve())
     values = {name: getattr(asked, name) for name in TaskSettings.model_fields}
     values |= {"data": data, "argument": argument, "perturb": perturb}
@@ -222,14 +222,14 @@ def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]
 
 
 def _formed(asked: Evaluation) -> Evaluation:
-    """Settle the form: `tools`, or `auto` for text, as in logs that were made before there was a choice."""
+    """Resolve the form: `tools`, `parallel_tools`, or `auto` for text, as in logs from before forms could be chosen."""
     form = TrainedAs.of(asked.model).form if asked.form == "auto" else asked.form
     values: dict[str, Any] = {**dict(asked), "form": form if form in FORMS else "auto"}
     return Evaluation(**values)
 
 
 def _sampled(asked: Evaluation) -> Evaluation:
-    """Move sampling options out of `settings`, where a backend's own settings would lose to them."""
+    """Move sampling options from `settings` to their fields, whose values would override `settings`."""
     sampling = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
     for name, value in sampling.items():
         if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
@@ -263,7 +263,7 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
             continue
         config = header.plan.config
         recorded = {**passed, **{name: getattr(config, name) for name in sampling}}
-        # The address is no argument of Inspect's models, but has a place of its own.
+        # Inspect records the address apart from the model's arguments.
         recorded |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
         for user in (header.eval.model_roles or {}).values():
             if not isinstance(user, list):  # ours has one model
@@ -281,5 +281,5 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
 
 
 def _key(benchmark: str, perturb: str, argument: str) -> str:
-    """Name of a task in logs, or of one of another package, where names are not unique, its whole argument."""
+    """Name of a task in logs; for tasks of other packages, whose names are not unique, the whole argument."""
     return f"{INSPECT}:{argument}" if benchmark == INSPECT else task_name(benchmark, perturb, argument)

@@ -1,4 +1,4 @@
-"""Models for Inspect: names after `--model`, and our backends as the provider `refinesynth/`.
+"""Models for Inspect: the values of `--model`, and our backends as the provider `refinesynth/`.
 
 `refinesynth/gpt-4o`, `refinesynth/deepseek` and `refinesynth/rehearsal` are backends with our keys, retries, rate limits
 and budget instead of Inspect's.
@@ -68,7 +68,7 @@ IN_FLIGHT = 64
 """Requests at once if the backend sets no bound; the rate limiter adapts below it."""
 
 ON_FAILURE: ContextVar[Callable[[], object] | None] = ContextVar("on_failure", default=None)
-"""Called when a request of a backend has failed, before its error is raised."""
+"""Function that is called after a failed request of a backend, before the error is raised."""
 
 
 @modelapi(name=PROVIDER)
@@ -90,7 +90,7 @@ class OwnBackend(ModelAPI):
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
         self.tracker = BudgetTracker(Budget.of(budget), prices=[price_of(self.backend)])
-        """Counts what is spent; several models may share one."""
+        """Tracker of the spent budget; several models may share one."""
         self._model: BackendModel | None = None
         self._stopped: RunStopped | None = None
 
@@ -107,7 +107,7 @@ class OwnBackend(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Answer in text, or by calls of `tools`.
+        """Generate a message with text, or with calls of `tools`.
 
         Raises:
             RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
@@ -148,7 +148,7 @@ def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
 
 
 def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
-    """Inspect's settings as pydantic-ai's; None is left to the backend."""
+    """Convert Inspect's settings to pydantic-ai's; the backend decides settings that are None."""
     values = {
         "tool_choice": {"any": "required", "none": "none"}.get(str(choice)),
         "temperature": config.temperature,
@@ -180,7 +180,7 @@ def _output(response: ModelResponse, name: str) -> ModelOutput:
     calls = [_call(part) for part in response.parts if isinstance(part, ToolCallPart)]
     thoughts = [ContentReasoning(reasoning=one.content) for one in response.parts if isinstance(one, ThinkingPart)]
     content: str | list[Content] = [*thoughts, ContentText(text=text)] if calls else text
-    # An answer that did not come to its end is none: the model has asked for it again.
+    # The client returns complete completions only.
     output = ModelOutput.from_content(f"{PROVIDER}/{name}", content, stop_reason="tool_calls" if calls else "stop")
     output.message.tool_calls = calls or None
     usage, cost = response.usage, response.usage.cost
@@ -204,14 +204,14 @@ def _call(part: ToolCallPart) -> ToolCall:
 
 
 INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
-"""Providers of Inspect; all other names are our backends."""
+"""Prefixes of names that Inspect's own providers run; all other names are our backends."""
 
 
 def set_budget(models: Sequence[Model], budget: str | None) -> None:
-    """Bound what backends among the models spend together; raises InputError if there is none to bound."""
+    """Set a common budget for the backends among the models; raises InputError if there is no backend."""
     if budget is None:
         return
-    # Inspect's decorator makes a function of the class.
+    # Inspect's decorator turns `OwnBackend` into a function, which excludes `isinstance`.
     paid = [cast("Any", model.api) for model in models if hasattr(model.api, "tracker")]
     if not paid:
         raise InputError(f"--budget is for models that are paid for, not for {str(models[0])!r}; leave it out")
@@ -221,12 +221,11 @@ def set_budget(models: Sequence[Model], budget: str | None) -> None:
 
 
 def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], tools: bool = False) -> Model:
-    """Open the model of `Evaluation.model`, with settings of `Backend` or of Inspect's provider, to call `tools` or not.
+    """Open the model of `Evaluation.model` with settings of `Backend` or of Inspect's provider.
 
-    Budgets are set by `set_budget`: an argument would decide which finished samples are kept.
-
-    The temperature 0 is greedy, which transformers needs as a setting. Raises InputError: There is no such model, or it
-    cannot be opened.
+    `tools`: the model has to call functions. `set_budget` sets the budget, because Inspect reuses finished samples only
+    for equal arguments of the model. For transformers, the temperature 0 becomes the setting of greedy decoding.
+    Raises InputError if there is no such model or it cannot be opened.
     """
     bare = name.removeprefix(f"{agent.PROVIDER}/")
     path = Path(name)
@@ -241,9 +240,9 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
                 f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth "
                 "train` writes"
             )
-        # Of a file its own name: in a hub's cache it is a link to one that is named by its digest.
+        # A file keeps its own name: in a hub's cache it is a link to a file that is named by a digest.
         shown = f"{chat_form.LOCAL if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
-        # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
+        # Otherwise Inspect would look the name up on the hub, and names of local models must not be sent there.
         set_model_info(shown, ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
         return _of_inspect(shown, arguments, greedy=temperature == 0)
@@ -258,7 +257,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
     backend = name.removeprefix(f"{PROVIDER}/")
-    # Looked at here, as an error within Inspect has a frame of its own around it.
+    # Checked here, because Inspect puts a frame around errors of its models.
     try:
         backend_of(backend, settings)
     except ConfigurationError:
@@ -269,20 +268,20 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
 
 
 def _window(folder: Path) -> int | None:
-    """Most tokens of a chat, from the model's configuration."""
+    """Context window in tokens, from the model's configuration; None if it is unknown."""
     try:
-        found: Any = orjson.loads((folder / "config.json").read_bytes())
-        window = found.get("max_position_embeddings") or found["text_config"]["max_position_embeddings"]
+        config: Any = orjson.loads((folder / "config.json").read_bytes())
+        window = config.get("max_position_embeddings") or config["text_config"]["max_position_embeddings"]
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return None
     return window if isinstance(window, int) and window > 0 else None
 
 
 def _fetched(name: str, revision: str | None) -> dict[str, str]:
-    """Return the places of a model that was fetched before if the hub is unreachable, else nothing.
+    """Return the folder of a cached model as arguments if the hub is unreachable, else no arguments.
 
-    One short request: by themselves, the libraries ask an unreachable hub for over a minute. Raises InputError: There is
-    no such model.
+    One short request decides: the libraries try an unreachable hub for over a minute. Raises InputError if there is no
+    such model.
     """
     if find_on_hub(name, "model", revision):
         return {}
@@ -295,12 +294,12 @@ def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Mode
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
     if greedy:
-        # Inspect sends the temperature along, and transformers warns that greedy decoding has none.
+        # Inspect also passes the temperature, and transformers warns that greedy decoding ignores it.
         logging.getLogger("transformers.generation.configuration_utils").addFilter(
             lambda record: "generation flags are not valid" not in str(record.msg)
         )
-    # Inspect's provider waits two seconds for more before each batch that has fewer than `max_connections`, and takes no
-    # notice of its own `batch_size`.
+    # Inspect's provider waits two seconds before each batch of fewer than `max_connections` requests and ignores its own
+    # `batch_size`.
     batch = arguments.get("batch_size", MOST) if transformers else None
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
@@ -308,17 +307,17 @@ def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Mode
         if transformers and "model_path" not in arguments:
             arguments |= _fetched(name.partition("/")[2], arguments.get("revision"))
         if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_tokens(name, arguments):
-            # The chat template writes them, as in training; twice would be a prompt that no training has.
+            # The chat template writes the special tokens, as in training, which has no prompts with them twice.
             arguments["tokenizer_call_args"] = {"add_special_tokens": False}
         return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
     except InputError:
         raise
-    except Exception as error:  # Inspect, transformers and torch raise what they like.
+    except Exception as error:  # Inspect, transformers and torch may raise anything.
         raise InputError(f"the model {name!r} cannot be opened: {error}") from error
 
 
 def _adds_tokens(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Return True if the tokenizer adds special tokens to a chat whose template has written all of them."""
+    """Return True if the tokenizer adds special tokens to a chat whose template already writes all of them."""
     transformers: Any = import_module("transformers")
     path = arguments.get("tokenizer_path") or arguments.get("model_path") or name.removeprefix("hf/")
     try:

@@ -17,7 +17,7 @@ __all__ = ["TASKS", "BaselineModel", "Local", "OwnBackend", "episode"]
 
 
 def registered(name: str) -> Callable[..., Task]:
-    """The function that makes the task of that name, for Inspect."""
+    """Register the function that makes the task of that name, and return it."""
 
     @task(name=name)
     def of_benchmark(
@@ -30,11 +30,11 @@ def registered(name: str) -> Callable[..., Task]:
         form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",
         user: str = "",
     ) -> Task:
-        asked = locals()
-        return benchmark_task(name, TaskSettings(**{field: asked[field] for field in TaskSettings.model_fields}))
+        arguments = locals()
+        return benchmark_task(name, TaskSettings(**{field: arguments[field] for field in TaskSettings.model_fields}))
 
     return of_benchmark
 
 
 TASKS = {name: registered(name) for name in TABLE.entries()}
-"""Tasks by benchmark, those of installed packages included; nothing of them is imported."""
+"""Functions by benchmark, also of installed packages, whose benchmarks are not imported here."""

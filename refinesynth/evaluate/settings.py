@@ -24,7 +24,7 @@ class TaskSettings(BaseModel):
     argument: str = ""
     """Text behind the benchmark's name: `runs/held-out` of `worlds:runs/held-out`."""
     compat: Compat = "agentboard"
-    """AgentBoard's wording and scoring with its quirks, so that scores compare with published ones; the only ones."""
+    """Wording and scoring of AgentBoard with its quirks, the only value; scores compare with published ones."""
     perturb: Annotated[str, Option(PLAY, "P1..P5", shows_default=False)] = ""
     """The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5."""
     steps: Annotated[FromOne | None, Option(LIMITS, "N")] = None

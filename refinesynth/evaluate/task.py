@@ -1,7 +1,7 @@
-"""Benchmarks, and tasks of other packages, as tasks of Inspect.
+"""Inspect tasks for benchmarks and for tasks of other packages.
 
 A task of another package (`inspect:inspect_evals/tau2_airline`, `inspect:PACKAGE/TASK?name=value`) has its own solver and
-scorer. It gets a score in the form of our benchmarks, so that evaluations are resumed and compared alike.
+scorer. Its score gets the form of our benchmarks, which resuming and comparisons need.
 """
 
 import json
@@ -44,10 +44,10 @@ _RIGHT_OR_WRONG = value_to_float()
 
 
 def _inspect_task(options: TaskSettings) -> Task:
-    """A task of an installed package, by `options.argument`; its samples are in the order of their ids.
+    """Task of an installed package, by `options.argument`; samples are sorted by id if all of them have one.
 
     Raises:
-        InputError: There is no such task, it cannot be made, or the options are for benchmarks of refinesynth alone.
+        InputError: The task is unknown or unusable, or an option is for benchmarks of refinesynth only.
     """
     name, _, query = options.argument.partition("?")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -59,7 +59,7 @@ def _inspect_task(options: TaskSettings) -> Task:
                 f"--{one} is for benchmarks of refinesynth, not for {name}; leave it out (its own arguments: {name}?NAME=VALUE)"
             )
     try:
-        # Of a value that is no JSON, the text.
+        # A value that is not JSON stays text.
         arguments = {
             key: _value(text) for key, text in parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
         }
@@ -71,7 +71,7 @@ def _inspect_task(options: TaskSettings) -> Task:
     if not task.scorer:
         raise InputError(f"the task {name!r} has no scorer, so nothing can be compared; give another task")
     if all(sample.id is not None for sample in task.dataset):
-        # Some are shuffled at random, and --limit and a second call need the same order.
+        # Some tasks shuffle their samples, but --limit and a second call need the same order.
         task.dataset.sort(key=lambda sample: _natural(str(sample.id)))
     elif task.dataset.shuffled:
         raise InputError(
@@ -110,22 +110,22 @@ def _value(text: str) -> Any:
 
 
 def _number(value: Any) -> float:
-    """A score as a number; NaN for those that Inspect would count as 0 for want of a meaning: other words, lists, mappings."""
+    """A score as a number; NaN for other words, lists and mappings, which Inspect would count as 0."""
     if isinstance(value, str) and not re.fullmatch(r"[CIPN]|(?i:yes|no|true|false)|[\d.]+", value):
         return nan
     return _RIGHT_OR_WRONG(value) if isinstance(value, str | int | float) else nan
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """Sorts 10 behind 9."""
+    """Sort key that puts 10 after 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 @solver
 def unless_failed(inner: Solver) -> Solver:
-    """Play a task, and fail the sample with the first failed request: tasks such as tau2's catch its error and go on.
+    """Play a task and fail the sample if a request fails; tasks such as tau2's would catch the error and continue.
 
-    A failure of our backends ends the sample at once; that of another provider is found when the sample has ended.
+    A failure of our backends ends the sample at once; a failure of another provider is found at its end.
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -171,21 +171,21 @@ def as_episode(scorers: Sequence[Scorer]) -> Scorer:
 def episode() -> Scorer:
     """Score with `success` (0 or 1), `progress` (0 to 1), the environment's measures and rates (NaN, unscored, if undefined).
 
-    Metadata: `counts` (the fields of `Counts`, to be summed), `stopped`, `attempts`, `faults` and the instance's `level`.
+    Metadata: `counts` (the fields of `Counts`, to be summed), `stopped`, `faults` and the instance's `level`.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
         del target
-        found: dict[str, Any] = state.store.get(RESULT)
-        counts = cast("dict[str, int]", found["counts"])
+        result: dict[str, Any] = state.store.get(RESULT)
+        counts = cast("dict[str, int]", result["counts"])
         rates = {name: nan if rate is None else rate for name, rate in Counts(**counts).rates.items()}
-        value = {"success": found["success"], "progress": found["progress"], **found["measures"], **rates}
-        kept = {name: found[name] for name in ("counts", "stopped", "faults")}
+        value = {"success": result["success"], "progress": result["progress"], **result["measures"], **rates}
+        metadata = {name: result[name] for name in ("counts", "stopped", "faults")}
         return Score(
             value=value,
-            answer=f"{100 * found['progress']:.0f} % in {counts['turns']} turns",
-            explanation=f"ended by: {found['stopped']}",
-            metadata={**kept, "level": state.metadata.get("level", "")},
+            answer=f"{100 * result['progress']:.0f} % in {counts['turns']} turns",
+            explanation=f"ended by: {result['stopped']}",
+            metadata={**metadata, "level": state.metadata.get("level", "")},
         )
 
     return score
@@ -209,7 +209,7 @@ _pool_of: ContextVar[Callable[[Benchmark, TaskSettings], EnvironmentPool]] = Con
 def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[EnvironmentPool]]:
     """Within the block, environments of new tasks run in at most `environments` processes each (0: as memory allows).
 
-    `pythons` names interpreters by benchmark. Yields the list of pools, which are not checked yet and end with the block.
+    `pythons` names interpreters by benchmark. Yields the list of pools, which are not checked; they are closed at the end.
     """
     pools: list[EnvironmentPool] = []
 
@@ -232,21 +232,21 @@ FACTS = "refinesynth"
 
 
 def benchmark_task(name: str, options: TaskSettings) -> Task:
-    """Task of a benchmark with its pool, of which one process is opened unless within `placed`; raises InputError."""
+    """Task of a benchmark with its pool; outside `placed`, one process is opened as a check. Raises InputError."""
     if name == INSPECT:
         return _inspect_task(options)
     benchmark = find(name)
     possible = [*PERTURBATIONS] if name == PERTURBED else []
     if options.perturb and options.perturb not in possible:
         raise InputError(f"{name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}")
-    found = read_instances(name, data=options.data, argument=options.argument)
-    instances = {instance.id: instance for instance in found}
+    all_instances = read_instances(name, data=options.data, argument=options.argument)
+    instances = {instance.id: instance for instance in all_instances}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat")}
-    # Absent for text: an evaluation that was begun before there was a choice has other arguments otherwise.
+    # Absent for text, because evaluations from before forms could be chosen have no such argument.
     form = {"form": options.form} if options.form in FORMS else {}
-    # Evaluations of earlier versions name `reflexion` and `shots`, and compare with these where they were off.
+    # Earlier versions recorded `reflexion` and `shots`; with 0 their evaluations without both stay comparable.
     facts |= {"reflexion": 0, "shots": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
@@ -255,7 +255,7 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
         solver=player(pool, instances, steps=steps, reflexion=0, shots=0, **form),
         scorer=episode(),
         config=_CONFIG,
-        # A sample that failed does not keep the others from ending, and the same command runs it again.
+        # The other samples continue after a failed one, which the same command repeats.
         fail_on_error=True,
         continue_on_fail=True,
         metadata={FACTS: facts},
@@ -271,5 +271,5 @@ def task_name(benchmark: str, perturb: str, argument: str) -> str:
 
 def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Facts of a task in its log; empty for other logs. Logs with different facts do not compare."""
-    found: object = (metadata or {}).get(FACTS)
-    return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {}
+    facts: object = (metadata or {}).get(FACTS)
+    return dict(cast("Mapping[str, Any]", facts)) if isinstance(facts, Mapping) else {}

@@ -1,6 +1,4 @@
-"""The journal of a run: every completion that was paid for and every episode that has ended, committed before it
-counts.
-"""
+"""Journal of a run: every paid completion and every ended episode, committed before it counts."""
 
 from refinesynth.journal.commits import Journal
 from refinesynth.journal.journal_values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow

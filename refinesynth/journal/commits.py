@@ -1,4 +1,4 @@
-"""Commits of the journal: batches, the connection that writes them, and the thread that commits pending calls together."""
+"""Commits of the journal: batches, and the thread and connection that commit pending calls together."""
 
 import asyncio
 import os
@@ -34,15 +34,15 @@ from refinesynth.journal.sqlite_file import (
 
 @dataclass
 class Failure:
-    """Reason why nothing more can be committed."""
+    """Failure after which nothing more can be committed."""
 
     message: str
     cause: BaseException
     reported: bool = False
-    """True once a caller got it."""
+    """True after a caller got the error."""
 
     def error(self) -> StorageError:
-        """Return a new error for each caller, since each has its own traceback."""
+        """Return a new error for each caller: a shared one would collect the tracebacks of all."""
         self.reported = True
         error = StorageError(self.message)
         error.__cause__ = self.cause
@@ -51,22 +51,22 @@ class Failure:
 
 @dataclass
 class Batch:
-    """Filled by its owner until the writer takes it. Await it to know that it is committed.
+    """Rows that are committed together. Awaiting a batch waits for its commit.
 
     Raises:
-        StorageError: It could not be committed, and neither can anything after it.
+        StorageError: The batch could not be committed; later batches cannot be committed either.
     """
 
     calls: int = 0
-    """Number of calls that contributed."""
+    """Number of `Writer.put` calls in this batch."""
     forget_from: int | None = None
-    """Applied before everything else."""
+    """Index from which ended episodes are deleted, before all other changes."""
     paid: list[Row] = field(default_factory=list[Row])
     begun: list[Row] = field(default_factory=list[Row])
     committed: list[Row] = field(default_factory=list[Row])
     held: dict[int, Row] = field(default_factory=dict[int, Row])
     notes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
-    """New values; those of other names stay."""
+    """New values by name; other notes stay."""
     size: int = 0
     """Approximate bytes."""
     failure: Failure | None = None
@@ -80,7 +80,7 @@ class Batch:
         with self._telling:
             ended = None if self._ended.is_set() else self._told.setdefault(asyncio.get_running_loop(), asyncio.Event())
         if ended is not None:
-            # A caller that is cancelled here takes nothing back.
+            # A cancellation here does not revert the call.
             yield from ended.wait().__await__()
         self._raise()
 
@@ -95,7 +95,7 @@ class Batch:
         with self._telling:
             self._ended.set()
         for loop, ended in self._told.items():
-            # A loop that is closed has nobody who waits.
+            # A closed loop has no waiters.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(ended.set)
 
@@ -105,51 +105,51 @@ class Batch:
 
 
 _MOST_ROWS = 128
-"""Rows of one statement: a power of two."""
+"""Maximum rows of one statement, a power of two."""
 
 _CHECKPOINT_EVERY = 4 * 1024 * 1024
-"""Bytes committed before the log is copied back."""
+"""Committed bytes between two checkpoints of the write-ahead log."""
 
 _PATIENCE_MS = 500
-"""Longest wait for readers when the journal is closed and its log is emptied, in milliseconds."""
+"""Longest wait for readers when the closing journal empties its log, in milliseconds."""
 
 
 LINGER_S = 0.002
-"""Seconds that a commit waits for others to join, where several came together before. A commit costs the same for
-one call and for ten; a completion takes a hundred times longer."""
+"""Seconds that a commit waits for more calls if the last batch had several. A commit costs the same for 1 and 10 calls;
+a completion takes a hundred times longer."""
 
 _SEVERAL = 3
-"""Up to so many calls may be waiting for each other, so there is no wait for more."""
+"""Maximum calls in the last batch for which a commit does not wait: these callers may wait for each other."""
 
 
 class Writer:
-    """Commits in the order of the calls, many calls at a time.
+    """Thread that commits in the order of the calls, many calls at a time.
 
-    The thread starts with the first call. It is a daemon: a process that ends without `close` loses what was not
-    reported as committed, as if killed.
+    The thread starts with the first call. It is a daemon: a process that exits without `close` loses uncommitted
+    calls, as if killed.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path.absolute()
         self._process = os.getpid()
-        # The thread alone uses these.
+        # Only the thread uses these.
         self._connection = connection
         self._since_checkpoint = 0
         self._log: int | None = None
-        """Inode of the log that was written to."""
+        """Inode of the write-ahead log in use."""
         self._changed = threading.Condition()
-        # All below are guarded by the condition's lock.
+        # The condition's lock guards all fields below.
         self._filling = Batch()
         self._failure: Failure | None = None
         self._closing = False
         self._last_calls = 0
-        """Calls of the last batch."""
+        """Number of calls in the last batch."""
         self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:
-        """Add to the next batch with `fill`, which must be quick; await the batch to know it committed."""
+        """Call `fill`, which must be fast, on the next batch, and return that batch; await it for the commit."""
         if self._process != os.getpid():
-            # Before the lock, which no one in this process may be there to give back.
+            # Before the lock: after a fork, the thread that holds it may not exist in this process.
             raise RuntimeError(
                 f"the journal at {str(self._path)!r} was opened by process {self._process}; a forked process opens its own"
             )
@@ -170,7 +170,7 @@ class Writer:
             return batch
 
     def close(self) -> None:
-        """Commit everything, end the thread and release the file; idempotent, and without effect in a fork."""
+        """Commit everything, end the thread and release the file; idempotent, no effect in a forked process."""
         if self._process != os.getpid():
             return
         with self._changed:
@@ -192,7 +192,7 @@ class Writer:
                 self._tidy()
 
     def _next(self) -> Batch | None:
-        """Return the calls that came during the last commit, or wait for the first; None at the end."""
+        """Return the calls made during the last commit, or wait for the first; None when the writer closes."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._filling.calls)
             if self._last_calls > _SEVERAL:
@@ -205,17 +205,17 @@ class Writer:
         if self._failure is None:
             try:
                 self.write(batch)
-                # Afterwards: where the folder was only moved, all that was paid for goes with it.
+                # After the write: if the folder was only moved, the paid completions move with it.
                 refuse_if_gone(self._path)
                 self._check_log(wal_of(self._path))
-            except Exception as error:  # noqa: BLE001 - of any error all that wait must be notified
-                found = Failure(str(storage_error(self._path, error)), error)
+            except Exception as error:  # noqa: BLE001 - waiters must get any error
+                failure = Failure(str(storage_error(self._path, error)), error)
                 with self._changed:
-                    self._failure = found
+                    self._failure = failure
         return self._failure
 
     def write(self, batch: Batch) -> None:
-        """Commit all of a batch or nothing. Raises sqlite3.Error: it could not be written."""
+        """Commit a batch in one transaction. Raises sqlite3.Error: the batch could not be written."""
         held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
@@ -223,7 +223,7 @@ class Writer:
             if batch.forget_from is not None:
                 run("DELETE FROM entries WHERE idx >= ?", (batch.forget_from,))
                 run("DELETE FROM held WHERE idx >= ?", (batch.forget_from,))
-            # What is there already is left alone, and the trigger does not count it again.
+            # An existing row stays, and the trigger does not count it again.
             self._insert("INTO paid", PAID_COLUMNS, batch.paid, "ON CONFLICT (episode, role, step, digest) DO NOTHING")
             self._insert("INTO begun", "idx, episode", batch.begun, "ON CONFLICT (idx, episode) DO NOTHING")
             if batch.committed:
@@ -240,30 +240,26 @@ class Writer:
         self._since_checkpoint += batch.size
 
     def _check_log(self, log: Path) -> None:
-        """Refuse a `log` that is no longer the file that this connection writes to; all commits are in the journal then."""
-        found = log.stat().st_ino if log.exists() else None
-        if found is None or self._log not in {None, found}:
+        """Raise StorageError if `log` is no longer this connection's file; the journal then has all commits."""
+        inode = log.stat().st_ino if log.exists() else None
+        if inode is None or self._log not in {None, inode}:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             raise StorageError(
                 f"{str(log)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
                 f"beside refinesynth, to copy it for example, and another program reads it. Nothing is lost. Run the "
                 f"same command again, and copy a run folder from another process"
             )
-        self._log = found
+        self._log = inode
 
     def _tidy(self) -> None:
-        """Copy the log back into the file from time to time, after waiters were notified. A failure is tried again
-        later.
-        """
+        """Copy the log into the file every `_CHECKPOINT_EVERY` bytes, after waiters are notified; ignore a failure."""
         if self._since_checkpoint >= _CHECKPOINT_EVERY:
             self._since_checkpoint = 0
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def _release(self) -> None:
-        """Leave one file that can be read and copied as it is. With a reader or a full disk in the way, the log stays
-        beside it.
-        """
+        """Close the connection and leave a single file; the log stays if a reader or a full disk prevents that."""
         with suppress(sqlite3.Error):
             self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -271,8 +267,8 @@ class Writer:
         self._connection.close()
 
     def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
-        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a
-        # busy event loop gives away every few milliseconds only.
+        # Many rows per statement instead of `executemany`, which waits for the GIL between two rows; a busy event loop
+        # releases the GIL only every few milliseconds.
         at = 0
         while at < len(rows):
             size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)
@@ -288,29 +284,28 @@ def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
 
 
 _ROW = 200
-"""Approximate bytes of a row beside its longest values."""
+"""Approximate bytes of a row without its longest values."""
 
 
 class Journal(JournalReader):
-    """Every paid completion and every finished episode, in one SQLite file.
+    """Writer and reader of a journal: every paid completion and every ended episode, in one SQLite file.
 
-    A commit outlives the process, however it ends. A power cut may lose the last moments and never damages the file.
+    A commit survives any end of the process. A power failure may lose the latest commits, but does not damage the file.
     One journal at a time may be open for writing (see `output_folder.FolderLock`), with any number of readers. It
-    belongs to the process that opened it: a forked or spawned one opens its own.
+    belongs to the process that opened it: a forked or spawned process opens its own.
 
-    After the first failure to write, every further call fails with a `StorageError`; nothing that was committed is
-    lost.
+    After the first failure to write, every later commit raises `StorageError`; earlier commits are not lost.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or make the journal at `path` for writing.
+        """Open or create the journal at `path` for writing.
 
         Raises:
-            StorageError: It cannot be made or written, is damaged, or is of a newer version.
+            StorageError: The file cannot be created or written, is damaged, or has another format version.
         """
         self._writer = Writer(path, connect_to_write(path))
         self._begun: dict[int, str] = {}
-        """Index to id of the episodes in flight that are listed as begun."""
+        """Index to id of the episodes in flight that are recorded as begun."""
         try:
             super().__init__(path)
         except BaseException:
@@ -318,7 +313,7 @@ class Journal(JournalReader):
             raise
         try:
             self._count = self.committed.count
-            """Episodes that are committed, or about to be."""
+            """Number of committed or enqueued episodes."""
         except BaseException:
             self.close()
             raise
@@ -326,7 +321,7 @@ class Journal(JournalReader):
     async def keep(self, *paid: Paid) -> None:
         """Commit completions together; an existing one with the same episode, role, step and digest stays.
 
-        Enqueued before the first `await`, so they are committed also if the caller is cancelled.
+        They are enqueued before the first `await`: a cancellation of the caller does not prevent the commit.
         """
         rows = [paid_to_row(one) for one in paid]
 
@@ -341,13 +336,13 @@ class Journal(JournalReader):
         await self._writer.put(fill)
 
     def enter(self, entries: Sequence[Entry], *, totals: bytes | None = None) -> Awaitable[None]:
-        """Commit finished episodes and the sums up to them, in the order of the calls.
+        """Commit ended episodes and the sums up to them, in the order of the calls.
 
-        Enqueued when this returns; awaiting the result is optional. Episodes in the files come in the order of their
-        indices without a gap, and replace held ones. Held ones come in any order.
+        They are enqueued when this returns; awaiting the result is optional. Committed entries come in the order of
+        their indices without a gap, and replace held ones. Held entries come in any order.
 
         Raises:
-            ValueError: An episode is out of order, or has ended already.
+            ValueError: A committed entry is out of order, or a held one is committed already.
         """
         count = self._count
         committed = [committed_to_row(entry) for entry in entries if not entry.is_held]
@@ -375,10 +370,8 @@ class Journal(JournalReader):
         return batch
 
     def forget_from(self, index: int, *, totals: bytes | None) -> None:
-        """Forget that episodes from `index` on have ended, held ones included; their completions stay. Blocks until
-        committed.
-        """
-        # What was put before is committed then, and read below.
+        """Delete the entries from `index` on, held ones included; their completions stay. Block until the commit."""
+        # Commits all earlier calls, which are read below.
         self._writer.put(lambda _batch: None).wait()
         ended = max(self.ended_below, self._count, *(held + 1 for held in self.held()[-1:]))
 
@@ -391,7 +384,7 @@ class Journal(JournalReader):
         self._count = min(self._count, index)
 
     async def keep_note(self, name: str, value: bytes) -> None:
-        """Commit a value by name, replacing the one before; enqueued before the first `await`."""
+        """Commit a value by name, replacing an earlier one; enqueued before the first `await`."""
 
         def fill(batch: Batch) -> None:
             batch.notes[name] = value
@@ -402,8 +395,8 @@ class Journal(JournalReader):
         """Commit everything into one file and end the thread; idempotent.
 
         Raises:
-            StorageError: Something could not be committed, and that was not reported before.
+            StorageError: A commit failed, and no caller got the error before.
         """
-        # The last to let go cleans up, and only the writer can.
+        # The reader first: the last connection merges the log, which only the writer can.
         super().close()
         self._writer.close()

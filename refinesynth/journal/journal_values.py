@@ -1,6 +1,6 @@
-"""Values of a journal: paid completions, ends of episodes, and sums over the run; the rows of its tables, and back.
+"""Values of a journal (paid completions, ended episodes, sums over the run), and their conversion to and from rows.
 
-Rows are checked when they are made and when they are read; a ValueError says what is wrong.
+Rows are validated when they are written and read; a ValueError describes an invalid one.
 """
 
 import re
@@ -14,9 +14,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from refinesynth.text.json_reader import scrub
 
 ESTIMATED = " (tokens estimated)"
-"""Suffix of a model's name where the server did not report the tokens of a completion."""
+"""Suffix of a model's name if the tokens of its completion are estimated."""
 _UNUSED = re.compile(r" \((first|second) of two, not used\)$")
-"""Suffix of a model's name in journals of versions that could send a request twice: the unused answer."""
+"""Suffix of a model's name for an unused answer, in journals of versions that could send a request twice."""
 
 
 def model_of(name: str) -> str:
@@ -28,12 +28,12 @@ DIGEST_SIZE = 16
 """Bytes of a digest."""
 
 MOST = 2**62
-"""Largest number that is kept."""
+"""Largest number in a journal."""
 
 LARGEST = 256 * 1024 * 1024
-"""Longest answer, line or records that are kept, in bytes."""
+"""Longest answer, line or records in a journal, in bytes."""
 
-# What a journal may hold; values that come from elsewhere are checked when their rows are made.
+# Values of a journal. `Paid` and `Entry` do not validate themselves; the conversion to rows does.
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 Text: TypeAlias = Annotated[str, Field(strict=True)]
 Blob: TypeAlias = Annotated[bytes, Field(strict=True, max_length=LARGEST)]
@@ -42,14 +42,14 @@ Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Part of the run's files that counts."""
+    """Committed part of the run's files."""
 
     count: int
-    """Episodes whose records are in the files: those with an index below this."""
+    """Number of episodes whose records are in the files; their indices are below this."""
     trajectories_end: int
-    """Bytes of trajectories.jsonl that count."""
+    """Committed bytes of trajectories.jsonl."""
     rejected_end: int
-    """Bytes of rejected.jsonl that count."""
+    """Committed bytes of rejected.jsonl."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class SpentRow:
     cache_write_tokens: Count
     output_tokens: Count
     cost_usd: Usd
-    """US dollars, of the requests whose price is known."""
+    """US dollars of the requests with a known price."""
     unpriced: Count
-    """Requests whose price is unknown."""
+    """Requests without a known price."""
 
     def __add__(self, other: "SpentRow") -> "SpentRow":
         sums = [one.name for one in fields(self) if one.name not in {"role", "model"}]
@@ -75,18 +75,18 @@ class SpentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outstanding:
-    """An episode that has begun and not ended: in flight while the run goes on, to be continued afterwards."""
+    """Episode that has begun and not ended: in flight in a running run, else to be continued."""
 
     index: Count
     episode: Text
     requests: Count
     """Paid completions."""
     attempt: Count
-    """Scripts and drafts begun, at the last completion; role and step are the last completion's too."""
+    """Scripts and drafts begun at the last completion, which role and step also describe."""
     role: Text
     step: Count
     cost_usd: Usd = 0.0
-    """US dollars, of the completions whose price is known."""
+    """US dollars of the completions with a known price."""
 
     def __add__(self, other: "Outstanding") -> "Outstanding":
         last = max(self, other, key=lambda one: (one.attempt, one.step))
@@ -95,9 +95,7 @@ class Outstanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A finished episode. It is held until every earlier episode has ended, and committed once its records are in the
-    files.
-    """
+    """Ended episode: held until every earlier episode has ended, and committed when its records are in the files."""
 
     index: Count
     """The persona's position in the run's source, from 0."""
@@ -105,25 +103,25 @@ class Entry:
     persona: Text
     """Fingerprint of the persona."""
     accepted: bool
-    """True if it gave a trajectory."""
+    """True if the episode produced a trajectory."""
     line: Blob
-    """Counts, as JSON."""
+    """Counts of the episode, as JSON."""
     held: Blob | None = None
-    """Records, as long as they are in no file; None once they are, or where they were not read."""
+    """Records that are not in the files yet; None if they are, or if they were not read from the journal."""
     trajectories_end: Count | None = None
-    """Size of trajectories.jsonl after this episode, in bytes; None while it is held."""
+    """Size of trajectories.jsonl after this episode, in bytes; None while the episode is held."""
     rejected_end: Count | None = None
-    """Size of rejected.jsonl after this episode, in bytes; None while it is held."""
+    """Size of rejected.jsonl after this episode, in bytes; None while the episode is held."""
 
     @property
     def is_held(self) -> bool:
-        """True if its records are still to be written to the run's files."""
+        """True if the records are not in the run's files yet."""
         return self.trajectories_end is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paid:
-    """A completion with its answer and cost."""
+    """Paid completion with its answer and cost."""
 
     episode: Text
     index: Count
@@ -132,18 +130,18 @@ class Paid:
     """Scripts and drafts begun so far in the episode."""
     role: Text
     step: Count
-    """Completions that this role of this episode had before."""
+    """Number of earlier completions of this role in this episode."""
     digest: Annotated[bytes, Field(strict=True, min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
     """Digest of the request, 16 bytes."""
     model: Text
-    """Model, as its backend calls it."""
+    """Model string of the backend, with `ESTIMATED` if the tokens are estimated."""
     answer: Blob
     input_tokens: Count
     cached_tokens: Count
     cache_write_tokens: Count
     output_tokens: Count
     cost_usd: Usd | None
-    """US dollars; None where the price is unknown."""
+    """US dollars; None if the price is unknown."""
 
 
 class Recorded:
@@ -162,19 +160,19 @@ class Recorded:
         return len(self._paid)
 
     def get(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """Return the answer to this request at this place; None if it was not made."""
+        """Return the completion of this request at this role and step; None if there is none."""
         return self._paid.get((role, step, digest))
 
     def take(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """Return the answer to this request at this place, or else the first unused one at any other place.
+        """Return the unused completion of this request at this role and step, else its first unused one elsewhere.
 
-        Each is handed out once. For playing under other rules, where the same request may come earlier or later.
+        Each completion is returned once. Under other rules, the same request may come earlier or later.
         """
-        left = self._unused.get(digest)
-        if not left:
+        unused = self._unused.get(digest)
+        if not unused:
             return None
         place = (role, step)
-        return left.pop(place if place in left else next(iter(left)))
+        return unused.pop(place if place in unused else next(iter(unused)))
 
 
 Row: TypeAlias = tuple[Any, ...]
@@ -194,8 +192,8 @@ _MOST_USD = 1e12
 
 
 def paid_to_row(paid: Paid) -> Row:
-    """Return the row of a completion. Impossible token counts are cut, and a cost that is no number is unknown."""
-    # Not by reading the row, as below: this is done for every completion.
+    """Return the row of a completion. Impossible token counts are clamped, and an impossible cost becomes unknown."""
+    # Without the pydantic validation of the functions below, for speed: every completion passes here.
     places = (paid.index, paid.attempt, paid.step)
     if min(places) < 0 or max(places) > MOST or len(paid.digest) != DIGEST_SIZE or len(paid.answer) > LARGEST:
         raise ValueError(f"a completion at {places}, with a digest of {len(paid.digest)} bytes, cannot be kept")
@@ -207,13 +205,13 @@ def paid_to_row(paid: Paid) -> Row:
         scrub(paid.role),
         paid.step,
         paid.digest,
-        # A server may call itself anything.
+        # May hold lone surrogates.
         scrub(paid.model),
         _tokens(paid.input_tokens),
         _tokens(paid.cached_tokens),
         _tokens(paid.cache_write_tokens),
         _tokens(paid.output_tokens),
-        # False for what is no number, too.
+        # The comparison is False for NaN, too.
         cost if cost is not None and abs(cost) < _MOST_USD else None,
         paid.answer,
     )
@@ -239,18 +237,18 @@ def held_to_row(entry: Entry) -> Row:
 
 
 def pack(records: bytes) -> bytes:
-    """Compress, with a checksum."""
+    """Compress with a checksum."""
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(records)
 
 
 def unpack(packed: bytes) -> bytes:
-    """Return what `pack` was given."""
+    """Decompress the output of `pack`. Raises ValueError: the data is damaged or too long."""
     try:
         size = zstandard.frame_content_size(packed)
-        # A damaged length is not believed.
+        # A damaged frame may claim any size.
         if not 0 <= size <= LARGEST:
             raise ValueError(f"records claim to have {size:,} bytes")
-        # Of a frame that claims to hold nothing, the library looks at nothing more.
+        # zstandard does not read the rest of a frame that claims 0 bytes.
         if size == 0 and packed != pack(b""):
             raise ValueError("records claim to have no bytes, and there are some")
         return zstandard.ZstdDecompressor().decompress(packed)
@@ -264,13 +262,11 @@ def _tokens(count: int) -> int:
 
 _Row_Value = TypeVar("_Row_Value")
 _FIELDS = {"idx": "index", "records": "held"}
-"""Columns whose field has another name."""
+"""Column to a field of another name."""
 
 
 def _reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]:
-    """Return a function from a row with these columns to a `kind`, which raises `ValueError` for a row that was never
-    written.
-    """
+    """Return a function from a row with these columns to a `kind`; it raises `ValueError` for an invalid row."""
     names = [_FIELDS.get(column, column) for column in columns.split(", ")]
     adapter = TypeAdapter(kind)
 
@@ -292,7 +288,7 @@ _packed_from_row = _reader(Entry, HELD_COLUMNS)
 
 
 def held_from_row(row: Row) -> Entry:
-    """Return the entry of a row of `held`; its records are None where they were not read."""
+    """Return the entry of a row of `held`; its records are None if the query left them out."""
     entry = _packed_from_row(row)
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
@@ -301,7 +297,7 @@ _ENDS = TypeAdapter(tuple[Count, Count, Count])
 
 
 def end_from_row(row: Row) -> Committed:
-    """Return how far the files count, from the last entry's index and ends."""
+    """Return the committed part of the files, from index and ends of the last entry."""
     last, *ends = _ENDS.validate_python(row)
     return Committed(last + 1, *ends)
 
@@ -309,6 +305,6 @@ def end_from_row(row: Row) -> Committed:
 persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(
     tuple[Annotated[int, Field(strict=True)], Text]
 ).validate_python
-"""Index of a committed episode and fingerprint of its persona."""
+"""Converter of a row to the index of a committed episode and the fingerprint of its persona."""
 whole_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
 note_from_row: Callable[[Row], tuple[str, bytes | None]] = TypeAdapter(tuple[Text, Blob | None]).validate_python

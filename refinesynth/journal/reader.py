@@ -1,4 +1,4 @@
-"""Reader of a journal, also while another process writes it and after that one died."""
+"""Reader of a journal, also while another process writes it and after that process died."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,32 +33,32 @@ from refinesynth.text.json_reader import scrub
 
 _PAGE = 500
 _PAGE_OF_PERSONAS = 5_000
-"""Rows of one read, kept short: during a read, the writer's log cannot be emptied."""
+"""Rows of one read, which must be short: the writer cannot empty its log during a read."""
 
 TOTALS = "totals"
-"""Note with the running sums."""
+"""Name of the note with the running sums."""
 
 BATCHES = "batches"
-"""Note with the number of batches that were sent; each has a note of its own."""
+"""Name of the note with the number of recorded batches; each batch has a note of its own."""
 
 ENDED_BELOW = "ended_below"
-"""Note that says which episodes had ended when some were forgotten."""
+"""Name of the note with the value of `JournalReader.ended_below`."""
 
 _Value = TypeVar("_Value")
 
 
 class JournalReader:
-    """Committed state. Usable from any thread, by one at a time.
+    """Reader of the committed state. Threads may share it; a lock serializes the reads.
 
-    Every method raises `StorageError` if the file is damaged or cannot be read. Not promised: that two calls see the
-    same state while another process writes.
+    Every method raises `StorageError` if the file is damaged or unreadable. While another process writes, two calls may
+    see different states.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the journal at `path`, which is never changed.
+        """Open the journal at `path` for reading only.
 
         Raises:
-            StorageError: There is none, it is damaged, or of a newer version.
+            StorageError: The file is missing, is damaged, or has another format version.
         """
         self.path = path
         self._connection = connect_to_read(path)
@@ -85,7 +85,7 @@ class JournalReader:
         return Recorded(self._values(paid_from_row, sql, scrub(episode)))
 
     def entry(self, index: int) -> Entry | None:
-        """Return how an episode ended, with its records if they are held; None if it has not ended."""
+        """Return the entry of an ended episode, with its records if they are held; None if it has not ended."""
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx = ?"  # noqa: S608 - a constant
         held = f"SELECT {HELD_COLUMNS} FROM held WHERE idx = ?"  # noqa: S608 - a constant
         for found in self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index):
@@ -93,18 +93,18 @@ class JournalReader:
         return None
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
-        """Yield finished episodes from index `start` on, without the records of held ones, page by page."""
+        """Yield ended episodes from index `start` on, without the records of held ones, read page by page."""
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
         for entry in self._pages(committed_from_row, committed, start):
             start = entry.index + 1
             yield entry
-        # What is held is later than everything that is committed.
+        # Held episodes have higher indices than all committed ones.
         columns = HELD_COLUMNS.replace("records", "NULL")
         held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
         yield from self._pages(held_from_row, held, start)
 
     def personas(self) -> Iterator[str]:
-        """Yield the fingerprints of the committed episodes' personas, by index; much cheaper than `entries`."""
+        """Yield the persona fingerprints of the committed episodes in index order; much cheaper than `entries`."""
         start = 0
         sql = f"SELECT idx, persona FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE_OF_PERSONAS}"  # noqa: S608 - a constant
         while page := self._values(persona_from_row, sql, start):
@@ -119,7 +119,7 @@ class JournalReader:
 
     @property
     def committed(self) -> Committed:
-        """Part of the run's files that counts."""
+        """Committed part of the run's files."""
         sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
         for found in self._values(end_from_row, sql):
             return found
@@ -127,16 +127,16 @@ class JournalReader:
 
     @property
     def totals(self) -> bytes | None:
-        """Running sums that came with the last entries; None if none came."""
+        """Running sums committed with the last entries; None without any."""
         return self.note(TOTALS)
 
     @property
     def ended_below(self) -> int:
-        """Outstanding episodes below this index, or earlier ones, had ended and were forgotten."""
+        """One more than the highest index of an episode that had ended before `forget_from` deleted entries; else 0."""
         return int(self.note(ENDED_BELOW) or b"0")
 
     def note(self, name: str) -> bytes | None:
-        """Return a single value by its name; None if there is none."""
+        """Return the note with this name; None without one."""
         return dict(self._values(note_from_row, "SELECT name, value FROM notes WHERE name = ?", name)).get(name)
 
     def started(self) -> int:
@@ -152,26 +152,25 @@ class JournalReader:
         return self._values(spent_from_row, f"SELECT {SUMS_COLUMNS} FROM sums ORDER BY role, model")  # noqa: S608 - a constant
 
     def paid_after(self, row: int, *, most: int) -> list[tuple[int, Paid]]:
-        """Return up to `most` completions committed after the one in this row (0 for all), with their rows."""
+        """Return up to `most` completions after row number `row` (0 for the first), with their row numbers."""
         sql = f"SELECT rowid, {PAID_COLUMNS} FROM paid WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - a constant
         return self._values(lambda found: (int(found[0]), paid_from_row(found[1:])), sql, row, most)
 
     def last_row(self) -> int:
-        """Return the row of the last completion; 0 if there is none."""
+        """Return the row number of the last completion; 0 without any."""
         return self._values(whole_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
 
     def notes(self) -> dict[str, bytes | None]:
-        """Return all single values by name, without the running sums."""
+        """Return all notes by name, without the running sums."""
         sql = "SELECT name, value FROM notes WHERE name <> ?"
         return dict(self._values(note_from_row, sql, TOTALS))
 
     def outstanding(self, *, start: int | None = None) -> list[Outstanding]:
-        """Return the episodes that were begun and have not ended, by index; takes time with what is in flight, not with
-        the run.
+        """Return the episodes that have begun and not ended, by index, in time proportional to their completions.
 
-        `start` is the first index, for a journal of completions alone, where another says what has ended.
+        `start` is the first index; None means the first uncommitted one. Set it for a journal of completions alone.
         """
-        # SQLite takes the other columns from the row that has the maximum.
+        # SQLite takes the bare columns from the row with the maximum.
         sql = """
             SELECT idx, episode, requests, attempt, role, step, cost FROM (
                 SELECT begun.idx, begun.episode, count(*) AS requests, attempt, role, step, total(cost_usd) AS cost,
@@ -181,7 +180,7 @@ class JournalReader:
         return self._values(outstanding_from_row, sql, self.committed.count if start is None else start)
 
     def _values(self, value_of: Callable[[Row], _Value], sql: str, *parameters: object) -> list[_Value]:
-        """Return a query's values, read at once: an open read would keep the writer's log from being emptied."""
+        """Return all values of a query at once: an open read would keep the writer from emptying its log."""
         with in_plain_words(self.path), self._reading:
             rows = self._connection.execute(sql, parameters).fetchall()
         try:

@@ -1,7 +1,7 @@
-"""Opening of a journal's file for writing or reading; its tables; SQLite's errors with advice.
+"""Connections to a journal's file for writing or reading; its tables; SQLite's errors with advice.
 
-SQLite alone opens the file. POSIX locks belong to a process: closing any other handle would drop those of every
-connection in this process, and the next program that reads the journal would delete the log of a running run.
+Only SQLite may open the file. POSIX locks belong to a process: closing any other file handle releases the locks of all
+connections in this process, and the next program that reads the journal then deletes the log of a running run.
 """
 
 import os
@@ -34,17 +34,17 @@ _ADVICE = {
 
 
 def storage_error(path: Path, error: BaseException) -> StorageError:
-    """Return the error to raise for a failure with the file at `path`."""
+    """Return the StorageError for a failure with the file at `path`."""
     match error:
         case StorageError():
             return error
         case sqlite3.Error():
-            # Without a code, as Python's module itself raises it, and with most others, it is content that SQLite could
-            # not make sense of.
+            # Errors without a code, which Python's module raises itself, and most other codes mean content that SQLite
+            # cannot interpret.
             says = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _DAMAGED)
             return StorageError(f"{str(path)!r} {says} ({error})")
         case UnicodeDecodeError():
-            # What SQLite wanted to say quotes the damage.
+            # SQLite's message quotes the damaged content.
             return damaged(path, str(error))
         case OSError():
             return StorageError(f"{str(path)!r} cannot be used: {error.strerror or error}")
@@ -53,12 +53,12 @@ def storage_error(path: Path, error: BaseException) -> StorageError:
 
 
 def damaged(path: Path, what: str) -> StorageError:
-    """Return the error for content that this program did not write."""
+    """Return the StorageError for content that no journal writer produces."""
     return StorageError(f"{str(path)!r} {_DAMAGED} ({what})")
 
 
 def refuse_if_gone(path: Path) -> None:
-    """Refuse to go on with a file that is no longer where it was."""
+    """Raise StorageError if the file is no longer at `path`."""
     if not path.exists():
         raise StorageError(
             f"{str(path)!r} is gone: its folder was moved or deleted while the run went on. Move it back, or give its new place as "
@@ -68,11 +68,11 @@ def refuse_if_gone(path: Path) -> None:
 
 @contextmanager
 def in_plain_words(path: Path) -> Generator[None]:
-    """Turn errors of SQLite and the file system about `path` into a `StorageError`."""
+    """Convert errors of SQLite and the file system about `path` to `StorageError`."""
     try:
         yield
     except sqlite3.ProgrammingError:
-        # Used wrongly, after it was closed for example: not the file's fault.
+        # A bug of the caller, such as a closed connection, not of the file.
         raise
     except (sqlite3.Error, OSError, MemoryError, UnicodeDecodeError) as error:
         raise storage_error(path, error) from error
@@ -83,7 +83,7 @@ _READER_WAITS_S = 10.0
 """Longest wait for another process that locks the file, in seconds."""
 
 _LARGEST = 512 * 1024 * 1024
-"""Longest single value that is read, in bytes; a longer one is damage."""
+"""Longest single value that is read, in bytes; a longer one counts as damage."""
 
 WAL_KEPT = 64 * 1024 * 1024
 """Largest size of the emptied write-ahead log on disk, in bytes."""
@@ -95,11 +95,11 @@ def wal_of(path: Path) -> Path:
 
 
 def connect_to_write(path: Path) -> sqlite3.Connection:
-    """Open the journal for writing; it is made if it is missing."""
+    """Open the journal for writing; create a missing one."""
     with in_plain_words(path):
         if not path.exists():
             _make(path)
-        # A connection that may write deletes the log of a file that it cannot read.
+        # Checked for reading first: a writable connection deletes the log of a file that it cannot read.
         connect_to_read(path).close()
         connection = _connect(path, "mode=rw", waits_s=_WRITER_WAITS_S)
         try:
@@ -118,7 +118,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         if not path.is_file():
             raise StorageError(f"{str(path)!r} is no journal but a directory or a device")
         if not path.stat().st_size:
-            # SQLite would take it for a new journal and delete its log.
+            # SQLite would treat the empty file as a new database and delete its log.
             raise damaged(path, "it is empty")
         connection = _connect(path, "mode=ro", waits_s=_READER_WAITS_S)
         try:
@@ -130,7 +130,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path, query: str, *, waits_s: float) -> sqlite3.Connection:
-    # Transactions are ours to begin; connections are used by one thread at a time, not always the same.
+    # Autocommit mode: the caller begins transactions. One thread at a time uses a connection, not always the same.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
@@ -145,9 +145,9 @@ def _connect(path: Path, query: str, *, waits_s: float) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Make an empty journal under another name first, so an empty file at `path` means damage."""
+    """Create an empty journal under another name, then rename it: an empty file at `path` always means damage."""
     if wal_of(path).exists():
-        # SQLite would take what it holds for the new journal's.
+        # SQLite would apply this log to the new journal.
         raise damaged(path, f"it is missing, and {wal_of(path).name!r} is there")
     unborn = path.with_name(path.name + ".new")
     unborn.unlink(missing_ok=True)
@@ -158,7 +158,7 @@ def _make(path: Path) -> None:
     finally:
         connection.close()
     unborn.replace(path)
-    # Not on every system; there, a power cut in the next seconds may take the new name away.
+    # Some systems cannot sync a folder; a power failure in the next seconds may then undo the rename.
     with suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -172,32 +172,32 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if mode != "wal":
         raise StorageError(f"{str(path)!r} is on a file system without shared memory; choose a folder on a local disk")
     connection.execute("PRAGMA synchronous = NORMAL")
-    # The writer copies the log back itself, after those who wait for a commit were notified.
+    # The writer runs checkpoints itself, after it has notified the waiters of a commit.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")
-    # Some builds write zeros over everything that is deleted.
+    # Some builds of SQLite overwrite deleted content with zeros by default.
     connection.execute("PRAGMA secure_delete = OFF")
-    # A file that cannot be written is found now, not when the first completion is paid.
+    # Detects an unwritable file now, not after the first paid completion.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ROLLBACK")
 
 
 APPLICATION_ID = 0x52_46_53_59
-"""Marks a file as a journal: "RFSY"."""
+"""SQLite application id of a journal, "RFSY"."""
 
 FORMAT = 1
-"""Version of the tables; a program refuses a newer one."""
+"""Version of the tables; every other version is refused."""
 
 PAGE_SIZE = 4_096
 
-# paid     every completion that was paid for, in the order in which they were committed
-# begun    episodes that have paid for anything; an index of `paid` would do, and cost a third of all writing
-# sums     what was used and paid, per role and model; a trigger keeps it, so it cannot disagree with `paid`
-# entries  episodes that have ended and whose records are in the files, without gaps from 0
-# held     episodes that have ended before an earlier one
+# paid     every paid completion, in commit order
+# begun    episodes with a paid completion; an index of `paid` instead would cost a third of all write time
+# sums     usage and cost per role and model; a trigger updates it, which keeps it consistent with `paid`
+# entries  ended episodes whose records are in the files, without gaps from 0
+# held     ended episodes with an earlier one that has not ended
 # notes    single values by name
 #
-# Answers are last in their rows: what is counted is read without them.
+# The answer is the last column: SQLite reads the columns before it without the answer.
 TABLES = (
     """CREATE TABLE paid (
         idx INTEGER NOT NULL, episode TEXT NOT NULL, attempt INTEGER NOT NULL, role TEXT NOT NULL,
@@ -231,7 +231,7 @@ TABLES = (
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """Make the tables in an empty file."""
+    """Create the tables in an empty file."""
     connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     connection.execute("BEGIN")
     for statement in TABLES:
@@ -242,7 +242,7 @@ def set_up(connection: sqlite3.Connection) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is no journal, or one that this version cannot use."""
+    """Raise StorageError for a file that is no journal or has another format version."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
     )
@@ -253,6 +253,6 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
             f"{str(path)!r} was written by a {'newer' if version > FORMAT else 'different'} refinesynth: its format is "
             f"{version}, and this one reads format {FORMAT}. Use the version that wrote it, or a later one"
         )
-    found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
-    if found != set(TABLES):
+    tables = {row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    if tables != set(TABLES):
         raise damaged(path, "its tables are not those that a run makes")

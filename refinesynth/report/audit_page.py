@@ -19,7 +19,7 @@ class _RatingBody(BaseModel, frozen=True):
 
 
 def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web.Application:
-    """Return the application; answers go to `answers`, which must be held. No verdict is part of the page."""
+    """Return the application. It gives ratings to `answers`, whose file must be open; the page holds no verdicts."""
     ids = {turn.id for turn in turns}
 
     async def page(_request: web.Request) -> web.Response:
@@ -30,7 +30,7 @@ def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web
         )
 
     async def answer(request: web.Request) -> web.Response:
-        # A page of another origin cannot send this content type without the server's consent.
+        # Browsers let a page of another origin send this content type only with the server's consent (CORS).
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType
         try:
@@ -47,7 +47,7 @@ def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web
 
     @web.middleware
     async def own_name_alone(request: web.Request, handler: Any) -> web.StreamResponse:
-        # The name of another site may lead to this address as well.
+        # The host name of another site may resolve to this address (DNS rebinding).
         if request.url.host not in {"127.0.0.1", "localhost"}:
             raise web.HTTPForbidden
         return await handler(request)
@@ -75,14 +75,14 @@ def _parts(shown: Any) -> Iterator[tuple[str, str]]:
 
 
 def _speaker_and_text(entry: dict[str, JsonValue]) -> tuple[str, str]:
-    # A message of labelled data may have such keys, too, beside others.
+    # A message of labelled data may have these keys among others.
     if entry.keys() == {"observation"}:
         return "environment", shortened(str(entry["observation"]))
     if entry.keys() == {"thought", "action"}:
         return "player", shortened(f"{entry['thought']}\n> {entry['action']}")
     texts = [
-        each if isinstance(each, str) else write_json(each).decode()
-        for each in (entry.get("content"), entry.get("tool_calls"))
-        if each
+        part if isinstance(part, str) else write_json(part).decode()
+        for part in (entry.get("content"), entry.get("tool_calls"))
+        if part
     ]
     return str(entry.get("role")), shortened("\n".join(texts))

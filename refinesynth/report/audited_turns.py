@@ -31,7 +31,7 @@ from refinesynth.run.jsonl import LineWriter, cut, last_line_end, read_lines
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, Usage, explain
 
 _AT_ONCE: Final = 16
-"""Requests to a judge at once if its backend sets no bound; the rate limiter adapts below it."""
+"""Concurrent requests to a judge if its backend sets no bound; the rate limiter adapts below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class AuditedTurn:
     id: str
     """The trajectory's id, `#` and the turn's number, from 1."""
     cell: str
-    """`not flagged` or the kind of mistake; of labelled data the label."""
+    """`not flagged` or the kind of mistake; for labelled data, the label."""
     right: bool
     """The verdict: False for a flagged turn."""
     shown: Callable[[], Mapping[str, JsonValue]]
@@ -50,12 +50,12 @@ class AuditedTurn:
 
 def turns_of_run(folder: RunFolder) -> Iterator[AuditedTurn]:
     """Yield the player's turns of the accepted trajectories that the DungeonMaster answered."""
-    for found in folder.trajectories():
-        for at, (turn, after) in enumerate(pairwise(found.turns)):
+    for trajectory in folder.trajectories():
+        for at, (turn, after) in enumerate(pairwise(trajectory.turns)):
             if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn):
                 kind = after.mistake_kind
                 cell = "not flagged" if kind is None else kind.value
-                yield AuditedTurn(f"{found.id}#{at + 1}", cell, kind is None, partial(_shown_turn, found, at))
+                yield AuditedTurn(f"{trajectory.id}#{at + 1}", cell, kind is None, partial(_shown_turn, trajectory, at))
 
 
 def _shown_turn(of: Trajectory, at: int) -> dict[str, JsonValue]:
@@ -115,7 +115,7 @@ def _shown_message(messages: Sequence[dict[str, JsonValue]], tools: JsonValue, a
 def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[AuditedTurn]:
     """Return at most `per_cell` turns of each cell, in random order.
 
-    Each turn has a place in the order by its id and the seed alone, so a larger sample contains the smaller one.
+    The place of a turn depends on its id and the seed only; a larger sample therefore contains a smaller one.
     """
     cells: dict[str, list[tuple[int, int, AuditedTurn]]] = {}
     for number, turn in enumerate(turns):
@@ -130,20 +130,20 @@ def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[Audite
 
 
 class Rating(BaseModel, frozen=True):
-    """Verdict of a rater about a turn: one line of the file of answers."""
+    """Verdict of a rater on a turn: one line of the file of answers."""
 
     turn: str
     rater: str
     right: bool
     reason: str = ""
-    """Of a model."""
+    """Reason that a model gave; empty for people."""
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
 
 
 @dataclass
 class Answers:
-    """File of answers, appended to; a later answer of the same rater about the same turn counts instead of the earlier."""
+    """File of answers, open for appending; a later answer of a rater on the same turn replaces the earlier one."""
 
     path: Path
     by_rater: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])
@@ -152,7 +152,7 @@ class Answers:
 
     @classmethod
     def read(cls, path: Path) -> "Answers":
-        """Read a file; a missing one has no answers. Raises RunFolderError for a line that is none."""
+        """Read a file; a missing file has no answers. Raises RunFolderError for an invalid line."""
         answers = cls(path)
         for number, line in enumerate(read_lines(path), start=1):
             try:
@@ -163,7 +163,7 @@ class Answers:
 
     @contextmanager
     def appended(self) -> Generator[None]:
-        """Hold the file for `give`; raises StorageError: it cannot be written, InputError: another process writes it."""
+        """Open the file for `give`; raises StorageError if it cannot be written, InputError if another process writes it."""
         with alone_with(self.path):
             cut(self.path, end=last_line_end(self.path))
             self._writer = LineWriter(self.path)
@@ -190,9 +190,9 @@ async def judge_turns(
     *,
     budget: Budget | None = None,
 ) -> int:
-    """Let a model rate the turns that it has not rated yet; each answer is in the file before the next is asked for.
+    """Let a model rate the turns that it has not rated yet; each answer is appended to the file when it arrives.
 
-    `budget` holds for all answers of this model in the file. Returns the number of turns without a usable answer.
+    `budget` is for all answers of this model in the file. Returns the number of turns without a usable answer.
 
     Raises:
         RunStopped: The model cannot be used, or the budget is spent.
@@ -240,9 +240,9 @@ class Agreement(NamedTuple):
     turns: int
     agreed: int
     kappa: float | None
-    """Cohen's kappa; None if each rater gave one and the same answer throughout."""
+    """Cohen's kappa; None without common turns, or if both raters gave the same answer to all of them."""
     low: float | None
-    """Lower bound of the 95 % percentile bootstrap interval, in which whole trajectories are drawn."""
+    """Lower bound of the 95 % percentile bootstrap interval over whole trajectories."""
     high: float | None
 
 
@@ -250,15 +250,15 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
     """Compare verdicts by turn id; turns of one trajectory, the part of an id before `#`, are drawn together."""
     clusters: dict[str, list[int]] = {}
     for turn in sorted(first.keys() & second.keys()):
-        # Both wrong, the second alone right, the first alone right, both right.
+        # Counts of: both wrong, only the second right, only the first right, both right.
         cluster = clusters.setdefault(turn.rpartition("#")[0], [0, 0, 0, 0])
         cluster[2 * first[turn] + second[turn]] += 1
     counts = list(clusters.values())
     totals = _summed(counts)
     draw = random.Random(seed)
     draws = (_kappa(_summed(draw.choices(counts, k=len(counts)))) for _ in range(_DRAWS if counts else 0))
-    found = sorted(kappa for kappa in draws if kappa is not None)
-    low, high = (found[int(0.025 * len(found))], found[int(0.975 * (len(found) - 1))]) if found else (None, None)
+    kappas = sorted(kappa for kappa in draws if kappa is not None)
+    low, high = (kappas[int(0.025 * len(kappas))], kappas[int(0.975 * (len(kappas) - 1))]) if kappas else (None, None)
     return Agreement(sum(totals), totals[0] + totals[3], _kappa(totals), low, high)
 
 

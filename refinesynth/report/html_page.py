@@ -1,4 +1,4 @@
-"""Look and rules that all pages share: templates that escape, one style sheet, data that stays data."""
+"""Rendering that all pages share: templates that escape values, data for scripts, and shortened texts."""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_TEXT: Final = 4_000
-"""Characters of one text in a page."""
+"""Most characters of one text in a page."""
 
 
 def rendered(template: str, **values: Any) -> str:
@@ -28,11 +28,11 @@ def _environment() -> "Environment":
 
 
 def script_data(value: object) -> str:
-    """Return JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end its script element."""
     return write_json(value).decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def shortened(text: str) -> str:
-    """Return a text as pages show it: printable, and cut at `MOST_TEXT` characters."""
+    """Return a text for a page: printable, and cut at `MOST_TEXT` characters."""
     cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text):,} characters)"
     return printable(cut)

@@ -1,4 +1,4 @@
-"""The page: figures of a run, plots, and a sample of its records as data for the page's browser."""
+"""Report page: figures of a run, plots, and a sample of its records as data for the browser of records."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,9 @@ from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, explain, flagged_turns
 
 SAMPLE: Final = 500
-"""Default number of trajectories, and of refused drafts, in a report."""
+"""Default for the most trajectories, and the most refused scripts and drafts, in a report."""
 CHUNK: Final = 50
-"""Records in one block of data, which a browser reads when it is needed."""
+"""Records in one block of data, which the web browser parses on demand."""
 
 
 def write_report(run: str | Path, path: str | Path, *, sample: int = SAMPLE) -> Path:
@@ -107,17 +107,17 @@ def _plots(status: RunStatus, projection: str) -> Iterator[tuple[str, str]]:
 
 
 def _reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, int, str, str]]:
-    """Return rules with their refusals, an example's message and its episode; the commonest first."""
+    """Return rules with their number of refusals, an example's message and its episode; the most frequent first."""
     examples: dict[str, tuple[str, str]] = {}
     for one in refused:
         for violation in one.violations:
             if violation.rule in one.rejecting:
                 examples.setdefault(violation.rule, (violation.message, one.episode))
     ordered = sorted(status.totals.by_rule.items(), key=lambda item: (-item[1], item[0]))
-    found = ((rule, count, *examples.get(rule, ("", ""))) for rule, count in ordered)
+    rows = ((rule, count, *examples.get(rule, ("", ""))) for rule, count in ordered)
     return [
         (one_line(rule), count, one_line(message, most=400), one_line(episode))
-        for rule, count, message, episode in found
+        for rule, count, message, episode in rows
     ]
 
 
@@ -130,43 +130,43 @@ _Record = TypeVar("_Record", Trajectory, Refused)
 
 
 def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: int) -> list[_Record]:
-    # Algorithm R (Vitter, 1985): the lines of a sample are kept, and only they are parsed.
-    draw, kept = random.Random(seed), list[tuple[int, bytes]]()
+    # Algorithm R (Vitter, 1985). Only the lines of the sample are parsed.
+    draw, sample = random.Random(seed), list[tuple[int, bytes]]()
     for number, line in enumerate(read_lines(path, end=end), start=1):
-        if len(kept) < most:
-            kept.append((number, line))
+        if len(sample) < most:
+            sample.append((number, line))
         elif (place := draw.randrange(number)) < most:
-            kept[place] = (number, line)
+            sample[place] = (number, line)
     records: list[_Record] = []
-    for number, line in sorted(kept):
+    for number, line in sorted(sample):
         try:
             records.append(kind.model_validate(orjson.loads(line)))
         except ValueError as error:
-            about = f"line {number} of {str(path)!r} is not a {kind.__name__}"
-            raise RunFolderError(f"{about}: {explain(error)}") from error
+            where = f"line {number} of {str(path)!r} is not a {kind.__name__}"
+            raise RunFolderError(f"{where}: {explain(error)}") from error
     return records
 
 
-def _of_trajectory(found: Trajectory) -> dict[str, JsonValue]:
+def _of_trajectory(trajectory: Trajectory) -> dict[str, JsonValue]:
     return {
-        "id": shortened(found.id),
-        "by": shortened(", ".join(f"{role}: {model}" for role, model in found.provenance.models.items())),
-        "persona": shortened(found.persona.text),
-        **_script(found.script),
-        "turns": _turns(found.draft()),
+        "id": shortened(trajectory.id),
+        "by": shortened(", ".join(f"{role}: {model}" for role, model in trajectory.provenance.models.items())),
+        "persona": shortened(trajectory.persona.text),
+        **_script(trajectory.script),
+        "turns": _turns(trajectory.draft()),
     }
 
 
-def _of_refused(found: Refused) -> dict[str, JsonValue]:
-    evidence = found.evidence()
+def _of_refused(refused: Refused) -> dict[str, JsonValue]:
+    evidence = refused.evidence()
     return {
-        "id": shortened(found.episode),
-        "by": f"{found.stage}, attempt {found.attempt}",
-        "persona": shortened(found.persona.text),
+        "id": shortened(refused.episode),
+        "by": f"{refused.stage}, attempt {refused.attempt}",
+        "persona": shortened(refused.persona.text),
         **({} if evidence is None else _script(evidence.script)),
         "turns": [] if evidence is None else _turns(evidence),
-        "why": [shortened(f"{one.rule} ({one.code}): {one.message}") for one in found.violations if rejects(one)]
-        or [shortened(found.text or "unreadable")],
+        "why": [shortened(f"{one.rule} ({one.code}): {one.message}") for one in refused.violations if rejects(one)]
+        or [shortened(refused.text or "unreadable")],
     }
 
 

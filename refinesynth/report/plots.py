@@ -13,7 +13,7 @@ from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Script
 
 _DIMENSIONS: Final = 256
-"""Of the hashed bag of words of a script."""
+"""Dimensions of the hashed bag of words of a script."""
 
 
 def bars(values: Mapping[str, float], *, unit: str = "") -> str:
@@ -82,7 +82,7 @@ def svg(figure: Any) -> str:
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
     text = StringIO()
-    # Text stays text, and the same run gives the same bytes.
+    # Text stays text, and the hash salt makes the bytes reproducible.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "refinesynth", "text.parse_math": False}):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     # Black becomes the text colour of the page, in light and dark.

@@ -1,4 +1,4 @@
-"""OpenAI-compatible mock server on aiohttp, whose compiled parser takes a sixth of the time of the load it serves."""
+"""OpenAI-compatible mock server on aiohttp, which parses HTTP in compiled code."""
 
 import logging
 import socket
@@ -22,7 +22,7 @@ from refinesynth.errors import InputError
 from refinesynth.text.json_reader import write_json
 
 _HOST = "127.0.0.1"
-"""The only address: the server has no authentication."""
+"""Only address that the server listens on, because it has no authentication."""
 _BACKLOG = 2_048
 _CLIENT_GONE = 499
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _JSON = "application/json"
 MAX_BODY_BYTES = 10_000_000
-"""Longest request that is read."""
+"""Largest body of a request that is read."""
 
 PASSED_ON = frozenset(
     {
@@ -40,7 +40,7 @@ PASSED_ON = frozenset(
         "top_p", "user",
     }
 )  # fmt: skip
-"""Keys of a request that the completion function gets; others are ignored."""
+"""Keys of a request that are passed to the completion function; other keys are ignored."""
 
 
 class _Message(BaseModel):
@@ -75,7 +75,7 @@ class _ChatRequest(BaseModel):
 
 
 async def _read(request: web.Request) -> dict[str, Any] | web.Response:
-    """Return the keys of a chat request, or the answer that refuses it."""
+    """Return the body of a chat request, or the response that refuses it."""
     if request.content_type != _JSON:
         return _refusal(400, f"the request's content type is {request.content_type!r}; send application/json")
     try:
@@ -100,21 +100,21 @@ def _response(data: object) -> web.Response:
 def _streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
     """Return a whole completion as server-sent events: the message, the finish reason, and the usage if requested.
 
-    The usage has no choice, and clients that did not request it trip over it.
+    The chunk with the usage has no choices, on which clients that did not request it fail.
     """
-    about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
-    about["object"] = "chat.completion.chunk"
+    shared = {key: answer[key] for key in ("id", "created", "model") if key in answer}
+    shared["object"] = "chat.completion.chunk"
     [choice] = answer["choices"]
     delta = {key: value for key, value in choice["message"].items() if value is not None}
     if calls := delta.get("tool_calls"):
         delta["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
     pieces: list[dict[str, Any]] = [
-        {**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-        {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
+        {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {**shared, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
     ]
     options: dict[str, Any] = body.get("stream_options") or {}
     if options.get("include_usage"):
-        pieces.append({**about, "choices": [], "usage": answer.get("usage")})
+        pieces.append({**shared, "choices": [], "usage": answer.get("usage")})
     content = b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
     return web.Response(body=content, content_type="text/event-stream")
 
@@ -153,7 +153,7 @@ class _Server:
             answer = body if isinstance(body, web.Response) else await self._complete(body, number)
             ending = str(answer.status)
         except ConnectionError:
-            # aiohttp has no client to send this to, and logs no traceback.
+            # The client is gone: aiohttp sends nothing, and logs no traceback.
             answer = web.Response(status=_CLIENT_GONE)
         finally:
             self.in_flight -= 1
@@ -198,11 +198,12 @@ async def _openai_errors(
 def create_app(call: Completion, *, latency: float = 0.0, jitter: float = 0.0, seed: int = 0) -> web.Application:
     """Return an OpenAI-compatible application around a completion function.
 
-    It serves `POST /v1/chat/completions` (a stream has two pieces), `GET /v1/models`, and `GET /stats` with counts of
-    requests by status and at once. If the completion function raises `HttpError`, its status is the answer.
+    It serves `POST /v1/chat/completions` (a stream has two chunks and one for a requested usage), `GET /v1/models`, and
+    `GET /stats` with counts of requests: all, concurrent and by status. If the completion function raises `HttpError`,
+    the response has its status.
 
-    `latency` is the mean in seconds until an answer begins, `jitter` its variation to either side, 0 to 1; `seed`
-    decides the latency of each request.
+    `latency` is the mean time until a response begins, in seconds; `jitter` is the share, 0 to 1, by which it varies to
+    either side; `seed` decides the latency of each request.
     """
     return _Server(call, latency, jitter, seed).app()
 
@@ -218,8 +219,8 @@ def serve(app: web.Application, *, port: int = 8400, on_ready: Callable[[str], N
 def running(app: web.Application, *, port: int = 0) -> Generator[str]:
     """Serve on 127.0.0.1 from another thread while the context lasts, and yield the address.
 
-    Port 0 takes any free one. At the end the server stops within about two seconds, dropping unfinished answers. An
-    application is served once.
+    Port 0 takes any free port. At the end the server stops within about two seconds and drops unfinished responses. An
+    application can be served only once.
 
     Raises:
         InputError: The port cannot be listened on.
@@ -234,7 +235,7 @@ async def _served(app: web.Application, port: int) -> AsyncGenerator[str]:
         listener = socket.create_server((_HOST, port), backlog=_BACKLOG)
     except OSError as error:
         raise InputError(f"cannot listen on {_HOST}:{port}: {error}; choose another port") from error
-    # A handler that still runs when the server stops is cut short.
+    # When the server stops, running handlers get one second.
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
     with listener:
         await runner.setup()

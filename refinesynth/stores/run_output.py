@@ -1,4 +1,4 @@
-"""Output of a run: a folder, or a work folder whose content goes up to a store while the run goes on."""
+"""Output of a run: a folder, or a work folder whose content is uploaded to a store during the run."""
 
 import logging
 import os
@@ -42,21 +42,21 @@ from refinesynth.trajectory import explain
 
 
 class Stored(BaseModel, frozen=True, extra="forbid"):
-    """State of a work folder relative to its store; kept beside it, in stored.json."""
+    """State of a work folder relative to its store, saved in stored.json in the folder's parent."""
 
     url: str
     number: int = 0
-    """Last segment that is known to be in the store."""
+    """Number of the last segment known to be in the store; 0 without one."""
     writer: str | None = None
-    """Name of this folder in its segments; None for a mere copy."""
+    """Random name of this folder in its segments; None for a read-only copy."""
     ends: Ends = Ends()
     """Part of the folder that is in the store."""
     ended: bool = False
-    """True if that segment was the last of its process."""
+    """True if segment `number` was the last one of its process."""
 
     @classmethod
     def load(cls, place: Path, url: str) -> "Stored":
-        """Read the state of a place; empty for a new one. Raises StorageError: it is damaged, or of another store."""
+        """Read the state of a place; empty for a new place. Raises StorageError: it is damaged, or of another store."""
         path = place / "stored.json"
         try:
             found = cls.model_validate_json(path.read_bytes()) if path.exists() else cls(url=url)
@@ -67,7 +67,7 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
         return found
 
     def save(self, place: Path) -> None:
-        """Write this, in one step. Raises StorageError: it cannot be written."""
+        """Write the state atomically. Raises StorageError: it cannot be written."""
         with usable("write", path := place / "stored.json"), atomic_write(path) as file:
             file.write(self.model_dump_json().encode())
 
@@ -82,13 +82,13 @@ def make(place: Path) -> None:
 
 
 async def fetch(url: str) -> Path:
-    """Fetch a copy of the run at this URL into the cache of this machine; only new segments are transferred.
+    """Copy the run at this URL into the cache of this machine, and return the folder; only new segments are read.
 
-    The work folder of the run is not touched; another process may write the run meanwhile.
+    The run's work folder stays unchanged; another process may write the run meanwhile.
 
     Raises:
-        InputError: There is no run, or this is no URL of a store.
-        StorageError: The store cannot be read, or holds what no run has written.
+        InputError: The URL is no URL of a store, or the store has no run there.
+        StorageError: The store cannot be read, or holds content that no run writes.
     """
     store = RunStore(url)
     place = place_of(store.url) / "copy"
@@ -97,7 +97,7 @@ async def fetch(url: str) -> Path:
         stored = Stored.load(place, store.url)
         listed = await store.after(max(0, stored.number - 1))
         if stored.number and (not listed or listed[0].number != stored.number):
-            # Another run is there now than the one that was copied.
+            # The store holds another run than the copy.
             rmtree(folder_in(place), ignore_errors=True)
             stored, listed = Stored(url=store.url), await store.after(0)
         if not listed:
@@ -108,10 +108,10 @@ async def fetch(url: str) -> Path:
 
 
 async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence[Listed]) -> Stored:
-    """Add segments to the run folder of a place; return its new state, which is to be saved.
+    """Add segments to the run folder of a place; return its new state, which the caller saves.
 
-    Repeatable after an interruption: adding existing content changes nothing. Raises StorageError: the segments do not
-    continue the folder, or hold what no run has written.
+    Idempotent: after an interruption, the same segments can be added again. Raises StorageError: the segments do not
+    continue the folder, or hold content that no run writes.
     """
     if not listed:
         return stored
@@ -147,7 +147,7 @@ async def _add(path: Path, segment: Segment, part: Part, before: Ends, journal: 
                 raise StorageError(f"{str(file)!r} was changed by something else; move {str(path)!r} aside")
             opened.write(data)
     if journal.committed.count > before.entries:
-        # Of a try that was interrupted.
+        # Left by an interrupted attempt.
         journal.forget_from(before.entries, totals=None)
     await journal.keep(*part.paid)
     await journal.enter(part.entries)
@@ -157,14 +157,14 @@ async def _add(path: Path, segment: Segment, part: Part, before: Ends, journal: 
 
 
 def _check(part: Part, before: Ends) -> None:
-    """Raise ValueError if the part does not go from there to where it says."""
+    """Raise ValueError if the part does not continue `before` up to its own `ends`."""
     ends = [(before.entries, before.trajectories, before.rejected)]
     ends += [(entry.index + 1, entry.trajectories_end or 0, entry.rejected_end or 0) for entry in part.entries]
     lines = [EpisodeLine.model_validate_json(entry.line).index for entry in part.entries]
     after = part.ends
     if (
         [count for count, *_ in ends] != [*range(before.entries, before.entries + len(ends))]
-        or any(one[1] > then[1] or one[2] > then[2] for one, then in pairwise(ends))
+        or any(earlier[1] > later[1] or earlier[2] > later[2] for earlier, later in pairwise(ends))
         or lines != [entry.index for entry in part.entries]
         or ends[-1] != (after.entries, after.trajectories, after.rejected)
         or any(getattr(before, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
@@ -173,17 +173,17 @@ def _check(part: Part, before: Ends) -> None:
 
 
 EVERY = 30.0
-"""Seconds between two segments, and so the most work that is lost with a machine. Without news an empty segment goes
-up as a sign of life."""
+"""Seconds between two segments: the work at risk while the store is reachable. Without new content, an empty segment
+shows that the process lives."""
 BEHIND = 600.0
-"""Seconds that the store may lag before no new episode is begun."""
+"""Seconds that the store may lag behind before no new episode begins."""
 _AGAIN = 2.0
-"""Seconds between tries at the end."""
+"""Seconds between two attempts to upload at the end."""
 
 LEASE = 3 * EVERY
-"""Seconds without a new segment after which a process that did not say that it ended is taken for dead."""
+"""Seconds without a new segment after which a process without a final segment counts as dead."""
 AT_THE_END = 60.0
-"""Seconds that a finished run waits for a failing store."""
+"""Seconds that a finished run retries a failing store."""
 _AFTER_A_FAILURE, _AFTER_CTRL_C = 10.0, 1.0
 _LOOK_EVERY = 5.0
 
@@ -195,10 +195,10 @@ class TakenOver(RunFolderError):
 
 
 class Uploads:
-    """Uploads of one process; what cannot go up stays in the folder and is tried again.
+    """Uploads of one process; content that cannot be uploaded stays in the folder for a later attempt.
 
-    Every method raises `TakenOver` if another process continues the run, and `StorageError` if the store or the folder
-    cannot be used.
+    Methods that upload raise `TakenOver` if another process continues the run, and `StorageError` if the store or the
+    folder is unusable.
     """
 
     def __init__(self, store: RunStore, place: Path, stored: Stored) -> None:
@@ -213,11 +213,11 @@ class Uploads:
         self._begun = False
 
     def has_room(self) -> bool:
-        """Return True while the store keeps up."""
+        """Return True while the store lags less than `BEHIND` seconds."""
         return time.monotonic() - self._all_up < BEHIND
 
     async def seal(self, *, ended: bool = False) -> None:
-        """Upload what is new, or an empty segment; with `ended`, this process adds no more."""
+        """Upload all new content, or an empty segment; with `ended`, as the last segment of this process."""
         began = time.monotonic()
         more = True
         while more:
@@ -228,13 +228,13 @@ class Uploads:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
-        """Upload what is new while the context lasts, from `begin` on, and all of it at the end."""
+        """Upload new content regularly within the context, from `begin` on, and the remainder at its end."""
         failure: Exception | None = None
         try:
             try:
                 async with background_tasks() as self._tasks:
                     yield
-            except Exception as error:  # noqa: BLE001 - raised below, once what is new is up
+            except Exception as error:  # noqa: BLE001 - raised below, after the last upload
                 failure = error
             if failure is None:
                 await self.finish(within=AT_THE_END)
@@ -251,9 +251,9 @@ class Uploads:
             raise failure
 
     async def begin(self, wake: Callable[[], None]) -> None:
-        """Start once the run exists; call `wake` whenever there is room again.
+        """Start the uploads of an existing run; call `wake` when the store has caught up.
 
-        Before anything is paid for, this shows that the store may be written, and that it is ours from now on.
+        The first segment, before any paid request, proves that the store is writable and claims the run.
         """
         await self.seal()
         self._begun = True
@@ -267,7 +267,7 @@ class Uploads:
             tell(str(error))
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
-        """Seal regularly until cancelled, also while the store is down; call `wake` when there is room again."""
+        """Upload regularly until cancelled, also while the store is down; call `wake` when the store has caught up."""
         while True:
             await anyio.sleep(EVERY)
             had_room = self.has_room()
@@ -285,7 +285,7 @@ class Uploads:
                 wake()
 
     async def finish(self, *, within: float) -> None:
-        """Upload all that is new, trying again for so many seconds."""
+        """Upload all new content; retry for `within` seconds."""
         until = time.monotonic() + within
         while True:
             try:
@@ -298,7 +298,7 @@ class Uploads:
             await anyio.sleep(_AGAIN)
 
     def left(self) -> str:
-        """Return a sentence about what is in the folder alone."""
+        """Return a sentence about the content that is only in the folder."""
         part = next_part(self._path, self.stored.ends)
         more = ", or more," if part.full else ""
         return (
@@ -307,18 +307,18 @@ class Uploads:
         )
 
     async def _add(self, part: Part, *, ended: bool) -> bool:
-        """Add the next segment; False if an earlier, unanswered try of this folder has added one there."""
+        """Add the next segment; return False if an earlier attempt of this folder, without a response, had added it."""
         number = self.stored.number + 1
         try:
             await self._store.add(number, await run_sync(self._sealed, part, number, ended))
         except AlreadyThere as error:
-            other = await self._store.read(number)
-            if other.writer != self.stored.writer:
+            existing = await self._store.read(number)
+            if existing.writer != self.stored.writer:
                 raise TakenOver(
-                    f"another process goes on with the run at {self._store.url!r}: {other.holder}. This one has stopped, and has "
+                    f"another process goes on with the run at {self._store.url!r}: {existing.holder}. This one has stopped, and has "
                     f"lost nothing: what is not in the store, and no longer part of the run, is in {str(self._path)!r}"
                 ) from error
-            self._know(number, other, ended=other.ended)
+            self._know(number, existing, ended=existing.ended)
             return False
         self._know(number, part, ended=ended)
         return True
@@ -342,7 +342,7 @@ class Uploads:
 
 
 def warn(text: str) -> None:
-    """Log what becomes of a store, for events.jsonl and above the board."""
+    """Log a warning about a store, with its event for events.jsonl."""
     _LOG.warning("%s", text, extra={"facts": {"event": "store"}})
 
 
@@ -350,13 +350,13 @@ def warn(text: str) -> None:
 async def opened_output(
     output: Path | str | None, *, fresh: bool = False
 ) -> AsyncGenerator[tuple[Path | None, Uploads | None], None]:
-    """Yield the folder to write a run to, None for the next free one, and for a URL the uploads to its store.
+    """Yield the folder of a run (None for the next free one), and for a URL the uploads to its store.
 
-    The folder of a URL holds what the store has; at the end the store has all of it.
+    For a URL, the folder begins with the content of the store; at the end, the store has all content of the folder.
 
     Raises:
-        InputError: It is no URL of a store, `fresh` is given with one, or another process writes the run.
-        StorageError: The store cannot be used, or lacks something at the end, which is then in the work folder.
+        InputError: The URL is no URL of a store, `fresh` is given with a URL, or another process writes the run.
+        StorageError: The store is unusable, or content could not be uploaded and is only in the work folder.
     """
     if not isinstance(output, str) or not is_url(output):
         yield None if output is None else Path(output), None
@@ -373,12 +373,12 @@ async def opened_output(
 
 
 def work_folder(url: str) -> Path:
-    """Return the folder in which this machine works on the run at a URL."""
+    """Return this machine's work folder of the run at a URL."""
     return folder_in(place_of(url))
 
 
 async def _up_to_date(store: RunStore, place: Path) -> Stored:
-    """Bring the work folder up to date with the store; what it alone has is kept."""
+    """Bring the work folder up to date with the store; content that only the folder has stays, or is moved aside."""
     stored = Stored.load(place, store.url)
     listed = await store.after(max(0, stored.number - 1))
     if stored.number and (not listed or listed[0].number != stored.number):
@@ -388,7 +388,7 @@ async def _up_to_date(store: RunStore, place: Path) -> Stored:
         )
     newer = [one for one in listed if one.number > stored.number]
     while newer and stored.writer is not None and (added := await store.read(newer[0].number)).writer == stored.writer:
-        # This folder's own, of a process that was killed before it knew.
+        # This folder's own segment; the process was killed before it saved the state.
         stored = stored.model_copy(update={"number": newer.pop(0).number, "ends": added.ends, "ended": added.ended})
     if listed:
         await _wait_for(store, listed[-1], ours=stored.writer)
@@ -404,7 +404,7 @@ async def _up_to_date(store: RunStore, place: Path) -> Stored:
 
 
 def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
-    """Return True if the folder has all that it had uploaded, and nothing besides if the store has more by now."""
+    """Return True if the folder has all its uploads, and, if the store has newer segments, nothing else."""
     path, ends = folder_in(place), stored.ends
     if not holds_run(path) or not (path / JOURNAL).exists():
         return stored.writer is None and stored.number == 0
@@ -414,14 +414,14 @@ def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
 
 
 async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:
-    """Wait until the process that wrote the last segment is known to be dead or alive."""
+    """Wait until the writer of the last segment counts as dead. Raises RunFolderError: it is alive."""
     segment = await store.read(last.number)
     if segment.ended or segment.writer == ours:
         return
-    left = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
-    if left > 0:
-        warn(f"{segment.holder} may be writing {store}; looks for {left:.0f} s whether it lives")
-    until = time.monotonic() + left
+    remaining = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
+    if remaining > 0:
+        warn(f"{segment.holder} may be writing {store}; looks for {remaining:.0f} s whether it lives")
+    until = time.monotonic() + remaining
     while time.monotonic() < until:
         await anyio.sleep(min(_LOOK_EVERY, max(0.0, until - time.monotonic())))
         if await store.after(last.number):

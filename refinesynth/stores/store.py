@@ -1,4 +1,4 @@
-"""Segments of one run in an object store. `obstore` is imported here, and only for a URL."""
+"""Segments of one run in an object store. Only this module imports `obstore`, and only for a URL."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 
 NAME = re.compile(r"segment-(\d{9})\.json\.zst")
-"""Name of a segment's object; other objects are ignored."""
+"""Name of a segment's object; objects with other names are ignored."""
 
 FILES = ("trajectories", "rejected", "events")
-"""JSONL files of a run, without their suffix: fields of a part and of ends."""
+"""JSONL files of a run without their suffix, which are fields of `Part` and `Ends`."""
 
 _Count = Annotated[int, Field(ge=0, le=2**62)]
 _DIGEST, _ANSWER, _LINE = 5, 12, 6
-"""Columns of bytes: a completion's digest and answer, an episode's line."""
+"""Columns with bytes: digest and answer of a completion, line of an episode."""
 
 
 def name_of(number: int) -> str:
-    """Return the name of a segment's object; names sort like numbers."""
+    """Return the name of a segment's object; names sort in the order of the numbers."""
     return f"segment-{number:09}.json.zst"
 
 
@@ -57,17 +57,17 @@ class Ends(BaseModel, frozen=True, extra="forbid"):
     """Part of a run that is in the store."""
 
     paid: dict[str, _Count] = {}
-    """Name of a journal, in the folder of the segment, to its last row."""
+    """File name of a journal in the writer's folder to its last row."""
     entries: _Count = 0
     trajectories: _Count = 0
-    """Bytes of trajectories.jsonl; the others likewise."""
+    """Bytes of trajectories.jsonl; `rejected` and `events` likewise."""
     rejected: _Count = 0
     events: _Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Content of a run between two ends."""
+    """Content of a run between two `Ends`."""
 
     ends: Ends
     paid: tuple[Paid, ...] = ()
@@ -84,7 +84,7 @@ class Part:
 
 
 class Segment(BaseModel, frozen=True, extra="forbid"):
-    """A part of a run, and who sealed it. Everything in it is text: a run writes UTF-8."""
+    """Part of a run with the process that sealed it, as text: a run writes UTF-8."""
 
     schema_version: Literal[1] = 1
     number: int = Field(ge=1)
@@ -93,7 +93,7 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
     holder: Holder
     """Process that sealed it."""
     ended: bool = False
-    """True if that process had ended its work with it."""
+    """True for the last segment of that process."""
     config: dict[str, JsonValue]
     notes: dict[str, str | None]
     paid: list[list[Any]]
@@ -112,7 +112,7 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
         return cls(paid=paid, entries=entries, **files, ends=part.ends, **more)
 
     def part(self) -> Part:
-        """Return the sealed part. Raises ValueError: it holds what no run has written."""
+        """Return the sealed part. Raises ValueError: its rows are invalid."""
         paid = tuple(paid_from_row(_bytes(row, _DIGEST, _ANSWER)) for row in self.paid)
         entries = tuple(committed_from_row(_bytes(row, _LINE)) for row in self.entries)
         files = {name: getattr(self, name).encode() for name in FILES}
@@ -123,7 +123,7 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
-        """Read what `to_bytes` wrote. Raises StorageError: it is something else, or too large."""
+        """Parse the output of `to_bytes`. Raises StorageError: it is no segment, or too large."""
         try:
             return cls.model_validate(orjson.loads(unpack(data)))
         except ValidationError as error:
@@ -141,23 +141,23 @@ def _texts(row: tuple[Any, ...]) -> list[Any]:
 
 
 def _bytes(row: list[Any], *columns: int) -> tuple[Any, ...]:
-    found = list(row)
+    values = list(row)
     for at in columns:
-        text = str(found[at]) if at < len(found) else ""
-        found[at : at + 1] = [bytes.fromhex(text) if at == _DIGEST else text.encode()]
-    return tuple(found)
+        text = str(values[at]) if at < len(values) else ""
+        values[at : at + 1] = [bytes.fromhex(text) if at == _DIGEST else text.encode()]
+    return tuple(values)
 
 
 _ENOUGH = 8 * 1024 * 1024
-"""Bytes from which a segment is full; one more row or episode may go in."""
+"""Bytes from which a segment is full; its last page of rows, episodes or events may exceed them."""
 _ROWS = 200
 _EPISODES = 64
 
 
 def next_part(path: Path, ends: Ends) -> Part:
-    """Return what the run in `path` has beyond `ends`, up to a few megabytes; a `full` part has more behind it.
+    """Return the next content of the run in `path` beyond `ends`; a part is `full` from 8 MiB on, and more may follow.
 
-    No finished episode comes in an earlier part than a completion of it.
+    An ended episode comes in the same part as its last completion, or in a later one.
     """
     collected = Part(ends=ends)
     with closing(_pieces(path, ends)) as pieces:
@@ -171,10 +171,10 @@ def next_part(path: Path, ends: Ends) -> Part:
 def _pieces(path: Path, ends: Ends) -> Generator[Part]:
     folder = RunFolder(path, RunFolder.open(path).config)
     with JournalReader(folder.journal_file) as journal:
-        # Looked at before the completions, of which those of the episodes are there then.
+        # Read before the completions: those of the committed episodes then exist.
         counted = journal.committed
-        for found in (folder.journal_file, *worker_journals(path)):
-            for part in _paid(found, ends):
+        for journal_path in (folder.journal_file, *worker_journals(path)):
+            for part in _paid(journal_path, ends):
                 ends = part.ends
                 yield part
         for part in _entries(folder, journal, counted, ends):
@@ -186,29 +186,29 @@ def _pieces(path: Path, ends: Ends) -> Generator[Part]:
 def _paid(path: Path, ends: Ends) -> Iterator[Part]:
     row = ends.paid.get(path.name, 0)
     with JournalReader(path) as journal:
-        while found := journal.paid_after(row, most=_ROWS):
-            row = found[-1][0]
+        while page := journal.paid_after(row, most=_ROWS):
+            row = page[-1][0]
             ends = ends.model_copy(update={"paid": {**ends.paid, path.name: row}})
-            paid = tuple(one for _, one in found)
+            paid = tuple(one for _, one in page)
             yield Part(ends=ends, paid=paid, size=sum(len(one.answer) + _ROWS for one in paid))
 
 
 def _entries(folder: RunFolder, journal: JournalReader, counted: Committed, ends: Ends) -> Iterator[Part]:
     entries = islice(journal.entries(ends.entries), max(0, counted.count - ends.entries))
-    while some := tuple(islice(entries, _EPISODES)):
-        accepted, refused = some[-1].trajectories_end or 0, some[-1].rejected_end or 0
+    while page := tuple(islice(entries, _EPISODES)):
+        accepted, refused = page[-1].trajectories_end or 0, page[-1].rejected_end or 0
         trajectories = _read(folder.trajectories_file, ends.trajectories, accepted)
         rejected = _read(folder.rejected_file, ends.rejected, refused)
-        ends = ends.model_copy(update={"entries": some[-1].index + 1, "trajectories": accepted, "rejected": refused})
-        size = len(trajectories) + len(rejected) + sum(len(entry.line) for entry in some)
-        yield Part(ends=ends, entries=some, trajectories=trajectories, rejected=rejected, size=size)
+        ends = ends.model_copy(update={"entries": page[-1].index + 1, "trajectories": accepted, "rejected": refused})
+        size = len(trajectories) + len(rejected) + sum(len(entry.line) for entry in page)
+        yield Part(ends=ends, entries=page, trajectories=trajectories, rejected=rejected, size=size)
 
 
 def _events(path: Path, ends: Ends) -> Iterator[Part]:
     end = last_line_end(path)
     while ends.events < end:
         block = _read(path, ends.events, min(end, ends.events + _ENOUGH))
-        # Up to the end of a line; one that is longer than a block goes whole.
+        # Up to the end of a line; for a line longer than a block, the whole remainder.
         block = block[: block.rfind(b"\n") + 1] or _read(path, ends.events, end)
         ends = ends.model_copy(update={"events": ends.events + len(block)})
         yield Part(ends=ends, events=block, size=len(block))
@@ -229,24 +229,24 @@ _AT_ONCE = 16
 
 
 class Listed(NamedTuple):
-    """Segment in the store."""
+    """Number and time of a segment in the store."""
 
     number: int
     written: datetime
 
 
 class AlreadyThere(StorageError):
-    """The segment to write exists."""
+    """A segment with this number exists."""
 
 
 class RunStore:
-    """Reads segments and adds the next; changes and deletes nothing.
+    """Reader of a run's segments, which also adds new ones; it changes and deletes nothing.
 
-    Every method raises `StorageError` if the store cannot be reached or refuses.
+    Every method raises `StorageError` if the store is unreachable or refuses the request.
     """
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigurationError: it is no URL of a store, or obstore is not installed."""
+        """Open a store. Raises ConfigurationError: the URL is invalid or holds a key, or obstore is not installed."""
         require("obstore", "stores")
         from obstore.exceptions import BaseError
         from obstore.store import from_url
@@ -256,7 +256,7 @@ class RunStore:
             raise ConfigurationError(
                 "a URL with a key in it would be written down with it; keys belong in the environment"
             )
-        # What obstore tries again beyond this, a run tries again itself.
+        # Few retries: the run retries uploads itself.
         retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=15)}
         local = {"mkdir": True} if url.startswith("file:") else {"retry_config": retry}
         try:
@@ -271,23 +271,23 @@ class RunStore:
         return self.url
 
     async def after(self, number: int) -> list[Listed]:
-        """Return the segments behind this one, in order. Raises StorageError: one is missing."""
+        """Return the segments after `number`, in order. Raises StorageError: one is missing."""
         import obstore
 
         with self._errors_in_words("read"):
             pages = obstore.list(self._store, offset=name_of(number))  # pyright: ignore[reportUnknownMemberType] - for arrow
             objects = await _in_a_thread(pages.collect)
-        found = sorted(
+        segments = sorted(
             Listed(int(name[1]), one["last_modified"]) for one in objects if (name := NAME.fullmatch(one["path"]))
         )
-        if [one.number for one in found] != [*range(number + 1, number + 1 + len(found))]:
+        if [one.number for one in segments] != [*range(number + 1, number + 1 + len(segments))]:
             raise StorageError(
-                f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(found)}"
+                f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(segments)}"
             )
-        return found
+        return segments
 
     async def read(self, number: int) -> Segment:
-        """Read one segment. Raises StorageError: it is too large, or no segment."""
+        """Read one segment. Raises StorageError: it is missing, too large or damaged."""
         import obstore
 
         name = f"{self.url}/{name_of(number)}"
@@ -304,27 +304,27 @@ class RunStore:
         return segment
 
     async def read_all(self, numbers: Iterable[int]) -> AsyncGenerator[Segment, None]:
-        """Yield segments in this order, some read ahead. Raises StorageError: one is too large, or no segment."""
-        found: dict[int, Segment | StorageError] = {}
+        """Yield segments in this order; read 16 at once. Raises StorageError: one is missing, too large or damaged."""
+        results: dict[int, Segment | StorageError] = {}
 
         async def read(number: int) -> None:
             try:
-                found[number] = await self.read(number)
+                results[number] = await self.read(number)
             except StorageError as error:
-                found[number] = error
+                results[number] = error
 
-        left = iter(numbers)
-        while some := tuple(islice(left, _AT_ONCE)):
+        remaining = iter(numbers)
+        while numbers_read := tuple(islice(remaining, _AT_ONCE)):
             async with anyio.create_task_group() as tasks:
-                for number in some:
+                for number in numbers_read:
                     tasks.start_soon(read, number)
-            for number in some:
-                if isinstance(segment := found.pop(number), StorageError):
+            for number in numbers_read:
+                if isinstance(segment := results.pop(number), StorageError):
                     raise segment
                 yield segment
 
     async def add(self, number: int, data: bytes) -> None:
-        """Write a segment. Raises AlreadyThere: another process, or an earlier try that was not answered, wrote it."""
+        """Write a segment. Raises AlreadyThere: it exists, from another process or an attempt without a response."""
         import obstore
 
         with self._errors_in_words("write"):
@@ -346,7 +346,7 @@ class RunStore:
 
 
 async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *arguments: *_Given) -> _Got:
-    """Call obstore in a thread. Its own asynchronous functions panic if the process ends during one of them."""
+    """Call obstore in a thread: its own asynchronous functions panic if the process exits during a call."""
     return await run_sync(call, *arguments, abandon_on_cancel=True)
 
 
@@ -358,12 +358,12 @@ _KEYS = {
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, without the details behind it."""
+    """Return the first line of an error's message, at most 400 characters."""
     return str(error).strip().partition("\n")[0][:400]
 
 
 def place_of(url: str) -> Path:
-    """Return the local work place of the run at this URL."""
+    """Return the local cache folder for the run at this URL, the parent of its run folder and its copy."""
     url = url.rstrip("/")
     readable = re.sub(r"[^A-Za-z0-9]+", "-", url)[-60:].strip("-")
     return cache_folder() / "stores" / f"{readable}-{blake2b(url.encode(), digest_size=6).hexdigest()}"

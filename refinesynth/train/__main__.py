@@ -1,4 +1,4 @@
-"""`python -m refinesynth.train` is the command `refinesynth train`, in the form that torchrun starts."""
+"""Entry for `python -m refinesynth.train`: the command `refinesynth train`, in the form that torchrun needs."""
 
 import sys
 

@@ -55,12 +55,12 @@ ALL: Final = "all"
 HUB: Final = "hf://"
 """Optional prefix of a model name on the hub."""
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
-"""A name on the hub with its owner."""
+"""Pattern of a hub name with its owner."""
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields that may hold paths."""
 
 _GIVEN: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
-"""Variables that every rendering gives a chat template, beside special tokens."""
+"""Variables that every rendering sets in a chat template, in addition to special tokens."""
 
 
 def _a_variable(name: str) -> str:
@@ -85,13 +85,13 @@ class LoraConfig(BaseModel):
     alpha: Annotated[float, Field(gt=0)] = 64.0
     """Scale: an adapter's output is multiplied by alpha / rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of an adapter's input that is dropped in training."""
+    """Dropout rate of an adapter's input in training."""
     targets: str | tuple[str, ...] = "all-linear"
-    """Modules that get an adapter: `all-linear` (all but the head), a regular expression, or a list of names' ends."""
+    """Modules with an adapter: `all-linear` (all except the head), a regular expression, or a list of name endings."""
     modules_to_save: tuple[Name, ...] = ()
-    """Modules trained whole and saved beside the adapters, by the ends of their names: lm_head, embed_tokens."""
+    """Modules trained whole and saved with the adapters, by name endings: lm_head, embed_tokens."""
     quantize: Literal["4bit", "8bit"] | None = None
-    """Hold frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes; not with zero3 or fsdp."""
+    """Quantize frozen weights with bitsandbytes: 4 bits (QLoRA: nf4, double quantization) or 8; not for zero3 and fsdp."""
 
 
 Optim = Literal[
@@ -124,28 +124,28 @@ class TrainerConfig(BaseModel):
     model_config = _READ
 
     optim: Optim | None = None
-    """Optimizer; those of 8 and 32 bits are bitsandbytes'. By default torch's AdamW, fused on GPUs."""
+    """Optimizer; names with 8bit or 32bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
     adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
     """AdamW's epsilon."""
     lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Settings of the schedule, such as `min_lr: 1e-6`."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
-    """NEFTune's noise on embeddings; equal for a conversation, packed or not."""
+    """Strength of NEFTune's noise on embeddings, which does not depend on packing."""
     report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_each_once)] = ()
-    """Trackers that get the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
+    """Trackers of the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
     run_name: Name | None = None
-    """Name of the run for trackers; by default the output folder's."""
+    """Name of the run for trackers; by default the name of the output folder."""
     project: Name | None = None
     """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
     tf32: bool | None = None
-    """Allow TF32 in fp32 matrix products on GPUs; by default as torch has it."""
+    """Allow TF32 in fp32 matrix products on GPUs; by default torch's setting."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
     full_determinism: bool = False
     """Use only deterministic kernels, which are slower."""
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that differ from their defaults and decide about the weights."""
+        """Settings that determine the weights and differ from their defaults."""
         changed = self.model_dump(mode="json", exclude_defaults=True)
         return {name: value for name, value in sorted(changed.items()) if name in _DECIDING}
 
@@ -169,7 +169,7 @@ class TrainConfig(BaseModel):
     output: Annotated[Name, Option(OUTPUT, "FOLDER", ("-o", "--output"))]
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: Annotated[str | None, Option(INPUT, "NAME")] = None
-    """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
+    """Named defaults, which all other settings override: paper-8b, paper-70b, lora or smoke."""
     revision: Name | None = None
     """Branch, tag or commit of the model and its tokenizer on the hub; by default the newest."""
     tokenizer: Annotated[str | None, Option(MODEL, "NAME")] = None
@@ -191,15 +191,15 @@ class TrainConfig(BaseModel):
 
     # Rendering and loss.
     max_length: Annotated[int, Field(ge=1), Option(LIMITS, "TOKENS")] = 8192
-    """Tokens of the longest conversation that is used whole (paper: 8192; 4096 for 70B)."""
+    """Largest number of tokens of a training example (paper: 8192; 4096 for 70B)."""
     over_length: Annotated[Literal["truncate", "drop"], Option(LIMITS)] = "truncate"
-    """Cut longer ones behind their last trained turn that fits, or leave them out; both are counted."""
+    """Cut longer examples after their last trained turn that fits, or leave them out; both are counted."""
     loss_on: Annotated[LossOn, Option(LEARNING)] = LossOn.REFINEMENT
     """Turns that are trained: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
     erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them), `repairs` (only the right
     turns after a mistake, and those of a repairer)."""
     without_refinement: Annotated[bool, Option(LEARNING)] = False
-    """Remove mistakes and their answers from the data, as the paper's ablation without refinement data does."""
+    """Remove mistakes and their observations from the data (the paper's ablation without refinement data)."""
     on_rewrite: Literal["refuse", "expand"] = "refuse"
     """For chat templates that rewrite earlier turns: refuse, or make one exact record per trained turn (many more
     tokens)."""
@@ -212,11 +212,11 @@ class TrainConfig(BaseModel):
     max_steps: Annotated[Annotated[int, Field(ge=1)] | None, Option(LIMITS, "N")] = None
     """Optimizer steps; overrides `epochs`."""
     batch_size: Annotated[int, Field(ge=1), Option(LEARNING, "N")] = 64
-    """Conversations per optimizer step, over all ranks and all accumulation (paper: 64)."""
+    """Conversations per optimizer step, over all ranks and micro-batches (paper: 64)."""
     packing: bool = True
     """Put several conversations into one row, without padding or attention across them. The loss is the same."""
     tokens_per_pack: Annotated[Annotated[int, Field(ge=1)] | None, Option(MACHINES, "TOKENS")] = None
-    """Tokens per forward pass on one device; by default `max_length`. It changes the memory, not the results."""
+    """Tokens per forward pass on one device; by default `max_length`. It affects memory, not results."""
 
     # Optimizer.
     learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
@@ -226,11 +226,11 @@ class TrainConfig(BaseModel):
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
     """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's decoupled decay; none for biases and norms."""
+    """Weight decay, decoupled in AdamW; biases and norms do not decay."""
     adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's decay rates of the two moments."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
-    """Gradients longer than this are scaled down to it; 0: never."""
+    """Largest gradient norm; larger gradients are scaled down. 0: no limit."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     """Rarer settings of the training loop: optimizers, trackers."""
 
@@ -241,15 +241,15 @@ class TrainConfig(BaseModel):
     gradient_checkpointing: Literal["auto"] | bool = "auto"
     """Recompute activations in the backward pass; `auto`: on GPUs whose memory they would fill, by estimate."""
     attention: str = "auto"
-    """`auto`, or the name of an attention implementation of transformers or of the engine."""
+    """`auto`, or the name of an attention implementation of transformers or `refinesynth_segments`."""
     router_aux_loss: Literal["auto", "off"] | Annotated[float, Field(ge=0)] = "auto"
     """Coefficient of a mixture of experts' load-balancing loss; `auto`: its own where all weights are trained."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
-    """Work of several processes: copies (ddp), optimizer and gradients split (zero2), weights too (zero3, fsdp)."""
+    """Parallelism of processes: copies (ddp), sharded optimizer and gradients (zero2), also weights (zero3, fsdp)."""
     deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
-    """A DeepSpeed JSON file of your own; as an option also a stage, zero2 or zero3."""
+    """Your own DeepSpeed JSON file; as an option also a stage, zero2 or zero3."""
     processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
     """Processes on this machine, one per GPU; torchrun's number overrides it."""
     device: Literal["auto", "cpu"] = "auto"
@@ -263,9 +263,9 @@ class TrainConfig(BaseModel):
     save_every: Every = "epoch"
     """Write a checkpoint to resume from, in the same units."""
     keep: Literal["all"] | Annotated[int, Field(ge=1)] = 2
-    """Number of newest checkpoints to keep, or `all`; the best one is kept besides."""
+    """Number of newest checkpoints to keep, or `all`; the best checkpoint is also kept."""
     early_stop: Annotated[int, Field(ge=1)] | None = None
-    """Stop after so many evaluations without a better held-out loss on trained tokens."""
+    """Number of evaluations without a better held-out loss on trained tokens after which the training stops."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
     tensorboard: Annotated[bool, Option(OUTPUT)] = False
@@ -293,12 +293,12 @@ class TrainConfig(BaseModel):
         return self.tokens_per_pack or self.max_length
 
     def steps_per_epoch(self, records: int) -> int:
-        """Optimizer steps of one pass over so many records."""
+        """Optimizer steps of one pass over `records` records."""
         return max(1, -(-records // self.batch_size))
 
     def steps(self, records: int) -> int:
-        """Optimizer steps of a training on so many records."""
-        # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
+        """Optimizer steps of a training on `records` records."""
+        # Floating point must not add a step: 0.07 * 100 is 7.000000000000001.
         return self.max_steps or max(1, math.ceil(round(self.epochs * self.steps_per_epoch(records), 6)))
 
     @model_validator(mode="after")
@@ -328,7 +328,7 @@ class TrainConfig(BaseModel):
 
 
 def interval(every: "Every", steps_per_epoch: int) -> int | None:
-    """Optimizer steps between two times, at least 1; None: never."""
+    """Optimizer steps between two events of `every`, at least 1; None: never."""
     if every == "never":
         return None
     if every == "epoch":
@@ -337,5 +337,5 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
 
 
 def bare(model: str) -> str:
-    """The hub name without `HUB`."""
+    """Remove the prefix `HUB`."""
     return model.removeprefix(HUB)

@@ -1,7 +1,7 @@
-"""Inputs of a training by name: models here, on the hub or as adapters, and a check that all exist. Imports no torch.
+"""Inputs of a training by name: local models, hub models and adapters, and a check that all exist. Imports no torch.
 
-Each name on the hub costs one short request: by themselves, the libraries ask an unreachable hub for over half a minute,
-again for every file.
+Each hub name costs one request with a short timeout. The libraries themselves wait over half a minute for an
+unreachable hub, for every file.
 """
 
 import difflib
@@ -26,12 +26,12 @@ from refinesynth.train.render.template import read_template
 
 _NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
 _TIMEOUT: Final = 10.0
-"""Seconds for the hub to answer."""
+"""Timeout of a request to the hub, in seconds."""
 _NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def check_model_name(model: str) -> None:
-    """Refuse a mistyped folder name before a hub is asked for it. Raises `InputError`."""
+    """Raises: InputError: The name is no hub name, or looks like a mistyped folder. No request is made."""
     owner, slash, last = bare(model).rpartition("/")
     if _NAME.fullmatch(bare(model)) is None:
         raise InputError(
@@ -51,7 +51,7 @@ def check_model_name(model: str) -> None:
 
 
 def located(name: str, revision: str | None = None) -> dict[str, Any]:
-    """Arguments of `from_pretrained` (of a GGUF file, for its tokenizer alone), also without a hub. Raises `InputError`."""
+    """Arguments of `from_pretrained`, also offline; for a GGUF file, of its tokenizer only. Raises `InputError`."""
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
@@ -62,7 +62,7 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
 
 @cache
 def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Ask the hub for `name`; False if it is unreachable and its cache here has the name. Raises `InputError`."""
+    """Look up `name` on the hub; False if the hub is unreachable and the cache has the name. Raises `InputError`."""
     require("huggingface_hub", "train")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download
@@ -70,7 +70,7 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
     try:
         hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_TIMEOUT)
     except errors.GatedRepoError:
-        return True  # Its files may be here already; loading them reports what is missing.
+        return True  # The files may be in the cache; loading reports missing ones.
     except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
         at = "" if revision is None else f" at {revision!r}"
         raise InputError(
@@ -78,7 +78,7 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
         ) from error
     except errors.HfHubHTTPError:
         return True
-    except Exception as error:  # The client raises many kinds, for everything on the way to the hub.
+    except Exception as error:  # The client raises many kinds of network errors.
         cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type=kind))
         if cached.is_dir():
             return False
@@ -90,7 +90,7 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
 
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
-    """Find everything that `config` names, here and then on the hub, or raise `InputError`; `sources` replace its data."""
+    """Raises: InputError: A file or hub name in `config` does not exist; `sources` replaces `config.data`."""
     plain = [weighed(source)[0] for source in (config.data if sources is None else sources)]
     datasets = [hub_name(str(name)) for name in plain if isinstance(name, str | Path) and kind_of(name) == "hub"]
     read_template(config.chat_template)
@@ -116,7 +116,7 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
 
 
 def _is_here(name: str, revision: str | None) -> bool:
-    """Raises: InputError: A revision is given for a folder, a file or a model from scratch; or it is a bad GGUF file."""
+    """Return True for a folder, GGUF file or `scratch`. Raises `InputError` for a bad GGUF file, or with a revision."""
     if is_gguf(name):
         check_gguf(name)
     is_here = name == SCRATCH or Path(name).is_dir() or is_gguf(name)
@@ -130,7 +130,7 @@ SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 TOKENIZER: Final = "tokenizer_config.json"
 _BESIDE: Final = [WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt"]
-"""Files fetched from the hub with an adapter's settings: weights, tokenizer, chat template, generation settings."""
+"""Files to download with an adapter's settings: weights, tokenizer, chat template, generation settings."""
 _FIELDS: Final = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -142,21 +142,21 @@ _FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """LoRA adapter as peft writes it."""
+    """LoRA adapter in peft's format."""
 
     folder: Path
-    """Folder with its settings and weights."""
+    """Folder with settings and weights."""
     base: str
-    """Folder or hub name of its base model."""
+    """Folder or hub name of the base model."""
     revision: str | None
     """Revision of the base on the hub."""
     lora: LoraConfig
 
 
 def find_adapter(name: str, at: str | None = None) -> Adapter | None:
-    """Find the adapter in a folder, or of this name on the hub in revision `at`; None for a whole model, or nothing.
+    """Find the adapter in a folder, or with a hub name in revision `at`; None if there is no adapter.
 
-    Raises `InputError` if it cannot be read, is no LoRA, or has no safetensors.
+    Raises `InputError` if the adapter cannot be read, is no LoRA, or has no safetensors.
     """
     path = Path(name) / SETTINGS if Path(name).is_dir() else None
     if path is None and name != SCRATCH and not _is_path(name):
@@ -179,7 +179,7 @@ def _read(folder: Path, settings: Any) -> Adapter:
     if settings["peft_type"] != "LORA" or settings.get("megatron_config"):
         raise ValueError(f"peft_type is {settings['peft_type']!r}; expected 'LORA', without megatron_config")
     values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
-    for name in ("targets", "modules_to_save"):  # of which peft makes sets
+    for name in ("targets", "modules_to_save"):  # peft writes sets, in any order
         if isinstance(values[name], list):
             values[name] = tuple(sorted(cast("list[str]", values[name])))
     values["modules_to_save"] = values["modules_to_save"] or ()
@@ -191,7 +191,7 @@ def _read(folder: Path, settings: Any) -> Adapter:
 
 @cache
 def _fetched(name: str, at: str | None) -> Path | None:
-    """Fetch an adapter from the hub, with its tokenizer and settings; the path of its settings."""
+    """Download an adapter with its tokenizer; return the path of its settings, or None if there is none."""
     reachable = find_on_hub(name, "model", at)
     from huggingface_hub import HfApi, errors
 
@@ -205,14 +205,14 @@ def _fetched(name: str, at: str | None) -> Path | None:
 
 
 def _is_path(name: str) -> bool:
-    """Return True for a name that no hub can have."""
+    """Return True for a name that cannot be a hub name."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
 
 
 def underlying(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
-    """Name and revision of the model to load weights from, and the adapter to train further, if `model` is one.
+    """Name and revision of the model with the weights, and the adapter to train further if `model` is an adapter.
 
-    A GGUF file is unpacked. Raises `InputError` for an adapter that names no base, or a missing folder.
+    A GGUF file is unpacked. Raises `InputError` for an adapter without a base, or with a missing base folder.
     """
     adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
     if adapter is None:
@@ -226,16 +226,16 @@ def underlying(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
 
 
 def base_name(config: TrainConfig) -> tuple[str, str | None]:
-    """Published name and revision of the trained model, or of the base of adapters."""
+    """Published name and revision of the trained model, or of the adapters' base model."""
     base, revision, _ = underlying(config)
-    # A file is unpacked to a folder of this machine, which peft finds by its whole path.
+    # A GGUF file is unpacked to a local folder; peft needs its absolute path.
     return (base, None) if is_gguf(config.model) else published(base, revision)
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:
-    """`config` with the adapter's own `lora` settings where `model` is an adapter. Raises `InputError`."""
+    """Return `config` with the adapter's own `lora` settings if `model` is an adapter. Raises `InputError`."""
     if config.lora is None:
-        if Path(config.model).is_dir():  # a name of the hub is asked for when it is loaded
+        if Path(config.model).is_dir():  # a hub name is checked on loading
             refuse_adapter(config)
         return config
     adapter = find_adapter(config.model, config.revision)
@@ -254,7 +254,7 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
 
 
 def refuse_adapter(config: TrainConfig) -> None:
-    """Raises: InputError: All weights are to be trained, and `model` is an adapter."""
+    """Raises: InputError: `model` is an adapter, and `lora` is off."""
     adapter = find_adapter(config.model, config.revision) if config.lora is None else None
     if adapter is not None:
         raise InputError(

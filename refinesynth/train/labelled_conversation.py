@@ -1,4 +1,4 @@
-"""Conversation with labelled assistant turns, as `train.data` reads it and `train.render` turns it into tokens."""
+"""Conversation with labelled assistant turns, which `train.data` reads and `train.render` renders as tokens."""
 
 import hashlib
 import json
@@ -12,20 +12,20 @@ from refinesynth.chat import action_label
 from refinesynth.errors import InputError
 
 THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
-"""Keys of a message for an assistant's thought; records and chat templates differ in which they use."""
+"""Message keys for an assistant's thought. Records and chat templates use different keys."""
 
 
 class TurnLabel(StrEnum):
-    """The label of an assistant turn."""
+    """Label of an assistant turn."""
 
     CORRECT = "correct"
-    """Right, after a turn that was right too."""
+    """Correct turn that does not follow a mistake."""
     REFINEMENT = "refinement"
-    """Right, after a mistake or by the repairer: the repair that a model learns."""
+    """Correct turn after a mistake or by the repairer: the repair that a model learns."""
     MISTAKE = "mistake"
-    """Flagged as wrong. Context; not trained by default."""
+    """Turn flagged as wrong. Context; not trained by default."""
     HISTORY = "history"
-    """Earlier turn of a record that says only that it is not trained. Always context."""
+    """Earlier turn of a split record, untrained whether correct or wrong. Always context."""
     PREAMBLE = "preamble"
     """Untrained turn before all actions and trained turns, such as the "OK" in the authors' data. Always context."""
 
@@ -34,16 +34,16 @@ class LossOn(StrEnum):
     """Assistant turns that give loss (paper, equation 1 and the ablation table)."""
 
     REFINEMENT = "refinement"
-    """All but mistakes: refinement tuning."""
+    """Correct turns and repairs: refinement tuning."""
     ALL_TURNS = "all_turns"
-    """Mistakes too: the paper's "erroneous loss"."""
+    """Correct turns, repairs and mistakes: the paper's "erroneous loss"."""
     NO_REFINEMENT_TURNS = "no_refinement_turns"
-    """Correct turns that repair nothing: the paper's "without refinement loss"."""
+    """Correct turns that are not repairs: the paper's "without refinement loss"."""
     REPAIRS = "repairs"
-    """Repairs alone: right turns after a mistake, and those of the repairer."""
+    """Repairs only: correct turns after a mistake, and turns of the repairer."""
 
     def trains(self, turn_label: TurnLabel | None) -> bool:
-        """Return True if a turn gives loss; `turn_label` is None for turns of others than the assistant."""
+        """Return True if a turn gives loss; `turn_label` is None for roles other than the assistant."""
         return turn_label in _GIVE_LOSS[self]
 
 
@@ -63,7 +63,7 @@ class ToolCall(NamedTuple):
     arguments: Mapping[str, Any]
 
     def message(self, *, text: bool) -> dict[str, Any]:
-        """The call as an entry of `tool_calls`, with arguments as JSON `text` or as an object."""
+        """The call as an entry of `tool_calls`; `text` writes the arguments as JSON text, not as an object."""
         arguments = json.dumps(dict(self.arguments), ensure_ascii=False) if text else dict(self.arguments)
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
@@ -74,43 +74,43 @@ class Turn(NamedTuple):
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     label: TurnLabel | None
-    """Label of an assistant's turn, else None."""
+    """Label of an assistant turn; None for other roles."""
     calls: tuple[ToolCall, ...] = ()
-    """Calls beside the content; together they are one turn."""
+    """Calls in the same turn as the content."""
     answers: str = ""
-    """Id of the call that a tool's message answers."""
+    """Id of the call that a tool message answers."""
     thinking: str = ""
-    """An assistant's thinking outside of the content."""
+    """Assistant's thinking that is not part of the content."""
     mistakes: tuple[str, ...] = ()
-    """Ids of the calls that are mistakes, where other calls of the message are right: the label is of these."""
+    """Ids of mistaken calls in a turn that also has correct calls; `label` is that of the correct calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """An optional system turn, then user and assistant in alternation; tools' answers take the user's place."""
+    """An optional system turn, then alternating user and assistant turns; tool turns follow turns with calls."""
 
     id: str
     """Id of the trajectory or record."""
     group: str
-    """Shared by conversations of one persona or environment: whole groups are held out."""
+    """Label shared by conversations of one persona, record or task; they are held out together."""
     turns: tuple[Turn, ...]
     where: str
-    """File and line, for messages: `runs/first/trajectories.jsonl:17`."""
+    """File and line, for error messages: `runs/first/trajectories.jsonl:17`."""
     environment: str = ""
-    """Digest of the environment, if known; conversations that share it are held out together."""
+    """Digest of the environment, if known; conversations with the same one are held out together."""
     script: str = ""
-    """Digest of the script, if recorded; likewise."""
+    """Digest of the script, if recorded; conversations with the same one are held out together."""
     marked: bool = True
-    """The record says which turns are trained; otherwise all of the assistant's are."""
+    """True if the record specifies the trained turns; otherwise all assistant turns are trained."""
     source: str = ""
-    """Label of its source."""
+    """Name of the source."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """Functions that may be called, as a chat completion's `tools`."""
+    """Functions that may be called, in the form of a chat completion's `tools`."""
     again: int = 0
-    """Number of earlier copies, where its source has a weight above 1."""
+    """Number of earlier copies, for a source with a weight above 1."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
-        """The loss flag of each turn, in the order of `turns`."""
+        """Loss flag of each turn, in the order of `turns`."""
         return tuple(loss_on.trains(turn.label) for turn in self.turns)
 
 
@@ -120,29 +120,29 @@ _FOLLOWERS: Final = {
     "assistant": {"user"},
     "tool": {"assistant", "user"},
 }
-"""Roles of the next message, by role, where no call is open."""
+"""Allowed roles of the next message, by role, if no call is open."""
 
 
 class FlaggedMessage(NamedTuple):
-    """Message of a record, not yet labelled."""
+    """Message of a record, before labelling."""
 
     role: str
     content: str
     loss: bool | None
-    """Loss flag of an assistant's message; None if the record has none."""
+    """Loss flag of an assistant message; None if the record has none."""
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     thinking: str = ""
     name: str = ""
-    """Function name in a tool's message, if any."""
+    """Name of the message's author: in tool messages, the function."""
     repair: bool = False
-    """True for an assistant's message that the record labels as the repairer's."""
+    """True for an assistant message with a call that the record labels as a repair."""
     mistakes: tuple[str, ...] = ()
-    """Ids of the calls that are mistakes, where others of the message are right."""
+    """Ids of mistaken calls in a message that also has correct calls."""
 
 
 def digest(text: str) -> str:
-    """Short digest of a text; case and blanks do not matter."""
+    """Digest of a text (20 hexadecimal digits), independent of case and whitespace."""
     return hashlib.sha256(" ".join(text.casefold().split()).encode(errors="surrogatepass")).hexdigest()[:20]
 
 
@@ -157,7 +157,7 @@ def conversation(
     environment: str = "",
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> Conversation:
-    """Make a conversation; `last_only`: it is trained on its last message. Raises `InputError` for unsound messages."""
+    """Make a conversation; `last_only` trains the last message only. Raises `InputError` for invalid messages."""
     _refuse_unsound(messages, where)
     turns: list[Turn] = []
     before: TurnLabel | None = None
@@ -165,7 +165,7 @@ def conversation(
     for at, message in enumerate(messages):
         label = None
         if message.role == "assistant":
-            # In a split record all earlier turns are untrained; only an agent's, that begins to act later, has a preamble.
+            # All earlier turns of a split record are untrained: a preamble is certain only if the record has actions.
             if before is None and not message.loss and not _acts(message) and (agent or not last_only):
                 label = TurnLabel.PREAMBLE
             else:
@@ -178,9 +178,9 @@ def conversation(
 
 
 def without_mistakes(conversation: Conversation) -> Conversation | None:
-    """Remove mistakes and their answers (the paper's data without refinement); None if nothing right is left.
+    """Remove mistakes and their observations (the paper's data without refinement); None if no correct turn is left.
 
-    Raises `InputError` if it is not known which turns are mistakes.
+    Raises `InputError` if the record does not mark its mistakes.
     """
     kept: list[Turn] = []
     wrong, gone = False, set[str]()
@@ -203,7 +203,7 @@ def without_mistakes(conversation: Conversation) -> Conversation | None:
 
 
 def task_digest(turns: Iterable[Turn]) -> str:
-    """Digest of the task: the user's messages before the assistant's first attempt."""
+    """Digest of the task: the user messages before the first assistant turn that is no preamble."""
     before = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
     return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))
 

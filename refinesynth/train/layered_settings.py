@@ -1,4 +1,4 @@
-"""Settings in layers (defaults < recipe < file < options), and as YAML with the origin of each value."""
+"""Settings from layers (defaults < recipe < file < options), and as YAML with the origin of each value."""
 
 import difflib
 import os
@@ -44,7 +44,7 @@ _THEIR_NAMES: Final = {
     "output": ["output_dir"],
 }
 OTHER_NAMES: Final = {theirs: ours for ours, names in _THEIR_NAMES.items() for theirs in names}
-"""Settings by their names elsewhere, mostly in transformers."""
+"""Settings by their names in other libraries, mostly transformers."""
 _INSTEAD: Final = {
     "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
     **dict.fromkeys(
@@ -60,7 +60,7 @@ _INSTEAD: Final = {
     ),
 }
 RETIRED: Final = {name: f"setting {name} is removed and ignored; {instead}" for name, instead in _INSTEAD.items()}
-"""Messages for removed settings, by name; files may still hold them."""
+"""Messages for removed settings, by name; old files may contain these settings."""
 _RECIPE: Final = "recipe"
 _HOW_TO_GIVE: Final = {
     "data": "DATA...",
@@ -76,10 +76,10 @@ class Layered:
 
     config: TrainConfig
     origins: Mapping[str, str]
-    """By field (`lora.rank` inside of one); defaults are absent."""
+    """Origins by field name, dotted for nested fields (`lora.rank`); defaults are absent."""
 
     def origin(self, field: str) -> str:
-        """The origin of a field's value, in a few words."""
+        """Description of the origin of a field's value."""
         return self.origins.get(field, DEFAULT)
 
 
@@ -91,13 +91,13 @@ def layered(
     given_by: str = "command line",
     defaults: Mapping[str, Any] | None = None,
 ) -> Layered:
-    """Merge the layers. A file may name a `recipe` of its own, which `recipe` overrides.
+    """Merge the layers. `recipe` overrides the `recipe` in the file.
 
-    Fields with settings inside (`lora`, mappings) are merged; dotted names (`lora.rank`) reach into them. `false` or
-    `null` discards the layers below; `true` turns a model of settings on. `defaults` are for required fields.
+    Nested settings (`lora`, mappings) are merged; dotted names (`lora.rank`) set a nested field. `false` or `null`
+    discards the layers below; `true` enables nested settings with a model. `defaults` are for required fields.
 
     Raises:
-        ConfigurationError: A recipe or field does not exist, a field does not take its value, or a field is missing.
+        ConfigurationError: A recipe or field does not exist, a value is invalid, or a required field is missing.
         InputError: The file cannot be read.
     """
     read = partial(read_settings, nested=lambda name: settings_in(name) is not None)
@@ -151,14 +151,14 @@ def _merged(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], d
 
 
 def _is_retired(name: str, value: object) -> bool:
-    """Return True for removed settings, with a warning if one is on; an old `train.yaml` has an empty `optim_args`."""
+    """Return True for removed settings, with a warning if the setting is on. Old files have an empty `optim_args`."""
     if name in RETIRED and value not in (None, False, {}):
         warnings.warn(RETIRED[name], FutureWarning, stacklevel=5)
     return name in RETIRED or (name == "trainer.optim_args" and not value)
 
 
 def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
-    """Type of the settings inside a field: a model, `dict` for any names, or None."""
+    """Type of the settings nested in a field: a model, `dict` for free names, or None."""
     field = TrainConfig.model_fields.get(name)
     if field is None:
         return None
@@ -171,7 +171,7 @@ def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
 
 
 def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
-    """Merge a field with settings inside: off, on, or some settings over the layers below."""
+    """Merge nested settings: off, on, or some settings over the layers below."""
     inside = settings_in(name)
     is_model = inside is not None and issubclass(inside, BaseModel)
     if value in (None, False, "false"):
@@ -194,7 +194,7 @@ def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, 
 
 
 def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str = "") -> None:
-    """Raises: ConfigurationError: `name` is no field; the message names near ones."""
+    """Raises: ConfigurationError: `name` is no field; the message suggests similar names."""
     if name in model.model_fields:
         return
     known = [f"{prefix}{field}" for field in model.model_fields]
@@ -217,7 +217,7 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
     seen: set[str] = set()
     for item in error.errors(include_url=False):
-        # A union reports each of its members; the field's first problem says enough.
+        # pydantic reports a problem for each member of a union: one per field is enough.
         loc = [str(part) for part in item["loc"]]
         name = ".".join(loc[: 1 if settings_in("".join(loc[:1])) is None else 2])
         if name in seen:
@@ -241,14 +241,14 @@ _EXPECTED: Final = {
     "gradient_checkpointing": "expected auto, true or false",
     "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
 }
-"""Messages for unions and pairs, whose members pydantic reports one by one."""
+"""Messages for unions and pairs, for which pydantic reports each member separately."""
 
 
 _CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
 
 
 def portable(path: str) -> str:
-    """A path without a user's name: below the home folder it begins with `~`."""
+    """Replace the home folder in a path with `~`, to hide the user's name."""
     home = Path.home()
     if home == Path("/") or not Path(path).is_relative_to(home):
         return path
@@ -256,10 +256,10 @@ def portable(path: str) -> str:
 
 
 def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
-    """Published name and revision of a model, without the name of a user where possible.
+    """Published name and revision of a model, without the user's name where possible.
 
-    A folder in the hub's cache is named as on the hub. Another absolute path is given relative to the working folder,
-    where `AutoPeftModelForCausalLM` looks; it begins with `~` only if the working folder is outside of the home folder.
+    A folder in the hub's cache gets its hub name. Another absolute path becomes relative to the working folder, where
+    `AutoPeftModelForCausalLM` looks, if the path is inside it or both are in the home folder. Else `portable` applies.
     """
     path, here = Path(model), Path.cwd()
     if (cached := _CACHED.search(model)) is not None and path.is_dir():
@@ -274,7 +274,7 @@ def published(model: str, revision: str | None = None) -> tuple[str, str | None]
 
 
 def portable_config(config: TrainConfig) -> dict[str, Any]:
-    """The fields as plain values, in order, with portable paths."""
+    """All fields as plain values, in order, with portable paths."""
     values = config.model_dump(mode="json")
     for name in (name for name in PATHS if values[name] is not None):
         value = values[name]
@@ -283,11 +283,11 @@ def portable_config(config: TrainConfig) -> dict[str, Any]:
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """All settings as `train.yaml` holds them, with `resume: auto`."""
+    """All settings in the form of `train.yaml`, with `resume: auto`."""
     config = config.model_copy(update={"resume": "auto"})
     return dumped(portable_config(config)) + "\n"
 
 
 def explained_yaml(layers: Layered) -> str:
-    """All settings with meaning and origin, as a file for `--config`."""
+    """All settings with description and origin, as a file for `--config`."""
     return explained(TrainConfig, portable_config(layers.config), origin=layers.origin, inside=settings_in)

@@ -1,4 +1,4 @@
-"""Plan of a training: steps and memory, the user's own DeepSpeed file, and refusals. Imports no torch."""
+"""Plan of a training: steps, memory, the user's DeepSpeed file, and checks of feasibility. Imports no torch."""
 
 import json
 import math
@@ -11,16 +11,16 @@ from refinesynth.errors import InputError
 from refinesynth.train.config import Every, TrainConfig, interval
 
 if TYPE_CHECKING:
-    # It brings numpy.
+    # At run time, these modules would import numpy.
     from refinesynth.train.data.conversation_reader import SourceSizes
     from refinesynth.train.prepare import Counts
 
 _GIB: Final = 2**30
 _NAMED: Final = 4
 _USABLE: Final = 0.9
-"""Share of a device's memory that estimates may fill."""
+"""Largest share of a device's memory that an estimate may use."""
 _TINY_STEP: Final = 1e-4
-"""Learning rates below it are mostly rounded away in bf16 weights, which have 8 bits of precision."""
+"""Steps at lower learning rates are mostly rounded away in bf16 weights, which have 8 bits of precision."""
 Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
@@ -34,33 +34,33 @@ class ModelShape:
 
     name: str
     parameters: int
-    """All parameters, adapters included."""
+    """Number of parameters, including adapters."""
     trainable: int
-    """Parameters with a gradient: all, or the adapters."""
+    """Number of parameters that require a gradient."""
     layers: int
     hidden: int
     """Width of the residual stream."""
     intermediate: int
-    """Width of the feed-forward part; of all experts of one token together."""
+    """Width of the feed-forward part (`intermediate_size`, or 4 x `hidden` without one)."""
     vocabulary: int
-    """Rows of the embedding; token ids are below it."""
+    """Rows of the embedding; token ids are smaller."""
     positions: int | None = None
-    """Longest sequence by its positions; None: no limit."""
+    """Longest sequence that the positions allow; None: no limit."""
     dtype: str | None = None
-    """Type of the checkpoint's weights, by torch's name; None if its settings do not say."""
+    """Type of the checkpoint's weights, by torch's name; None if its settings have no type."""
     frozen_bytes: int | None = None
-    """Bytes of frozen weights if quantized; else they have the precision of the computation."""
+    """Bytes of the quantized base model; None without quantization (frozen weights then have the compute precision)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Parameters that text gives no gradient (a vision tower), by prefix of their names: frozen, without adapters."""
+    """Numbers of parameters without a gradient from text (a vision tower), by name prefix: frozen, without adapters."""
 
     @property
     def adapted(self) -> bool:
-        """True if adapters are trained instead of the weights."""
+        """True if adapters are trained instead of all weights."""
         return self.trainable + sum(self.unused.values()) < self.parameters
 
 
 def describe_unused(unused: Mapping[str, int]) -> str:
-    """One sentence on the frozen parameters that text does not reach."""
+    """Describe the frozen parameters that text does not reach, in one sentence."""
     shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:_NAMED]]
     more = [f"{len(unused) - _NAMED} more"] if len(unused) > _NAMED else []
     return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + more)}"
@@ -68,7 +68,7 @@ def describe_unused(unused: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComputeSettings:
-    """Settings of the computation, with every `auto` decided."""
+    """Settings of the computation, with every `auto` resolved."""
 
     precision: Precision
     parallel: Parallel
@@ -77,7 +77,7 @@ class ComputeSettings:
 
     @property
     def deepspeed(self) -> bool:
-        """True if DeepSpeed splits the work."""
+        """True if DeepSpeed shards the training."""
         return self.parallel in {"zero2", "zero3"}
 
     @property
@@ -88,14 +88,14 @@ class ComputeSettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes on one device, from sizes alone, without fragmentation and the libraries' own memory."""
+    """Estimated bytes on one device, without fragmentation and the libraries' own memory."""
 
     weights: int
     gradients: int
     optimizer: int
     """AdamW's two moments, and DeepSpeed's fp32 copy of the weights."""
     activations: int
-    """Of one pack, with the logits of trained tokens and the working copies of weights."""
+    """Activations of one pack, including the logits of trained tokens and working copies of weights."""
 
     @property
     def fixed(self) -> int:
@@ -112,25 +112,25 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Estimate bytes on each of `ranks` devices for a pack of `tokens`, of which `trained` reach the head.
 
-    Activations are estimated high; the other parts are exact up to padding.
+    The estimate of activations is high; the other parts are exact except for padding.
     """
     compute, mixed = _BYTES[means.precision], means.precision == "bf16"
-    # A trained weight: fp32 under bf16, but with DeepSpeed the compute type (its fp32 copy is apart).
+    # A trained weight is fp32 under bf16. With DeepSpeed it has the compute type, and the optimizer has the fp32 copy.
     held = _FLOAT if mixed and not means.deepspeed else compute
-    # The largest layer or embedding is gathered at once where weights are split.
+    # Sharded weights are gathered one layer or embedding at a time: the largest one counts.
     largest = max(model.parameters // max(1, model.layers), model.vocabulary * model.hidden)
     frozen = (model.parameters - model.trainable) * (compute if model.adapted else held)
     weights = model.trainable * held + (frozen if model.frozen_bytes is None else model.frozen_bytes)
-    gradients = model.trainable * held * (2 if means.parallel == "ddp" else 1)  # DDP keeps buckets of them
+    gradients = model.trainable * held * (2 if means.parallel == "ddp" else 1)  # DDP keeps buckets of gradients
     moments = 2 * (_FLOAT if mixed else compute) + (_FLOAT if mixed and means.deepspeed else 0)
-    # Split weights are put together piece by piece, one ahead of the one in use; autocast keeps the bf16 copy of every
-    # trained weight through a forward pass.
+    # Sharded weights are gathered layer by layer, with the next layer prefetched. Autocast keeps the bf16 copy of every
+    # trained weight during a forward pass.
     copies = model.trainable * compute if mixed and not means.deepspeed else 0
     working = 2 * largest * compute if means.splits_weights else copies
-    # Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value
-    # before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
-    # and the two fp32 copies that norms make. Attention keeps no square of scores. With checkpointing a layer keeps its
-    # input alone, and one layer at a time is computed again.
+    # Per token and layer: the residual stream before each half and the norm's output (4 widths), query, key and value
+    # before and after rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width), and
+    # the norms' two fp32 copies. Attention stores no score matrix. With checkpointing, a layer stores only its input,
+    # and one layer at a time is recomputed.
     layer = tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
     inputs = tokens * model.layers * model.hidden * compute
     layers = inputs + layer if means.gradient_checkpointing else model.layers * layer
@@ -153,9 +153,9 @@ class Devices:
     ranks: int = 1
     """Processes over all machines, each with one device."""
     memory: int | None = None
-    """Bytes of one device; None if unknown."""
+    """Memory of one device, in bytes; None if unknown."""
     bf16: bool = True
-    """False if it only emulates bf16, as GPUs before Ampere do."""
+    """False if the device only emulates bf16, like GPUs before Ampere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +163,17 @@ class Sizes:
     """Counts of the rendered data."""
 
     counts: "Counts"
-    """Of the training data."""
+    """Counts of the training data."""
     held_out: "Counts | None"
-    """Of the held-out data, if any."""
+    """Counts of the held-out data; None without held-out data."""
     largest_id: int
     """Largest token id."""
     longest: int
-    """Tokens of the longest record."""
+    """Number of tokens of the longest record."""
     digest: str
     """SHA-256 of the training data's tokens and labels (`TokenStore.digest`)."""
     sources: "tuple[SourceSizes, ...]" = ()
-    """In the order in which they are given."""
+    """Counts of each source, in the order given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,28 +187,28 @@ class Plan:
     steps: int
     steps_per_epoch: int
     passes_per_step: int
-    """Forward passes per optimizer step and rank, at least."""
+    """Minimum number of forward passes per optimizer step and rank."""
     evaluations: int
     checkpoints: int
     memory: MemoryEstimate
-    """Of one device."""
+    """Estimate for one device."""
     remarks: tuple[str, ...] = ()
-    """Remarks for the user before the first step."""
+    """Notes for the user before the first step."""
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, as in `plan.json`."""
+        """All fields, in the form of `plan.json`."""
         return asdict(self)
 
 
 def make_plan(
     config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: ComputeSettings
 ) -> Plan:
-    """Plan a training. Raises `InputError` if it cannot work."""
+    """Plan a training. Raises `InputError` if the data does not fit the model or the devices."""
     _refuse(config, sizes, model, devices)
     counts = sizes.counts
     batch = min(config.batch_size, counts.records)
     steps_per_epoch, steps = config.steps_per_epoch(counts.records), config.steps(counts.records)
-    # The fullest pass that may come, padded rows too, with trained tokens in the share that they have on average.
+    # Tokens of the largest possible pass, including padding, with the average share of trained tokens.
     tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
@@ -235,14 +235,14 @@ def make_plan(
 
 
 def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -> ComputeSettings:
-    """Decide every `auto`, before the data is read.
+    """Resolve every `auto`, before the data is read.
 
-    Precision: bf16 on GPUs that have it (T4 and V100 only emulate it, slower than fp32), else fp32. Parallel: copies
-    (ddp) where one fits into 90 % of a device, if need be with checkpointing, since it computes a third more but sends
-    less; else fsdp. Checkpointing: on GPUs, if all activations would take more than that.
+    Precision: bf16 on GPUs with native bf16 (T4 and V100 emulate it, slower than fp32), else fp32. Parallel: copies
+    (ddp) if one fits into 90 % of a device, if necessary with checkpointing: it computes a third more but sends less.
+    Else fsdp. Checkpointing: on GPUs, if the estimate without checkpointing exceeds 90 %.
 
     Raises:
-        InputError: `parallel` is `none` with several processes, `fsdp` on CPUs, or would split quantized weights; or
+        InputError: `parallel` is `none` with several processes, `fsdp` on CPUs, or would shard quantized weights; or
             the DeepSpeed file cannot be used, or has another stage than `parallel`.
     """
     gpu = devices.kind == "gpu"
@@ -270,7 +270,7 @@ def _asked_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal
             f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
         )
     if config.parallel == "fsdp" and devices.kind == "cpu":
-        # accelerate would silently make copies (ddp) of it.
+        # accelerate would silently use copies (ddp).
         raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
     asked = config.parallel
     if config.deepspeed is not None:
@@ -295,9 +295,9 @@ def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devic
             f"longer than max_length={config.max_length:,}": counts.dropped_long,
         }
         why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
-        found = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
+        reason = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
         raise InputError(
-            f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
+            f"nothing to train on: {reason}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
         )
     if sizes.largest_id >= model.vocabulary:
         raise InputError(
@@ -319,7 +319,7 @@ def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devic
 
 def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
     """Raises: InputError: Weights, gradients and optimizer do not fit into a GPU."""
-    # An optimizer of the user's own may keep less than AdamW does.
+    # The optimizer in `trainer.optim` may keep less state than AdamW.
     sure = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
         return
@@ -380,11 +380,11 @@ _SETTINGS: Final = {
     "bf16": "precision",
     "fp16": "precision",
 }
-"""Sections of the file that are settings of a training here."""
+"""Sections of the file that `TrainConfig` sets, with the names of its settings."""
 
 
 def own_deepspeed(name: str) -> dict[str, Any]:
-    """The file's configuration, with the additions that a training needs. Raises `InputError`."""
+    """Read the user's DeepSpeed file and add the settings that a training needs. Raises `InputError`."""
     try:
         written = _object(json.loads(Path(name).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:
@@ -404,7 +404,7 @@ def own_deepspeed(name: str) -> dict[str, Any]:
                 f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_SETTINGS[section]} instead"
             )
     kept = {key: value for key, value in written.items() if key not in {*_OURS, "fp16"}}
-    # Without it the model would be saved in DeepSpeed's own pieces alone.
+    # Without this setting, the model would be saved only as DeepSpeed's shards.
     needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
     return {"zero_allow_untested_optimizer": True} | kept | {"zero_optimization": {**zero, **needed}}
 

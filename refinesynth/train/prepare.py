@@ -1,4 +1,4 @@
-"""Conversations to training examples, with counts of everything that is cut or left out."""
+"""Preparation of training examples from conversations, with counts of everything that is cut or left out."""
 
 import hashlib
 from collections import Counter, deque
@@ -14,41 +14,41 @@ from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label, Rendered, TokenStore
 
 _NAMED = 10
-"""Ids that are kept of each kind that is cut or left out."""
+"""Number of ids in `Counts.named`, per count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of conversations and tokens. Nothing is cut or left out that is not counted here."""
+    """Counts of conversations and tokens. They include everything that is cut or left out."""
 
     conversations: int = 0
     """Conversations read."""
     records: int = 0
-    """Examples kept. Expanded conversations give several."""
+    """Examples kept. An expanded conversation gives several examples."""
     tokens: int = 0
     """Tokens of the kept examples."""
     trained_tokens: int = 0
     """Tokens that give loss."""
     mistake_tokens: int = 0
-    """Tokens of mistakes that are kept out of the loss."""
+    """Tokens of mistakes, which give no loss."""
     truncated: int = 0
-    """Longer than `max_length`, and cut behind the last trained turn that fits."""
+    """Examples longer than `max_length` that are cut after the last trained turn that fits."""
     dropped_long: int = 0
-    """Longer than `max_length` and left out, by choice or because not even the first trained turn fits."""
+    """Examples longer than `max_length` that are left out (`over_length`, or no trained turn fits)."""
     dropped_untrained: int = 0
-    """Without a trained token, and left out."""
+    """Conversations without an example, and examples without a trained token; they are left out."""
     cut_turns: int = 0
-    """Assistant turns cut off the truncated ones."""
+    """Assistant turns cut off truncated examples."""
     repeated: int = 0
-    """Conversations that equal an earlier one; kept, so they count double. Repeats by weight are not counted."""
+    """Conversations that equal an earlier one. They are kept and count again; copies by weight are not counted here."""
     masked_calls: int = 0
-    """Turns of several calls of which only the mistakes are kept out of the loss."""
+    """Turns with several calls of which only the mistakes give no loss."""
     masked_whole: int = 0
-    """Turns of several calls that are kept out of the loss whole for a mistake among them, whose place is not certain."""
+    """Turns with several calls that give no loss because the place of a mistake among the calls is not certain."""
     parallel_tasks: int = 0
-    """Conversations whose task allows several calls in a message."""
+    """Conversations whose task allows several calls per message."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if there are any."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if not empty."""
 
     @property
     def trained_share(self) -> float:
@@ -58,7 +58,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """Examples ready to be trained on."""
+    """Examples for training, with counts."""
 
     store: TokenStore
     counts: Counts
@@ -72,7 +72,7 @@ def prepare(
 ) -> Prepared:
     """Render all conversations, in order, and fit them into `max_length` tokens. Every example has a trained token.
 
-    Raises `InputError` if a conversation cannot be rendered; see `Renderer.render`.
+    Raises `InputError` if a conversation cannot be rendered (`Renderer.render`).
     """
     account = DataCounter()
     store = TokenStore(examples(conversations, renderer, max_length, over_length, account))
@@ -80,11 +80,11 @@ def prepare(
 
 
 class DataCounter:
-    """Counts while rendering goes on."""
+    """Running counts during rendering."""
 
     def __init__(self) -> None:
         self.numbers = Counter[str]()
-        """By field of `Counts`; also `trained_turns` and `other_turns` of the kept examples."""
+        """Counts by field of `Counts`; also `trained_turns` and `other_turns` of the kept examples."""
         self.longest = 0
         """Tokens of the longest kept example."""
         self._named: dict[str, list[str]] = {}
@@ -135,7 +135,7 @@ def examples(
     account: DataCounter,
 ) -> Iterator[Rendered]:
     """Yield the examples that `prepare` keeps; `account` is complete at the end."""
-    ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
+    ahead: deque[tuple[str, str]] = deque()  # Ids and sources of conversations that the renderer has read ahead.
 
     def noted() -> Iterator[Conversation]:
         for conversation in conversations:
@@ -143,12 +143,12 @@ def examples(
             account.read(conversation)
             yield conversation
 
-    for made in renderer.render_many(noted()):
+    for rendered in renderer.render_many(noted()):
         account.numbers["conversations"] += 1
         name, source = ahead.popleft()
-        if not made:
+        if not rendered:
             account.note("dropped_untrained", name)
-        for example in made:
+        for example in rendered:
             fitted = fit(example, max_length, over_length) if example.trained else None
             if fitted is None:
                 account.note("dropped_long" if example.trained else "dropped_untrained", example.id)
@@ -161,14 +161,14 @@ def examples(
 
 
 def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:
-    """The example, or its longest beginning of at most `max_length` tokens that ends with a trained turn.
+    """The example, or its longest prefix of at most `max_length` tokens that ends with a trained turn.
 
-    Turns are never cut through. None if `over_length` is `drop`, or the first trained turn does not fit.
+    With `over_length="drop"`, only text after the last turn is cut. None if the example does not fit.
     """
     if len(rendered) <= max_length:
         return rendered
     if over_length == "drop":
-        # The template may write something behind the last turn, a newline often; to leave that out loses nothing.
+        # The template may write text after the last turn, often a newline; cutting that text loses nothing.
         last = rendered.spans[-1].stop if rendered.spans else 0
         return rendered.first(last) if 0 < last <= max_length else None
     ends = [

@@ -1,6 +1,6 @@
-"""This process among the ranks of a training: rank, signals, and outcome for the launcher. Imports no torch.
+"""Rank, signals, and outcome of a training process. Imports no torch.
 
-The outcome is a file of the launcher's with the result, or the error and its text.
+The outcome is a file in which ranks report the result, or the error and its message, to the launcher.
 """
 
 import os
@@ -20,17 +20,17 @@ from refinesynth.train.events import TrainResult
 
 
 def rank() -> int:
-    """Number of this process over all machines; only 0 writes and prints."""
+    """Number of this process over all machines; rank 0 reports and prints."""
     return int(os.environ.get("RANK", "0"))
 
 
 def is_launched() -> bool:
-    """Return True if this process is one of several, started by torchrun for one."""
+    """Return True if torchrun or the launcher started this process as a rank."""
     return "RANK" in os.environ
 
 
 def free_port() -> int:
-    """A free port of this machine, for ranks to meet at."""
+    """A free local port, for the rendezvous of the ranks."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -40,9 +40,9 @@ def free_port() -> int:
 def signals_handled(
     handler: Callable[[int, FrameType | None], None], *, hangup: bool = False
 ) -> Generator[Callable[[], None]]:
-    """Within, SIGTERM and SIGINT (and SIGHUP with `hangup`, unless ignored) go to `handler`; yields what ends that.
+    """Context in which `handler` receives SIGTERM and SIGINT (and SIGHUP with `hangup`, unless it is ignored).
 
-    Only the main thread may set handlers; elsewhere this does nothing.
+    Yields a function that restores the former handlers. In threads other than the main thread, nothing is changed.
     """
     numbers = [signal.SIGTERM, signal.SIGINT]
     if hangup and hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -62,7 +62,7 @@ def signals_handled(
 
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
-"""Environment variable with the file's path; if set, the launcher reports errors."""
+"""Environment variable with the path of the outcome; if it is set, the launcher reports errors."""
 
 
 def is_reported_by_launcher() -> bool:
@@ -70,9 +70,7 @@ def is_reported_by_launcher() -> bool:
 
 
 def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bool = True) -> None:
-    """Write the outcome, if a launcher waits for it. One of a rank that is not the main one counts only if it is the
-    first.
-    """
+    """Write the outcome for the launcher, if there is one. Ranks other than the main rank do not replace an outcome."""
     path = os.environ.get(OUTCOME)
     if path is None or (not is_main and Path(path).exists()):
         return
@@ -85,7 +83,7 @@ def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bo
 
 
 def read_outcome(path: Path) -> TrainResult | None:
-    """Read the result at `path`; None if there is none. Raises the `RefinesynthError` that ended the training."""
+    """Read the result at `path`; None without a file. Raises the `RefinesynthError` that ended the training."""
     if not path.exists():
         return None
     written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))

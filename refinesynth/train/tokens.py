@@ -1,4 +1,4 @@
-"""Token ids of a conversation with a loss label for each, made together by `render.Renderer`."""
+"""Token ids of a conversation with a loss label for each token, made together by `render.Renderer`."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ class Label(IntEnum):
     """Role of a token in the loss."""
 
     CONTEXT = 0
-    """Not trained: prompts, observations, headers, and right turns that give no loss."""
+    """Untrained: prompts, observations, headers, and correct turns that give no loss."""
     TRAINED = 1
     MISTAKE = 2
-    """Part of a turn that was flagged as wrong: context, kept out of the loss."""
+    """Part of a turn or call that is flagged as wrong: context without loss."""
 
 
 class Span(NamedTuple):
-    """Tokens of one assistant turn, `input_ids[start:stop]`, with its end-of-turn token."""
+    """Tokens of one assistant turn, `input_ids[start:stop]`, including its end-of-turn token."""
 
     start: int
     stop: int
@@ -33,22 +33,22 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rendered:
-    """One training example, not padded."""
+    """One training example, without padding."""
 
     id: str
-    """Id of its conversation; an expanded conversation gives `id@1`, `id@2`, ..."""
+    """Id of the conversation; several examples of one conversation add `@` and the number of their last turn."""
     input_ids: NDArray[np.int32]
     """(tokens,)"""
     labels: NDArray[np.int8]
-    """(tokens,) `Label` of each token itself: `labels[k]` belongs to the prediction of `input_ids[k]`."""
+    """(tokens,) `Label` of each token: `labels[k]` belongs to the prediction of `input_ids[k]`."""
     spans: tuple[Span, ...]
-    """Assistant turns, in order, not overlapping."""
+    """Assistant turns, in order, without overlap."""
     source: str = ""
-    """Label of its conversation's source."""
+    """Name of the conversation's source."""
     calls: int = 0
-    """Turns of which only the calls that are mistakes are kept out of the loss."""
+    """Number of trained turns with masked calls, which are mistakes."""
     whole: int = 0
-    """Turns with right calls that are kept out of the loss whole, since a mistake is among them."""
+    """Number of turns with correct calls that are masked as a whole, because the place of a mistake is not certain."""
 
     @property
     def trained(self) -> int:
@@ -59,7 +59,7 @@ class Rendered:
         return len(self.input_ids)
 
     def first(self, tokens: int) -> Self:
-        """The first `tokens` tokens; a turn that is cut through loses its span but not its labels."""
+        """The first `tokens` tokens; a turn that is cut keeps its labels but loses its span."""
         spans = tuple(span for span in self.spans if span.stop <= tokens)
         return replace(self, input_ids=self.input_ids[:tokens], labels=self.labels[:tokens], spans=spans)
 
@@ -72,7 +72,7 @@ class TokenStore(tuple[Rendered, ...]):  # noqa: SLOT001 - it caches its digest
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(examples,) Tokens of each."""
+        """(examples,) Number of tokens."""
         return np.array([len(one) for one in self], np.int64)
 
     @property
@@ -82,12 +82,12 @@ class TokenStore(tuple[Rendered, ...]):  # noqa: SLOT001 - it caches its digest
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Labels of all sources, sorted."""
+        """Names of all sources, sorted."""
         return tuple(sorted({one.source for one in self}))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of tokens, labels and spans in order, independent of where the data was read."""
+        """SHA-256 of tokens, labels and spans in order, independent of ids and sources."""
         spans = [[(span.start, span.stop, _NUMBER[span.label]) for span in one.spans] for one in self]
         offsets = [0, *accumulate(map(len, self))], [0, *accumulate(map(len, spans))]
         total = hashlib.sha256(np.array(offsets[0], "<i8").tobytes())

@@ -33,14 +33,14 @@ class Trainer:
         print(trainer.plan().memory)
         result = trainer.train()
 
-    `data` is a run folder, a file or the name of a dataset, several of them, or data in memory: a `datasets.Dataset`,
-    trajectories or records of any form. A weight follows a name (`"runs/b:0.3"`) or is in a pair (`(dataset, 0.3)`).
+    `data` is a run folder, a file, the name of a dataset, a list of these, or data in memory: a `datasets.Dataset`,
+    trajectories or records in any format. Weights are given as `"runs/b:0.3"` or `(dataset, 0.3)`.
 
-    `model` may be left out where the recipe names one, as `smoke` does. `fields` are those of `TrainConfig`; they
-    override the recipe. Every method blocks: in an event loop, call it in a thread or a process.
+    `model` is optional if the recipe names a model, as `smoke` does. `fields` are fields of `TrainConfig` and override
+    the recipe. Every method blocks: in an event loop, call it in a thread or a process.
 
     Raises:
-        ConfigurationError: A recipe or field does not exist, or a field does not take its value.
+        ConfigurationError: A recipe or field does not exist, or a value is invalid.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Trainer:
         **fields: Any,
     ) -> None:
         is_held = isinstance(data, str | Path | list | tuple | dict) or is_dataset(data)
-        # Plan, preview and training each read the items of an iterator.
+        # Plan, preview and training all read the data: an iterator would be exhausted after the first.
         sources = _sources(data if is_held else list(cast("Iterable[Any]", data)))
         self._sources = None if all(isinstance(each, str | Path) for each in sources) else sources
         named = {} if model is None else {"model": str(model)}
@@ -66,25 +66,25 @@ class Trainer:
         return self._config
 
     def plan(self) -> Plan:
-        """Plan the training; reads the data and the model's description, loads no weights, writes nothing.
+        """Plan the training from the data and the model's configuration, without loading weights or writing files.
 
         Raises:
-            InputError: It cannot work.
+            InputError: Data, tokenizer or model cannot be used, or the plan is infeasible.
         """
         from refinesynth.train.engine import plan
 
         return plan(self._config, sources=self._sources)
 
     def preview(self, k: int = 1) -> "list[Preview]":
-        """The first `k` conversations as the model sees them, in labelled pieces.
+        """The first `k` examples as the model sees them, in labelled segments.
 
         Raises:
-            InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
+            InputError: Data or tokenizer cannot be read, or the labels are not certain with the chat template.
         """
         return preview_data(self._config, k, sources=self._sources)
 
     def train(self, *, events: Events | None = None) -> TrainResult:
-        """Run the training; blocks for hours or days."""
+        """Run the training, which may block for hours or days."""
         return train(self._config, events=events, sources=self._sources)
 
 
@@ -92,9 +92,9 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     """Train and write everything to the output folder.
 
     An interrupted training resumes from its newest sound checkpoint; a finished one returns its result at once.
-    SIGTERM, and Ctrl-C in the main thread, save a checkpoint and return a result that names the signal. With several
-    `processes`, they are started here and `events` get nothing. `sources` are data in memory instead of `config.data`;
-    they cannot go to processes that are started here.
+    In the main thread, SIGTERM and Ctrl-C save a checkpoint and return a result with the signal. This call starts
+    several `processes` itself; `events` is then not called. `sources` is data in memory instead of `config.data`; it
+    cannot be passed to processes that this call starts.
 
     Raises:
         InputError: The settings, data or model cannot be used.
@@ -116,7 +116,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
 
 
 def _sources(data: Any) -> list[Any]:
-    """The sources in `data`, which is one of them or holds several; a single record is a source of one."""
+    """The sources in `data`, which is one source or a list of sources; a single record is a source."""
     if isinstance(data, dict) and not is_dataset(cast("object", data)):
         data = [cast("object", data)]
     if not isinstance(data, list | tuple) or weighed(data)[0] is not data:
@@ -126,7 +126,7 @@ def _sources(data: Any) -> list[Any]:
 
 
 def _described(data: Any) -> str:
-    """A description for card and settings, which cannot hold the data."""
+    """A description of a source for card and settings, which cannot contain the data."""
     source, weight = weighed(data)
     if source is not data:
         return f"{_described(source)}:{weight:g}"
@@ -139,35 +139,35 @@ def _described(data: Any) -> str:
 
 
 class Segment(NamedTuple):
-    """Consecutive tokens of one label."""
+    """Consecutive tokens with one label."""
 
     text: str
-    """Decoded from the tokens, control tokens included; may hold untrusted control characters."""
+    """Decoded text with control tokens; may contain untrusted control characters."""
     label: Label
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One example in pieces."""
+    """One example in segments."""
 
     id: str
     segments: tuple[Segment, ...]
-    """In order, neighbours with different labels; their texts together are the example's text."""
+    """Segments in order; neighbours have different labels."""
     tokens: int
     trained: int
-    """Tokens that give loss."""
+    """Number of tokens that give loss."""
     mistakes: int
-    """Tokens of mistakes that are kept out of the loss."""
+    """Number of tokens of mistakes, which give no loss."""
 
     @property
     def trained_share(self) -> float:
-        """Trained tokens of all tokens, 0 to 1."""
+        """Share of trained tokens, 0 to 1."""
         return self.trained / self.tokens if self.tokens else 0.0
 
 
 def preview(rendered: Rendered, tokenizer: Any) -> Preview:
-    """Split `rendered` into pieces. Decodes once per change of label: for a few examples."""
+    """Split `rendered` into segments. Time grows with tokens times segments: use it for a few examples."""
     labels, ids = rendered.labels, rendered.input_ids.tolist()
     edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(ids)] if ids else [0]
 
@@ -177,10 +177,10 @@ def preview(rendered: Rendered, tokenizer: Any) -> Preview:
     segments: list[Segment] = []
     before = ""
     for start, stop in pairwise(edges):
-        # The text that the later edge adds, since tokenizers make blanks part of words.
+        # Decode the prefix and take what the segment adds: tokenizers join spaces with words.
         whole = decoded(0, stop)
         text = whole.removeprefix(before)
-        if not whole.startswith(before):  # A character's bytes lie on both sides of the edge.
+        if not whole.startswith(before):  # The bytes of a character lie on both sides of the edge.
             text = decoded(start, stop)
         segments.append(Segment(text, Label(int(labels[start])), stop - start))
         before = whole
@@ -192,7 +192,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     """The first `number` examples that a training would keep, cut to `max_length`. Loads no weights and writes nothing.
 
     Raises:
-        InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
+        InputError: Data or tokenizer cannot be read, or the labels are not certain with the chat template.
     """
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
@@ -205,13 +205,13 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
         rendered = (one for conversation in conversations for one in renderer.render(conversation) if one.trained)
-        kept = (fit(one, config.max_length, config.over_length) for one in rendered)
-        return [preview(one, tokenizer) for one in islice(filter(None, kept), number)]
+        fitted = (fit(one, config.max_length, config.over_length) for one in rendered)
+        return [preview(one, tokenizer) for one in islice(filter(None, fitted), number)]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """Counts of a written file."""
+    """Counts of a written token file."""
 
     path: Path
     counts: Counts
@@ -226,15 +226,15 @@ class TokenFile:
 def write_tokens(
     data: Any, path: str | Path, *, model: str | Path, overwrite: bool = False, **fields: Any
 ) -> TokenFile:
-    """Write the examples of a training with these settings, nothing held out, one row per line, for other trainers.
+    """Write the examples of a training for other trainers, one row per line, without a held-out split.
 
-    A row is `{"input_ids": [...], "labels": [...]}`; a label is the token's own id, or -100 where nothing is trained.
-    TRL's SFTTrainer and transformers' Trainer take such rows as they are.
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, except for
-    sources with a weight.
+    A row is `{"input_ids": [...], "labels": [...]}`. The label of a trained token is its id, all other labels are -100.
+    TRL's SFTTrainer and transformers' Trainer accept such rows.
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight and JSON lists are read
+    into memory; other sources are streamed.
 
     Args:
-        data: A run folder, a file, a dataset, several with weights, or trajectories; as for `read_conversations`.
+        data: A run folder, a file, a dataset, a list of these with optional weights, or trajectories.
         path: The file.
         model: Hub name, folder or GGUF file; only its tokenizer is loaded.
         overwrite: Replace an existing file.

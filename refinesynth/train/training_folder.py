@@ -1,4 +1,4 @@
-"""Output folder of a training: its lock, refusal of folders with something else, and the files beside the model."""
+"""Output folder of a training: lock, checks of existing content, and the files next to the model."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ from refinesynth.train.layered_settings import layered, portable, portable_confi
 from refinesynth.train.plan import Devices, Plan
 
 MARKER: Final = ".refinesynth-training"
-"""Written first, and locked while a training runs: only folders with it are written to or deleted from."""
+"""Marker file, written first and locked while a training runs. Only folders with a marker are changed."""
 CONFIG: Final = "train.yaml"
 PLAN: Final = "plan.json"
 METRICS: Final = "metrics.jsonl"
@@ -43,18 +43,18 @@ _MAY_CHANGE = (
     "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
 MAY_CHANGE: Final = frozenset(_MAY_CHANGE.split())
-"""Settings that may differ on resuming, since they do not change what is learned."""
+"""Settings that may differ on resuming, because they do not change what the model learns."""
 
 
 def check_output(config: TrainConfig) -> TrainResult | None:
-    """Check whether the output folder can be used; nothing is changed. All ranks get the same answer.
+    """Check that the output folder can be used, without changes. All ranks get the same answer.
 
-    Returns the result if this very training is finished.
+    Returns the result if the training in the folder has the same settings and is finished, else None.
 
     Raises:
-        InputError: The folder holds something else, or a training with other settings; or the checkpoint to resume from
-            does not exist.
-        StorageError: It cannot be read.
+        InputError: The folder contains something else or a training with other settings, or the checkpoint to resume
+            from does not exist.
+        StorageError: The folder cannot be read.
     """
     output = Path(config.output)
     if config.resume not in {"auto", "never"} and not Path(config.resume).is_dir():
@@ -74,11 +74,11 @@ def check_output(config: TrainConfig) -> TrainResult | None:
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Prepare and lock the output folder, and write settings and plan; for rank 0. Returns the lock.
 
-    With `resume="never"` the folder's earlier content is moved to `FOLDER.old-1`.
+    With `resume="never"`, a training in the folder is first moved to `FOLDER.old-1`, or the next free number.
 
     Raises:
-        InputError: The folder holds something else or a training on other data, or another training is running in it.
-        StorageError: It cannot be written.
+        InputError: The folder contains something else or a training on other data, or another training has its lock.
+        StorageError: The folder cannot be written.
     """
     output = Path(config.output)
     is_taken = _is_taken(output)
@@ -95,7 +95,7 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
 
 
 def finished(output: Path) -> TrainResult | None:
-    """The result of the finished training in a folder, else None."""
+    """The result of the finished training in a folder, or None."""
     try:
         found: dict[str, Any] = {**orjson.loads((output / RESULT).read_bytes()), "output": output}
         return TrainResult(**found)
@@ -104,14 +104,14 @@ def finished(output: Path) -> TrainResult | None:
 
 
 def note_result(result: TrainResult) -> None:
-    """Write the result of a finished training. Raises `StorageError` if it cannot be written."""
+    """Write the result of a finished training. Raises `StorageError` if the file cannot be written."""
     fields = result.as_json()
     del fields["output"]
     write_json_file(result.output / RESULT, fields)
 
 
 def note_plan(output: Path, plan: Plan) -> None:
-    """Write the plan. Raises `InputError` if its tokens and labels are not those of the folder's checkpoints."""
+    """Write the plan. Raises `InputError` if the folder has checkpoints of other tokens and labels."""
     began = plan.sizes.digest
     with contextlib.suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
         began = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
@@ -130,9 +130,9 @@ def _has_checkpoints(output: Path) -> bool:
 
 
 def _is_taken(output: Path) -> bool:
-    """Return True if the folder holds a training. Raises `InputError` if it holds something else, or a link."""
+    """Return True if the folder contains a training. Raises `InputError` for other content and irregular files."""
 
-    def is_nothing(path: Path) -> bool:  # an empty folder for checkpoints: another rank may be quicker
+    def is_nothing(path: Path) -> bool:  # another rank may already have made the folder of checkpoints
         return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
 
     try:
@@ -141,9 +141,9 @@ def _is_taken(output: Path) -> bool:
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
     if MARKER in entries:
-        if odd := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
+        if entry := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
             raise InputError(
-                f"{str(odd)!r} is {irregular(odd)}; a training writes regular files and folders alone: remove it, or give another -o"
+                f"{str(entry)!r} is {irregular(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
     if entries or is_something_else:
@@ -153,7 +153,7 @@ def _is_taken(output: Path) -> bool:
 
 
 def _marked(output: Path) -> FolderLock:
-    """Create the folder and lock its marker; file systems without locks lock nothing."""
+    """Create the folder and lock its marker, except on file systems without locks."""
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -166,9 +166,9 @@ def _marked(output: Path) -> FolderLock:
 
 
 def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
-    """Raises: InputError: The training in the folder has other settings; all differences are named."""
+    """Raises: InputError: The training in the folder has other settings; the message names all differences."""
     if not _has_checkpoints(output):
-        # Nothing was learned yet, so nothing can be mixed.
+        # Without checkpoints, other settings cannot mix with earlier training.
         return
 
     def settings(of: TrainConfig) -> dict[str, Any]:
@@ -180,10 +180,10 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
     now = settings(config)
     compared = before.keys() & now.keys() - MAY_CHANGE
     if finished(output) is None:
-        # What is in the data decides, not where it lies: the digest of the plan is compared once the data is read.
+        # The data may have moved: `note_plan` compares the digest of its content.
         compared -= {"data"}
     else:
-        compared |= {"save_dtype"} & before.keys()  # the model is written, and will not be written again
+        compared |= {"save_dtype"} & before.keys()  # the finished model is not written again
     names = differing({name: before[name] for name in compared}, {name: now[name] for name in compared})
     if names:
         differences = "; ".join(f"{name} was {before[name]!r} and is {now[name]!r}" for name in names)
@@ -194,7 +194,7 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Names of the settings that differ; of paths, those that lead to different places."""
+    """Names of the settings that differ. Paths to the same place are equal."""
     names = sorted({*before, *now})
     return [name for name in names if _real_path(name, before.get(name)) != _real_path(name, now.get(name))]
 
@@ -224,17 +224,17 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS_REFINEMENT: "refinements",
     events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
-"""Titles of the held-out losses, in the order in which they are shown."""
+"""Titles of the held-out losses, in display order."""
 
 _SHOWN: Final = (
     *("revision", "tokenizer_revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
     *("max_length", "over_length", "weight_decay", "max_grad_norm", "seed"),
 )
-"""Settings in the card, in its order."""
+"""Settings in the model card, in order."""
 
 
 def shown_name(name: str) -> str:
-    """The name as given; of an absolute path, which may name a user, its last part."""
+    """The name, or the last part of an absolute path, which may contain a user's name."""
     return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
 
 
@@ -251,13 +251,13 @@ def _header(base: str, *, lora: bool) -> str:
 
 
 def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
-    """The model card: a README.md for the Hugging Face Hub.
+    """Render the model card: a README.md for the Hugging Face Hub.
 
-    Names of data and models are untrusted text: PyYAML quotes them in the header, the body shows them in code spans.
+    Names of data and models are untrusted text: PyYAML quotes them in the header, and the body puts them in code spans.
     """
     from jinja2 import Environment, StrictUndefined
 
-    # Markdown, not HTML: all text of others goes through the filter `code`.
+    # The output is Markdown, not HTML: untrusted text goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
     left_out = "max_steps" if config.max_steps is None else "epochs"
@@ -293,7 +293,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 class MetricsFile:
     """Writer of `metrics.jsonl`, one line per report of training or held-out metrics.
 
-    On resuming, lines of steps that are repeated are removed first. Infinite and undefined numbers are written as null.
+    On resuming, the first write removes lines of repeated steps. Infinities and NaN are written as null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -306,7 +306,7 @@ class MetricsFile:
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
         try:
             if self._fresh and self._path.exists():
-                # A crash may have left a whole line without its line feed.
+                # A crash may have left a complete line without a line feed.
                 kept = [each for each in self._path.read_bytes().splitlines() if _step_of(each) < step]
                 write_file(self._path, b"".join(each + b"\n" for each in kept))
             self._fresh = False
@@ -317,7 +317,7 @@ class MetricsFile:
 
 
 def _step_of(line: bytes) -> float:
-    """The step of a line of metrics; infinite for a torn line, as a crash leaves it."""
+    """The step of a line of metrics; infinity for a truncated line, which a crash may leave."""
     try:
         return int(orjson.loads(line)["step"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
@@ -331,7 +331,7 @@ _PACKAGES: Final = (
 
 
 class Artefacts:
-    """Writer of settings, plan, versions and metrics that passes events on; for rank 0. Methods raise `StorageError`."""
+    """Writer of settings, plan, versions and metrics, for rank 0; forwards events. Methods raise `StorageError`."""
 
     def __init__(self, config: TrainConfig, events: Events) -> None:
         self._config = config
@@ -359,20 +359,20 @@ class Artefacts:
         self._events.evaluated(step, metrics)
 
     def finish(self, result: TrainResult) -> None:
-        """Write card and result of a training that was not interrupted."""
+        """Write model card and result, unless a signal interrupted the training."""
         if result.signal is None and self._plan is not None:
             write_text_file(self._output / CARD, render_card(self._config, self._plan, result))
             note_result(result)
 
     def close(self) -> None:
-        """Release the output folder."""
+        """Release the lock of the output folder."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
 
 def versions(devices: Devices) -> dict[str, str | int]:
-    """Versions of packages, Python, operating system and device; nothing that names a person or a machine."""
+    """Versions of packages and Python, operating system, device and ranks; without names of persons or machines."""
     found: dict[str, str | int] = {"refinesynth": __version__}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):

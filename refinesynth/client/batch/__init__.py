@@ -1,1 +1,1 @@
-"""Requests sent through a provider's batch API: at half the price, and answered within a day."""
+"""Requests through a provider's batch API: at half the price, answered within a day."""

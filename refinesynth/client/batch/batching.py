@@ -1,7 +1,7 @@
-"""Collection of a run's requests into batches, their sending, and the delivery of the answers.
+"""Collection of a run's requests into batches, submission of the batches, and delivery of the answers.
 
-A request is identified by its episode, role, step and digest, as in the journal, where its batch is committed before it
-is sent. After a crash the same request waits for the batch that has it.
+Episode, role, step and digest identify a request, as in the journal. A batch is committed to the journal before it is
+sent; after a crash, the same request waits for the batch that contains it.
 """
 
 import logging
@@ -45,22 +45,22 @@ QUIET = 2.0
 LONGEST = 30.0
 """Longest wait of the first request for others, in seconds."""
 POLL = (1.0, 60.0)
-"""First and longest seconds between two looks at a batch; they grow by a third each time."""
+"""First and longest interval between two polls of a batch, in seconds; it grows by a third each time."""
 _MOST = 10_000
-"""Requests of one batch: OpenAI takes 50,000, Anthropic 100,000."""
+"""Maximum requests of one batch: OpenAI accepts 50,000, Anthropic 100,000."""
 _MOST_BYTES = 150_000_000
-"""Bytes of the bodies of one batch: OpenAI takes a file of 200 MB, Anthropic a request of 256 MB."""
+"""Maximum bytes of the bodies in one batch: OpenAI accepts a file of 200 MB, Anthropic a request of 256 MB."""
 DAY = 26 * 3600.0
-"""Timeout of a request in seconds: providers give a batch up after 24 hours."""
+"""Timeout of a request in seconds: providers cancel a batch after 24 hours."""
 
 BATCHED = frozenset({Role.SCRIPT_WRITER, Role.NARRATOR})
-"""Roles with a few requests per episode; a turn of a conversation would wait for hours each time."""
+"""Roles with few requests per episode; each turn of a conversation would wait for hours."""
 
 _Result = TypeVar("_Result")
 
 
 def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
-    """Refuse batches for backends that cannot use them."""
+    """Raise ConfigurationError for backends that cannot use batches."""
     asked = {role: backend for role, backend in backends.items() if role in BATCHED}
     if not asked:
         raise ConfigurationError(
@@ -80,7 +80,7 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
 
 
 class BatchRecord:
-    """Batches of a run, committed to its journal before they are sent, so no request is sent twice."""
+    """Batches of a run, committed to its journal before they are sent, to send no request twice."""
 
     def __init__(self) -> None:
         self._journal: Journal | None = None
@@ -88,7 +88,7 @@ class BatchRecord:
         self._sent_in: dict[str, int] = {}
 
     def open(self, journal: Journal) -> None:
-        """Read the batches of earlier processes of the run."""
+        """Read the batches of earlier processes. Raises StorageError: the journal's notes on batches are damaged."""
         self._journal = journal
         try:
             for number in range(int(journal.note(BATCHES) or 0)):
@@ -98,18 +98,18 @@ class BatchRecord:
 
     @property
     def ids(self) -> set[str | None]:
-        """Known provider's ids of all batches."""
+        """Provider's ids of all batches; None for batches whose id is unknown."""
         return {batch.id for batch in self._batches}
 
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number]
 
     def batch_of(self, request: str) -> int | None:
-        """Return the number of the batch with this request, if its answers were not read yet."""
+        """Return the number of the batch with this request; None without one whose answers are still unread."""
         return self._sent_in.get(request)
 
     async def begin(self, key: str, requests: Sequence[str]) -> int:
-        """Record a batch that is sent now; return its number."""
+        """Record a batch before it is sent; return its number."""
         number = len(self._batches)
         await self.change(number, Batch(key=key, made=datetime.now(UTC), requests=tuple(requests)))
         return number
@@ -122,7 +122,7 @@ class BatchRecord:
             await self._journal.keep_note(BATCHES, str(len(self._batches)).encode())
 
     def read(self, number: int) -> None:
-        """Note that its answers were read in this process: a repeated request is a new one."""
+        """Mark a batch's answers as read in this process: a repeated request goes into a new batch."""
         for request in self._batches[number].requests:
             if self._sent_in.get(request) == number:
                 del self._sent_in[request]
@@ -133,20 +133,20 @@ class BatchRecord:
         else:
             self.read(number)
             self._batches[number] = batch
-        # One that was made again is in a later batch.
+        # A repeated request belongs to its latest batch.
         self._sent_in |= {name: max(number, self._sent_in.get(name, number)) for name in batch.requests}
 
 
 @dataclass
 class Batches:
-    """Batches of a run: their record, and their tasks."""
+    """Batches of a run: their record and their tasks."""
 
     record: BatchRecord = field(default_factory=BatchRecord)
     _tasks: anyio.abc.TaskGroup | None = field(default=None, init=False)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Send and follow batches while the context lasts; unfinished ones continue at the provider."""
+        """Send and follow batches while the context lasts; unfinished batches continue at the provider."""
         async with background_tasks() as self._tasks:
             yield
 
@@ -169,12 +169,12 @@ class _Waiting:
 
 
 class BatchedCompletion:
-    """Completion function whose requests travel in batches.
+    """Completion function that sends its requests in batches.
 
-    Guarantees: a request in a batch is in no other one as long as that may still answer it, also after a crash between
-    any two steps. Faults of a request or of a whole batch are raised as for a single request.
+    Guarantees: while a batch may still answer a request, no other batch contains that request, also after a crash
+    between any two steps. Faults of a request or of a whole batch are raised as for a single request.
 
-    Not promised: to find a batch whose sending was interrupted, if the provider lists it later than a retry takes.
+    Not guaranteed: finding a batch whose submission was interrupted, if the provider lists it after the retry's search.
     """
 
     def __init__(self, backend: Backend, batches: Batches) -> None:
@@ -185,19 +185,19 @@ class BatchedCompletion:
         self._waiting: dict[str, _Waiting] = {}
         """Waiting requests by id, sent or not."""
         self._queue: list[str] = []
-        """Requests that are not sent."""
+        """Ids of unsent requests."""
         self._arrived = 0.0
         self._collecting = False
         self._followed: set[int] = set()
         self._ready: dict[str, Outcome] = {}
-        """Answers to requests that were not made yet since the process began."""
+        """Answers to requests that this process has not made yet."""
 
     async def aclose(self) -> None:
         """Close the connections; batches continue at the provider."""
         await self._api.aclose()
 
     async def __call__(self, **request: Any) -> object:
-        """Return one completion, hours later."""
+        """Return one completion, possibly hours later."""
         check_allow_model_requests()
         return await self._api.ask(request, partial(self._outcome, _id_of_current_request()))
 
@@ -243,7 +243,7 @@ class BatchedCompletion:
         bodies = dict[str, Body]()
         taken = size = 0
         for name in self._queue[:_MOST]:
-            if name in self._waiting:  # else it was cancelled meanwhile, and is not asked for
+            if name in self._waiting:  # else the request was cancelled meanwhile
                 body = self._waiting[name].body
                 size += len(orjson.dumps(body))
                 if bodies and size > _MOST_BYTES:
@@ -260,8 +260,8 @@ class BatchedCompletion:
             self._followed.add(number)
             batch = await self._api.send(bodies, key=key)
             await self._record.change(number, self._record[number].model_copy(update={"id": batch}))
-        except Exception as error:  # noqa: BLE001 - sorted by who asked
-            # It may have been sent all the same: whoever asks again looks for it first.
+        except Exception as error:  # noqa: BLE001 - the waiting requests raise it
+            # The batch may have been sent despite the error: a retry looks for it first.
             self._followed.discard(number)
             self._fail(bodies, error)
             return
@@ -269,21 +269,21 @@ class BatchedCompletion:
         await self._follow(number)
 
     async def _follow(self, number: int) -> None:
-        """Deliver the answers of a batch when it has ended; queue the requests of an unsent batch again."""
+        """Deliver the answers of a batch when the batch ends; queue the requests of an unsent batch again."""
         batch = self._record[number]
         try:
-            found = batch.id or await self._find(batch)
-            if found is None:
+            batch_id = batch.id or await self._find(batch)
+            if batch_id is None:
                 await self._record.change(number, batch.model_copy(update={"requests": ()}))
-                # Who asked while that was committed is in the queue already.
+                # Requests made during that commit are in the queue already.
                 for name in (self._waiting.keys() & set(batch.requests)) - set(self._queue):
                     self._enqueue(name)
                 return
             if batch.id is None:
-                await self._record.change(number, batch.model_copy(update={"id": found}))
-            ended = await self._end_of(found)
+                await self._record.change(number, batch.model_copy(update={"id": batch_id}))
+            ended = await self._end_of(batch_id)
             outcomes = await self._patiently(lambda: self._api.outcomes(ended, batch.key))
-        except Exception as error:  # noqa: BLE001 - sorted by who asked
+        except Exception as error:  # noqa: BLE001 - the waiting requests raise it
             self._fail(batch.requests, error)
             return
         finally:
@@ -299,13 +299,13 @@ class BatchedCompletion:
                 self._ready[name] = outcome
 
     async def _find(self, batch: Batch) -> str | None:
-        for one in await self._patiently(lambda: self._api.candidates(batch)):
+        for candidate in await self._patiently(lambda: self._api.candidates(batch)):
             if self._api.keyed:
-                return one
-            if one not in self._record.ids:
-                ended = await self._end_of(one)
+                return candidate
+            if candidate not in self._record.ids:
+                ended = await self._end_of(candidate)
                 if await self._patiently(partial(self._api.outcomes, ended, batch.key)):
-                    return one
+                    return candidate
         return None
 
     async def _end_of(self, batch: str) -> EndedBatch:
@@ -316,7 +316,7 @@ class BatchedCompletion:
         return ended
 
     async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of `ask`, which may be called again."""
+        """Return the result of `ask`, retried for `Backend.outage` seconds. Raises RunStopped: that was too short."""
         gives_up_at = anyio.current_time() + self._backend.outage
         while True:
             try:

@@ -1,7 +1,7 @@
 """Batch APIs of OpenAI and Anthropic, through their own SDKs.
 
-litellm's functions for OpenAI's batches open a client of the SDK for each call and never close it: with one poll a
-minute for a day, a thousand open sockets. It reads Anthropic's batches and cannot create them.
+litellm's functions for OpenAI's batches open an SDK client for each call and never close it: one poll a minute for a
+day leaves a thousand open sockets. litellm can read Anthropic's batches, but not create them.
 """
 
 from abc import ABC, abstractmethod
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _SUCCESS, _REJECTED, _BUSY, _BROKEN, _NOT_IN_TIME = 200, 400, 429, 500, 504
-"""Equivalent HTTP statuses of a single request."""
+"""HTTP statuses with which a single request would report the same outcome."""
 
 Body: TypeAlias = dict[str, Any]
 """Body of one request."""
 Outcome: TypeAlias = dict[str, Any] | Exception
-"""A completion, or the error in its place."""
+"""Completion, or the error in its place."""
 Answer: TypeAlias = Callable[[Body], Awaitable[Outcome]]
-"""Waits until a batch has answered a body."""
+"""Function that waits until a batch has answered a body."""
 
 
 class Batch(BaseModel, frozen=True, extra="forbid"):
-    """A batch, recorded before it is sent."""
+    """Batch, recorded before it is sent."""
 
     key: str
-    """Sent with the batch; identifies a batch whose id was not recorded."""
+    """Random key, sent with the batch to identify it if its id was not recorded."""
     made: AwareDatetime | None = None
-    """Time of the record; None in earlier versions."""
+    """Time of the record; None in records of earlier versions."""
     id: str | None = None
-    """The provider's id; None if it may not have been sent."""
+    """Provider's id; None if the batch may not have been sent."""
     requests: tuple[str, ...] = ()
-    """Ids of its requests."""
+    """Ids of the requests."""
 
 
 @dataclass(frozen=True)
 class EndedBatch:
-    """A batch that is no longer processed."""
+    """Batch that the provider no longer processes."""
 
     status: str
     files: tuple[str, ...] = ()
-    """Ids of the files with its answers and its errors."""
+    """OpenAI: ids of the files with answers and errors. Anthropic: id of the batch."""
     errors: str = ""
-    """Reason why it was not begun."""
+    """Reason why the provider did not begin the batch."""
 
     def missing(self) -> HttpError:
         """Return the error of a request without an outcome."""
@@ -77,38 +77,36 @@ class BatchApi(ABC):
     """
 
     keyed: ClassVar[bool]
-    """True if candidates are identified by their key; else a candidate is this batch if it has outcomes for the key."""
+    """True if the key identifies a candidate; else only the outcomes of a candidate show its key."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        # The SDKs insist on a key, even for servers that look at none.
+        # The SDKs require a key, even for servers that check none.
         self._key = key_of(backend) or "none"
 
     @abstractmethod
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
-        """Return the completion for a request, whose body is given to `answer`.
+        """Return the completion that `answer` gives for the body of a request.
 
         Raises:
-            Exception: The outcome, or the request has no body.
+            Exception: The outcome is an error, or the request cannot be converted to a body.
         """
 
     @abstractmethod
     async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
-        """Send bodies by their ids; return the id of the batch."""
+        """Send a batch of request ids and bodies; return the provider's id of the batch."""
 
     @abstractmethod
     async def candidates(self, batch: Batch) -> list[str]:
-        """Return the ids of batches that may be this one, if it was sent."""
+        """Return the provider's ids of batches that may be this batch; empty if it was not sent."""
 
     @abstractmethod
     async def look(self, batch: str) -> EndedBatch | None:
-        """Return the end of a batch; None while it is processed."""
+        """Return the end of a batch; None while the provider processes it."""
 
     @abstractmethod
     async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
-        """Return the outcomes of the requests that were sent with this key, by their ids, as far as its files have
-        them.
-        """
+        """Return request ids and their outcomes, as far as the results of the batch with this key contain them."""
 
     async def aclose(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -117,7 +115,7 @@ class BatchApi(ABC):
 
 
 def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the ids of requests, each with its line in a file of results; a line that is cut off counts as missing."""
+    """Yield each request id with its line in a results file; a truncated line is skipped."""
     for line in content.splitlines():
         try:
             result: object = orjson.loads(line)
@@ -130,7 +128,7 @@ def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 _METADATA = "refinesynth"
 """Name of a batch's key in OpenAI's metadata."""
 _LATEST = 1_000
-"""Latest batches among which an interrupted one is looked for."""
+"""Number of latest batches that are searched for an interrupted one."""
 _ENDPOINT: Final = "/v1/chat/completions"
 
 
@@ -149,9 +147,9 @@ class OpenAIBatches(BatchApi):
             for request, body in requests.items()
         ]
         content = b"".join([orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines])
-        made = await self._client.files.create(file=(f"{key}.jsonl", content), purpose="batch")
+        file = await self._client.files.create(file=(f"{key}.jsonl", content), purpose="batch")
         batch = await self._client.batches.create(
-            completion_window="24h", endpoint=_ENDPOINT, input_file_id=made.id, metadata={_METADATA: key}
+            completion_window="24h", endpoint=_ENDPOINT, input_file_id=file.id, metadata={_METADATA: key}
         )
         return batch.id
 
@@ -205,17 +203,17 @@ def _of_openai(line: Body) -> Outcome:
 _PATH = "/v1/messages"
 _BETA = "anthropic-beta"
 _CLOCKS = timedelta(minutes=10)
-"""Greatest lag of Anthropic's clock."""
+"""Maximum lag of Anthropic's clock behind the local one."""
 
 
 class AnthropicBatches(BatchApi):
-    """Bodies and answers are litellm's: it posts into a transport that hands the body over, and gets the batch's
-    answer hours later.
+    """Batches of Anthropic with litellm's bodies: litellm posts into a mock transport, which takes the body and returns
+    the batch's answer hours later.
     """
 
     keyed = False
     _server: str | None = None
-    """Server to which litellm would post the requests."""
+    """Server to which litellm posts requests; None before the first request."""
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
         failed: Exception | None = None
@@ -234,7 +232,7 @@ class AnthropicBatches(BatchApi):
         except Exception:
             if failed is None:
                 raise
-        # Not what litellm makes of it; and outside of the handler, so that none of that hangs on it.
+        # The original error, not litellm's; outside of the handler, to keep litellm's out of its context.
         raise failed
 
     async def _in_batch(self, posted: httpx.Request, answer: Answer) -> Outcome:
@@ -246,14 +244,14 @@ class AnthropicBatches(BatchApi):
 
     async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
         betas = {beta.strip() for body in requests.values() for beta in body[_BETA].split(",")} - {""}
-        # A batch has no metadata.
-        asked: Any = [{"custom_id": f"{key}{request}", "params": body["params"]} for request, body in requests.items()]
+        # Anthropic's batches have no metadata: the key goes into the ids.
+        items: Any = [{"custom_id": f"{key}{request}", "params": body["params"]} for request, body in requests.items()]
         headers = {_BETA: ",".join(sorted(betas))} if betas else None
-        return (await self._client.messages.batches.create(requests=asked, extra_headers=headers)).id
+        return (await self._client.messages.batches.create(requests=items, extra_headers=headers)).id
 
     async def candidates(self, batch: Batch) -> list[str]:
         found: list[str] = []
-        # The latest first.
+        # Listed from the latest to the oldest.
         async for one in self._client.messages.batches.list(limit=100):
             if batch.made is not None and one.created_at < batch.made - _CLOCKS:
                 break
@@ -267,7 +265,7 @@ class AnthropicBatches(BatchApi):
 
     async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
         (batch,) = ended.files
-        # As bytes: the SDK would split lines at characters that may stand in JSON.
+        # As bytes: the SDK splits lines at characters that JSON strings may contain.
         async with self._client.messages.batches.with_streaming_response.results(batch) as answer:
             lines = _results(await answer.read())
         return {
@@ -283,7 +281,7 @@ class AnthropicBatches(BatchApi):
             base_url=self._server,
             timeout=self._backend.timeout,
             max_retries=0,
-            # As litellm sends it: gateways may look there alone.
+            # The header that litellm sends: gateways may check only this one.
             default_headers={"x-api-key": self._key},
         )
 

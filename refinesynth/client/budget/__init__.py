@@ -1,3 +1,1 @@
-"""Costs and budgets of completions: prices from litellm's table, a backend's own or by the hour; a budget and its
-tracker.
-"""
+"""Costs and budgets of completions: a backend's own prices or litellm's table; a budget and its tracker."""

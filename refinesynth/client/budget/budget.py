@@ -1,4 +1,4 @@
-"""Budget of a run in US dollars, tokens, or both; amounts spent and reserved of a limit."""
+"""Budget of a run in US dollars, tokens, or both; spent and reserved amounts of each limit."""
 
 import math
 import re
@@ -16,12 +16,12 @@ _HOW = "write for example 50usd, 20Mtok, 800ktok, or 50usd,20Mtok for both"
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Hard limits on spending; the first that is reached counts."""
+    """Limits on spending; the first one reached counts."""
 
     usd: float | None = None
     """US dollars."""
     tokens: float | None = None
-    """Tokens of prompts, cached ones included, and answers together."""
+    """Tokens of prompts, cached ones included, and completions together."""
 
     def __post_init__(self) -> None:
         for name, value in (("usd", self.usd), ("tokens", self.tokens)):
@@ -39,10 +39,10 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Parse `50usd`, `$0.50`, `20Mtok`, `1e6 tokens`, or one of each with a comma between.
+        """Parse `50usd`, `$0.50`, `20Mtok`, `1e6 tokens`, or one of each, separated by a comma.
 
         Raises:
-            InputError: It is no budget, not above 0, or names one limit twice.
+            InputError: The text is no budget, is not above 0, or names one limit twice.
         """
         limits: dict[str, float] = {}
         for part in text.split(","):
@@ -54,7 +54,7 @@ class Budget:
 
     @classmethod
     def of(cls, value: "Budget | str | None") -> "Budget | None":
-        """Return a budget from an argument."""
+        """Return a budget from an argument. Raises InputError: it is none."""
         if value is None or isinstance(value, Budget):
             return value
         if not isinstance(cast("object", value), str):
@@ -71,7 +71,7 @@ def _limit(part: str, text: str) -> tuple[str, float]:
 
 
 _CAUTION = 8
-"""An episode that has exceeded the mean cost is expected to need this fraction of it more."""
+"""Divisor of the mean cost: the least that an episode in flight is expected to cost further."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Average:
         self._squares += step * (value - self.mean)
 
     def know(self, total: float, count: int) -> None:
-        """Begin with `count` values of which only the sum is known."""
+        """Begin with `count` values of sum `total`, each taken as their mean."""
         self.count, self.mean = count, total / count if count else 0.0
 
     @property
@@ -100,23 +100,23 @@ class Average:
 
 @dataclass(slots=True)
 class BudgetLimit:
-    """One limit of a budget. Amounts are in its unit."""
+    """One limit of a budget; its amounts are US dollars or tokens."""
 
     limit: float
     guess: float
-    """Expected cost of an episode before the first has ended; afterwards it counts as one of them."""
+    """Expected cost of an episode before the first one ends; it counts as one episode in `mean`."""
     spent: float = 0.0
     """Settled amount, earlier processes included."""
     of_tokens: bool = False
-    """True if the unit is a token; else it is the US dollar."""
+    """True for tokens, False for US dollars."""
     at_worst: float = 0.0
-    """Reserved amount in the worst case."""
+    """Worst case of the reservations."""
     expected: float = 0.0
-    """Reserved amount as expected."""
+    """Expected cost of the reservations."""
     episode: Average = field(default_factory=Average)
-    """Cost of whole episodes."""
+    """Cost of ended episodes."""
     in_flight: float = 0.0
-    """Cost so far of episodes that have not ended."""
+    """Cost so far of the episodes in flight."""
 
     @property
     def mean(self) -> float:
@@ -126,15 +126,15 @@ class BudgetLimit:
     def admits(self, expected: float) -> bool:
         """Return True if a request of this `expected` cost may be sent.
 
-        The total then passes the limit by less than the worst case of the last admitted request, even if everything
-        else in flight comes to its worst, and is expected not to pass it.
+        The expected total then stays within the limit. Even if every reservation costs its worst case, the total
+        exceeds the limit by less than the worst case of the last admitted request.
         """
         return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
 
     def covers_another(self, in_flight: int) -> bool:
-        """Return True if one more episode, and before it all in flight, are expected to be paid to their end.
+        """Return True if the limit is expected to pay for all episodes in flight and one more.
 
-        The spread is estimated as for independent episodes. With nothing in flight and nothing known, one is tried.
+        The margin is the standard deviation of as many independent episodes. A first episode starts if any is left.
         """
         if not in_flight and not self.episode.count:
             return self.spent < self.limit

@@ -1,6 +1,6 @@
 """Prices of completions: the backend's own, else those of litellm's price map.
 
-The map is read from its file: importing litellm takes seconds, and asking it a third of a millisecond per call.
+The map is read from its file: an import of litellm takes seconds, and its price function 0.3 ms per call.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MILLION = 1_000_000
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
-"""Entries with one of these are not priced by the token alone."""
+"""Keys of an entry that is not priced by the token alone."""
 _BY_THE_TOKEN = (
     "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost",
 )  # fmt: skip
@@ -28,20 +28,20 @@ _BILLED_BY_OTHER_RULES = frozenset({"perplexity"})
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """US dollars per token of each kind: a provider's usual prices, of short prompts, by day.
+    """US dollars per token of each kind: a provider's standard prices for short prompts.
 
-    An episode's prompts stay below the tens of thousands of tokens from which some prices rise; cheaper hours are
+    An episode's prompts stay below the tens of thousands of tokens from which some prices rise. Cheaper hours are
     ignored.
     """
 
     input: float
-    """Prompt tokens that are neither read from the provider's cache nor written to it."""
+    """Prompt tokens neither read from the provider's cache nor written to it."""
     cached: float
     """Prompt tokens read from the cache."""
     written: float
     """Prompt tokens written to the cache."""
     output: float
-    """Tokens of the answer, reasoning included."""
+    """Tokens of the completion, reasoning included."""
 
     def __call__(self, usage: "RequestUsage") -> float:
         cached, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -50,20 +50,20 @@ class Rates:
 
 
 def free(_usage: "RequestUsage") -> float | None:
-    """Return the price of free completions."""
+    """Return 0, the price of free completions."""
     return 0.0
 
 
 def unknown(_usage: "RequestUsage") -> float | None:
-    """Return the unknown price."""
+    """Return None, the unknown price."""
     return None
 
 
 def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) -> "Price":
-    """Return the price function of a backend; `unknown` if neither its own prices nor litellm's map say.
+    """Return the price function of a backend; `unknown` if its own prices and litellm's map do not suffice.
 
-    Each own price replaces the listed one. Cached tokens without a price cost like other prompt tokens. The rehearsal
-    and a replay are free. Without `listings` only own prices count; with `batch`, listed ones are those of batches.
+    Each own price replaces the listed one. Cached tokens without a price cost as much as other prompt tokens. The
+    rehearsal and replays are free. Without `listings`, only own prices count; with `batch`, listed batch prices apply.
     """
     if backend.rehearses or backend.model.startswith("replay:"):
         return free
@@ -83,9 +83,9 @@ def is_known(price: "Price") -> bool:
 
 @cache
 def listed(model: str, *, batch: bool = False) -> Rates | None:
-    """Return litellm's prices of a model string; None if it lists no price per token, or none that we understand.
+    """Return litellm's prices of a model string; None if it lists no price per token, or one of unknown form.
 
-    In a `batch`, entries without a price of their own cost half.
+    In a `batch`, a price without a batch price of its own is halved.
     """
     entry = None if split(model)[0] in _BILLED_BY_OTHER_RULES else entry_of(model)
     try:
@@ -99,15 +99,15 @@ def entry_of(model: str) -> Mapping[str, Any] | None:
     """Return a model string's entry in litellm's table of prices and context windows; None if it has none."""
     provider, name = split(model)
     table = read_table("model_prices_and_context_window_backup.json")
-    # Bedrock's ways to ask are no part of a name.
+    # Bedrock's API prefixes are no part of a model name.
     plain = base_of(name).removeprefix("converse/").removeprefix("invoke/")
     for key in dict.fromkeys((model, name, plain, model.lower(), plain.lower())):
         entry = table.get(key)
         if entry is None:
             continue
-        of = str(entry.get("litellm_provider", ""))
+        entry_provider = str(entry.get("litellm_provider", ""))
         # `vertex_ai-language-models`, `cohere_chat` and the like are families of one provider.
-        if not provider or provider == of or of.startswith((f"{provider}-", f"{provider}_")):
+        if not provider or provider == entry_provider or entry_provider.startswith((f"{provider}-", f"{provider}_")):
             return entry
     return None
 
@@ -116,7 +116,7 @@ def _rates(entry: Mapping[str, Any]) -> Rates | None:
     if any(entry.get(unit) for unit in _OTHER_UNITS):
         return None
     if tiers := entry.get("tiered_pricing"):
-        # The shortest prompts'.
+        # The tier of the shortest prompts.
         entry = {**entry, **min(tiers, key=lambda tier: tier["range"][0])}
     if "input_cost_per_token" not in entry or "output_cost_per_token" not in entry:
         return None
@@ -144,6 +144,6 @@ def _own_prices(backend: Backend) -> dict[str, float]:
     prices = {"input": backend.input_price, "cached": backend.cached_price, "output": backend.output_price}
     own = {name: price / _MILLION for name, price in prices.items() if price is not None}
     if "input" in own:
-        # A price for the prompt is meant for all of it.
+        # A prompt price also covers cached and cache-written tokens.
         own = {"cached": own["input"], "written": own["input"], **own}
     return own

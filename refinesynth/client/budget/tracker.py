@@ -1,4 +1,4 @@
-"""Tracker of a run's budget: reserves before every request and settles after it; shares of it for other processes."""
+"""Tracker of a run's budget, with a reservation for every request, and shares of the budget for other processes."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -17,29 +17,29 @@ from refinesynth.errors import BudgetSpent
 from refinesynth.trajectory import Usage
 
 Price: TypeAlias = Callable[[RequestUsage], float | None]
-"""Returns the price of a completion in US dollars; None if unknown."""
+"""Function that returns the price of a completion in US dollars; None if unknown."""
 
 _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
-"""Expected usage of an episode before the first has ended."""
+"""Expected usage of an episode before the first one ends."""
 _A_THOUSAND = RequestUsage(output_tokens=1_000)
 _ASKED = RequestUsage()
-"""Reused for each price request; prices keep nothing."""
+"""Usage object reused for every call of a price function, which must not keep it."""
 
 _FRAME = 200
-"""Tokens of a prompt beside its text: the chat's own marks, a schema."""
+"""Tokens of a prompt in addition to its text: marks of the chat template, a schema."""
 _UNSEEN_ANSWER = 1_000
-"""Expected tokens of the first answer."""
+"""Expected tokens of the first completion."""
 _UNBOUNDED_ANSWER = 8_192
-"""Worst case of an answer without `max_tokens`, at least."""
+"""Minimum worst case of a completion without `max_tokens`, in tokens."""
 _UNSEEN_PROMPT = 2.0
-"""Factor by which a prompt may exceed its estimate before a server has counted one."""
+"""Factor by which a prompt may exceed its estimate before the first reported count."""
 _LONGER = 1.25
 """Factor by which the next prompt may exceed the longest so far."""
 
 
 @dataclass(slots=True)
 class UsageCounter:
-    """Sums, updated in place for every completion."""
+    """Usage and cost, updated in place for every completion."""
 
     requests: int = 0
     input: int = 0
@@ -81,7 +81,7 @@ class Forecast(NamedTuple):
 
     def dollars(self, price: Price) -> tuple[float, float]:
         """Return the worst and the expected price."""
-        # One object for all: making it costs more than asking the price.
+        # One object for all calls: its creation costs more than the price function.
         _ASKED.input_tokens = int(self.worst_prompt) + 1
         _ASKED.cache_read_tokens = 0
         _ASKED.output_tokens = int(self.worst_answer)
@@ -94,18 +94,18 @@ class Forecast(NamedTuple):
 
 @dataclass(slots=True)
 class Estimates:
-    """Averages of one backend's requests; also learns by how far prompt estimates are off."""
+    """Averages over one backend's requests, with the error of its prompt estimates."""
 
     answers: Average = field(default_factory=Average)
     prompts: Average = field(default_factory=Average)
     """Billed tokens per estimated token."""
     cached: Average = field(default_factory=Average)
-    """Share of a prompt from the provider's cache."""
+    """Share of a prompt that the provider read from its cache."""
     longest_answer: float = 0.0
     longest_prompt: float = 0.0
 
     def forecast(self, prompt_tokens: float, max_tokens: int | None) -> Forecast:
-        """Forecast a prompt of about so many tokens; the expected answer is the mean plus one deviation."""
+        """Forecast a request of about `prompt_tokens`; the expected completion is the mean plus one deviation."""
         guess = prompt_tokens + _FRAME
         if not self.answers.count:
             most = max_tokens or _UNBOUNDED_ANSWER
@@ -131,16 +131,16 @@ class Estimates:
 
 @dataclass(slots=True, eq=False)
 class BudgetReservation:
-    """Amount reserved for one request."""
+    """Reservation of the budget for one request."""
 
     tracker: "BudgetTracker"
     episode: "EpisodeTracker | None" = None
     amounts: tuple[tuple[float, float], ...] = ()
-    """Worst and expected case, for every limit."""
+    """Worst and expected case for every limit."""
     estimates: Estimates | None = None
     prompt_tokens: float = 0.0
     decided: anyio.Event | None = None
-    """Set on the decision about a reservation that has to wait for others to be settled."""
+    """Event of the decision; None for a reservation that did not have to wait."""
     granted: bool = False
     gone: bool = False
 
@@ -149,28 +149,27 @@ class BudgetReservation:
         self.tracker.paid.enter(usage, cost_usd)
         if self.estimates is not None:
             self.estimates.learn(self.prompt_tokens, usage)
-            # A price that is unknown all of a sudden is taken to be as expected.
+            # A completion without a price counts with its expected cost.
             self.tracker.enter(usage, cost_usd, [expected for _, expected in self.amounts], self.episode)
             self.release()
 
     def release(self) -> None:
-        """Release the reservation; without `settle`, of an unanswered request."""
+        """Release the reservation; call this alone, without `settle`, for an unanswered request."""
         if self.estimates is not None:
             self.tracker.put_back(self.amounts)
 
 
 class BudgetTracker:
-    """Admits requests until the budget is spent; counts what is paid, with or without a budget.
+    """Admission of requests until the budget is spent, and count of all costs, with or without a budget.
 
-    Guarantees, for everything in flight and every way in which it ends: (1) the total passes the budget by less than
-    the worst case of one request, and is expected not to pass it. The worst case is `max_tokens` of an answer, or else
-    8,192 or twice the longest answer so far. (2) A request that cannot be paid now, but perhaps once others are
-    settled, waits; earlier episodes go first. (3) Once a request is refused, later episodes get nothing more: the money
-    goes to what was begun first.
+    Guarantees: (1) The expected total stays within the budget, and the total exceeds the budget by less than the worst
+    case of one request. The worst case assumes a completion of `max_tokens`, or else the larger of 8,192 tokens and
+    twice the longest completion so far. (2) A request waits while a settlement in flight may still free enough of the
+    budget; earlier episodes go first. (3) After a refusal, later episodes than the refused one get no requests.
 
-    Not promised: anything about requests that a provider bills without an answer.
+    Not guaranteed: anything about requests that a provider bills without an answer.
 
-    Belongs to one event loop; other processes of the run get shares of the rest.
+    Belongs to one event loop; other processes of the run get shares of the remainder.
     """
 
     def __init__(
@@ -182,33 +181,33 @@ class BudgetTracker:
         episodes: int = 0,
         prices: Iterable[Price] = (),
     ) -> None:
-        """Make a tracker for a run; None sets no limit.
+        """Create a tracker for a run; a `budget` of None sets no limit.
 
-        Earlier processes have `spent` an amount, of which `ended` is the part of `episodes` that have ended. `prices`
-        of the backends give a first guess of an episode's cost.
+        Earlier processes have `spent` an amount; `ended` is the part for their `episodes` ended episodes. `prices` of
+        the backends give the first guess of an episode's cost.
         """
         self.budget = budget or Budget()
         self._before = spent or Cost()
         self.paid = UsageCounter()
         self.limits: list[BudgetLimit] = []
-        """US dollars first."""
+        """Limits, US dollars first."""
         self._estimates: dict[object, Estimates] = {}
         self._waiting: list[tuple[float, int, BudgetReservation]] = []
         self._order = count()
         self._reservations = 0
-        """Number of reservations that are set aside."""
+        """Number of admitted reservations not yet released."""
         self._refused_from = inf
-        """Priority of the first episode that was refused a request."""
+        """Lowest priority number of a refused request; higher numbers are refused too."""
         self._counts_alone = BudgetReservation(self)
-        before, known = self._before, ended or Cost()
+        earlier, ended_cost = self._before, ended or Cost()
         if self.budget.usd is not None:
             guess = max((price(_AN_EPISODE) or 0.0 for price in prices), default=0.0)
-            limit = BudgetLimit(self.budget.usd, guess, spent=before.cost_usd or 0.0)
-            limit.episode.know(known.cost_usd or 0.0, episodes)
+            limit = BudgetLimit(self.budget.usd, guess, spent=earlier.cost_usd or 0.0)
+            limit.episode.know(ended_cost.cost_usd or 0.0, episodes)
             self.limits.append(limit)
         if self.budget.tokens is not None:
-            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=before.tokens, of_tokens=True)
-            limit.episode.know(known.tokens, episodes)
+            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=earlier.tokens, of_tokens=True)
+            limit.episode.know(ended_cost.tokens, episodes)
             self.limits.append(limit)
 
     @property
@@ -218,16 +217,16 @@ class BudgetTracker:
 
     @property
     def refused(self) -> bool:
-        """True if a request was refused."""
+        """True after the first refused request."""
         return self._refused_from < inf
 
     def may_start(self, in_flight: int) -> bool:
-        """Return True if one more episode beside so many in flight is expected to be paid to its end."""
+        """Return True if the budget is expected to pay for one more episode with `in_flight` episodes running."""
         return not self.refused and all(limit.covers_another(in_flight) for limit in self.limits)
 
     @contextmanager
     def episode(self, index: int) -> Generator["EpisodeTracker"]:
-        """Yield this tracker for one episode; those with a smaller index go first."""
+        """Yield this tracker for one episode; episodes with a smaller index go first."""
         episode = EpisodeTracker(self, index, [0.0] * len(self.limits))
         try:
             yield episode
@@ -236,7 +235,7 @@ class BudgetTracker:
                 limit.in_flight -= spent
 
     def ended(self, spent: Cost) -> None:
-        """Count the whole cost of an ended episode, from which later ones are estimated."""
+        """Add the whole cost of an ended episode to the estimate for later episodes."""
         for limit in self.limits:
             limit.episode.add(spent.tokens if limit.of_tokens else spent.cost_usd or 0.0)
 
@@ -251,12 +250,12 @@ class BudgetTracker:
     ) -> BudgetReservation:
         """Wait until every limit admits a request, and reserve its worst-case and its expected cost.
 
-        A limit admits it while the worst case of all others in flight stays below the limit and the expected total,
-        this request included, does not exceed it (`BudgetLimit.admits`). Requests of earlier episodes (lower
+        A limit admits a request while the worst case of all others in flight stays below the limit and the expected
+        total, with this request, does not exceed it (`BudgetLimit.admits`). Requests of earlier episodes (lower
         `priority`) go first.
 
         Raises:
-            BudgetSpent: The rest does not pay for it, and nothing in flight could turn out cheaper.
+            BudgetSpent: The remainder does not pay for the request, and no reservation in flight could free more.
         """
         if not self.limits:
             return self._counts_alone
@@ -282,14 +281,14 @@ class BudgetTracker:
         return reserved
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
-        """Count what another process has paid from its share of the budget."""
+        """Count a completion that another process paid for from its share of the budget."""
         self.enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
         self.paid.enter(usage, cost_usd)
 
     def enter(
         self, usage: RequestUsage, cost_usd: float | None, unpriced: Sequence[float], episode: "EpisodeTracker | None"
     ) -> None:
-        """Count a cost against the limits; `unpriced` is the amount for each of them if the price is unknown."""
+        """Count a cost against the limits; `unpriced` holds the amount for each limit if the price is unknown."""
         for at, (limit, guess) in enumerate(zip(self.limits, unpriced, strict=True)):
             amount = usage.total_tokens if limit.of_tokens else guess if cost_usd is None else cost_usd
             limit.spent += amount
@@ -298,19 +297,19 @@ class BudgetTracker:
                 limit.in_flight += amount
 
     def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
-        """Return estimated US dollars of a completion without a price, at the mean price of tokens so far."""
+        """Return a completion's estimated US dollars: at the mean price per token so far, else an episode's mean."""
         paid = self.paid
         return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output) if paid.cost_usd else limit.mean
 
     def refuse(self) -> None:
-        """Begin no more episodes: the rest pays for no request of another process."""
+        """Start no more episodes: the remainder pays for no request of another process."""
         self._refused_from = min(self._refused_from, 0.0)
 
     def put_back(self, amounts: Iterable[tuple[float, float]]) -> None:
-        """Release reserved amounts: the worst and the expected case, for every limit."""
+        """Release reserved amounts: the worst and the expected case for every limit."""
         self._reservations -= 1
         for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
-            # With nothing put aside the sums are 0 to the last bit.
+            # Exactly 0 without reservations, despite rounding errors.
             limit.at_worst = limit.at_worst - worst if self._reservations else 0.0
             limit.expected = limit.expected - expected if self._reservations else 0.0
         self._decide()
@@ -325,7 +324,7 @@ class BudgetTracker:
         return all(limit.admits(case[1]) for limit, case in zip(self.limits, reserved.amounts, strict=True))
 
     def _decide(self) -> None:
-        """Admit the first in line as long as there is money; refuse those that nothing in flight can help."""
+        """Admit the first in line while the limits allow; refuse it if no reservation in flight can free more."""
         while self._waiting:
             priority, _, first = self._waiting[0]
             if not first.gone and priority <= self._refused_from:
@@ -343,7 +342,7 @@ class BudgetTracker:
     def _priced(
         self, prompt_tokens: float, max_tokens: int | None, price: Price, episode: "EpisodeTracker | None"
     ) -> BudgetReservation:
-        # Backends are distinguished by what they charge and allow: a price may be a new object for every request.
+        # `max_tokens` and a sample price identify a backend: a price may be a new object for every request.
         key = max_tokens, price(_A_THOUSAND)
         if (estimates := self._estimates.get(key)) is None:
             estimates = self._estimates[key] = Estimates()
@@ -357,7 +356,7 @@ class EpisodeTracker:
     tracker: BudgetTracker
     index: int
     spent: list[float]
-    """Amounts of this process, for every limit."""
+    """Cost of the episode in this process for every limit."""
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> BudgetReservation:
         return await self.tracker.reserve(
@@ -366,13 +365,13 @@ class EpisodeTracker:
 
 
 _GENEROUS = 2
-"""Share of a block as a multiple of its expected cost; doubled each time that the block could not pay for all episodes."""
+"""Share of a block as a multiple of its expected cost; doubled each time a share did not pay for all episodes."""
 
 
 class Shares:
-    """Gives out the remainder of a budget. When a share is given, all shares and the money spent are within the budget.
+    """Shares of the remaining budget. When a share is given, all shares and the spent amount are within the budget.
 
-    The answer to its last request may exceed a share, as it may exceed the budget of one process.
+    The last completion of a share may exceed the share, as the last one of a process may exceed the budget.
     """
 
     def __init__(self, tracker: BudgetTracker) -> None:
@@ -381,33 +380,33 @@ class Shares:
         self._changed = anyio.Event()
 
     async def take(self, episodes: int, *, tries: int) -> "Share":
-        """Return a share for a number of episodes that came back unpaid `tries` times; unlimited without a budget.
+        """Return a share for `episodes` that `tries` earlier shares did not pay for; unlimited without a budget.
 
-        Waits for other shares to come back while too little is left. Raises BudgetSpent: nothing is left.
+        Waits for the return of other shares while too little is left. Raises BudgetSpent: nothing is left.
         """
         limits = self.tracker.limits
         while True:
-            left = [limit.limit - limit.spent - limit.at_worst for limit in limits]
+            remaining = [limit.limit - limit.spent - limit.at_worst for limit in limits]
             expected = [limit.mean * episodes for limit in limits]
-            pairs = list(zip(left, expected, strict=True))
-            if not self._out and any(amount <= 0 for amount in left):
+            pairs = list(zip(remaining, expected, strict=True))
+            if not self._out and any(amount <= 0 for amount in remaining):
                 raise self.spent()
             if not self._out or all(amount > (need if tries else 0) for amount, need in pairs):
                 break
             await self._changed.wait()
-        # Without a known cost, as with a self-hosted server, half of what is left.
+        # Without a known cost, as for a self-hosted server, a share is half of the remainder.
         unknown = 1 if tries and not self._out else 2
         amounts = [min(amount, _GENEROUS * 2**tries * need) if need else amount / unknown for amount, need in pairs]
         for limit, amount in zip(limits, amounts, strict=True):
             limit.at_worst += amount
         share = Share(
-            self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, left, strict=True))
+            self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, remaining, strict=True))
         )
         self._out += 1
         return share
 
     def spent(self) -> BudgetSpent:
-        """Begin no more episodes, and return the error for one that cannot be paid for."""
+        """Start no more episodes, and return the error for an episode that the budget does not pay for."""
         self.tracker.refuse()
         return BudgetSpent(
             f"the budget of {self.tracker.budget} is spent: what is left of it does not pay for a request."
@@ -421,13 +420,13 @@ class Shares:
 
 @dataclass
 class Share:
-    """The budget of one block."""
+    """Share of the budget for one block of episodes."""
 
     shares: Shares
     amounts: list[float]
-    """Remainder for every limit of the budget."""
+    """Remainder of the share for every limit of the budget."""
     everything: bool
-    """True if the share is all that was left of one of the limits."""
+    """True if the share took the whole remainder of one of the limits."""
 
     @property
     def budget(self) -> Budget | None:
@@ -440,9 +439,9 @@ class Share:
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: EpisodeTracker | None) -> None:
         """Count a completion of the block against its share."""
         tracker = self.shares.tracker
-        before = [limit.spent for limit in tracker.limits]
+        spent_before = [limit.spent for limit in tracker.limits]
         tracker.count(usage, cost_usd, episode=episode)
-        for at, (limit, spent) in enumerate(zip(tracker.limits, before, strict=True)):
+        for at, (limit, spent) in enumerate(zip(tracker.limits, spent_before, strict=True)):
             self._put_back(at, min(self.amounts[at], limit.spent - spent))
 
     def give_back(self) -> None:

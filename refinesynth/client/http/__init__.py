@@ -1,1 +1,1 @@
-"""Direct client for OpenAI-compatible servers. Nothing is re-exported: a listing of backends loads no aiohttp."""
+"""Direct client for OpenAI-compatible servers. Re-exports nothing: a listing of backends must not import aiohttp."""

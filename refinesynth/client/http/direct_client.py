@@ -1,6 +1,4 @@
-"""The direct HTTP client: the completion function of a backend, over connections that stay open while an event loop
-runs.
-"""
+"""Direct HTTP client: the completion function of a backend, over connections that belong to an event loop."""
 
 import asyncio
 import os
@@ -25,40 +23,40 @@ from refinesynth.client.http.transport import base_url_of, body_of, proxy_of, wh
 from refinesynth.errors import ConfigurationError
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Longest answer that is read, unpacked; about ten times the longest that a model can give."""
+"""Longest response that is read, in bytes, decompressed; about ten times the longest completion of a model."""
 
 _CONNECTIONS = 4096
-"""Most connections; only needed ones are opened."""
+"""Maximum number of connections, opened on demand."""
 _IDLE = 4.0
-"""Seconds that an unused connection is kept: less than the five after which uvicorn, and so vLLM, drops it."""
+"""Seconds until an idle connection is closed; uvicorn, and thus vLLM, closes it after 5 s."""
 _CONNECTING = 30.0
-"""Seconds to connect; the caller limits the time of the whole request."""
+"""Connection timeout in seconds; the caller limits the time of the whole request."""
 _RESOLVED = 60
-"""Seconds that an address is remembered."""
+"""Seconds that a resolved address is cached."""
 _SUCCESSES = range(200, 300)
 _ENDPOINT = "chat/completions"
 _NO_KEY = "none"
-"""Key for servers that need none, as litellm sends it."""
+"""Placeholder key for servers that need none; litellm sends the same."""
 
 
 class DirectCompletion:
-    """Replacement of `litellm.acompletion` for one model, with little work per call.
+    """Replacement for `litellm.acompletion` for one model, with less CPU time per call.
 
-    Guarantees: the body is litellm's; `completion_parsing.read_completion` reads the same from the answer; faults are classified
-    alike. Answers are read up to a bound. Redirects are not followed. No key is in its `repr` nor in its errors.
+    Guarantees: the same request body, parsed completion and classification of faults as with litellm. A response is
+    read up to `MAX_BYTES`. Redirects are not followed. `repr` and errors hold no key, unless the server echoes it.
 
-    Not promised: streaming, and a time limit, which the caller sets. `api_base` and `api_key` of a request are ignored:
-    both are settled when the backend is opened.
+    Not supported: streaming, and timeouts, which the caller sets. `api_base` and `api_key` of a request are ignored:
+    the constructor takes both from the backend.
 
-    Connections belong to the running event loop. `aclose`, the end of the loop or the last reference closes them; a
-    later call, in any loop, opens new ones.
+    Connections belong to the running event loop. `aclose`, the end of the loop or the loss of the last reference closes
+    them; a later call, in any loop, opens new ones.
     """
 
     def __init__(self, backend: Backend) -> None:
-        """Prepare requests; imports nothing of litellm.
+        """Prepare requests, without an import of litellm.
 
         Raises:
-            ConfigurationError: The backend cannot be used directly.
+            ConfigurationError: The direct client does not support the backend.
         """
         if (why_not := why_not_direct(backend)) is not None:
             raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
@@ -67,13 +65,13 @@ class DirectCompletion:
         self.url = URL(address if address.endswith(_ENDPOINT) else f"{address}/{_ENDPOINT}")
         key = key_of(backend)
         if self._provider == "hosted_vllm" and server_of(backend) is None:
-            # A server that a provider's own variable names may be given that provider's own key.
+            # The server comes from the provider's own variable and may get the key from the provider's own variable.
             key = key or os.environ.get("HOSTED_VLLM_API_KEY")
         proxy = proxy_of(address)
         self.proxy = None if proxy is None else URL(proxy)
-        """From the environment; None without a proxy."""
+        """Proxy from the environment; None without a proxy."""
         self.tls = _trusted() if self.url.scheme == "https" else None
-        """Trusts the authorities in the file of SSL_CERT_FILE, else certifi's; None for plain HTTP."""
+        """TLS context with the authorities in the file that SSL_CERT_FILE names, else certifi's; None for HTTP."""
         self._headers = {
             "Authorization": f"Bearer {key or _NO_KEY}",
             "Content-Type": "application/json",
@@ -87,17 +85,17 @@ class DirectCompletion:
         self._forgotten: weakref.finalize[..., Self] | None = None
 
     def __repr__(self) -> str:
-        # Without the headers, where the key is.
+        # Without the headers, which hold the key.
         return f"{type(self).__name__}({self.model!r}, {str(self.url)!r})"
 
     async def __call__(self, **request: object) -> Reply:
         """Return one completion.
 
         Raises:
-            UnsupportedParamsError: The provider does not take one of the arguments.
-            HttpError: The answer is an error, no JSON object, or too long.
-            aiohttp.ClientError: The server cannot be reached, or breaks the connection off.
-            OSError: Likewise.
+            UnsupportedParamsError: The provider does not accept one of the arguments.
+            HttpError: The response is an error, no JSON object, or too long.
+            aiohttp.ClientError: The server is unreachable or drops the connection.
+            OSError: The same, reported by the operating system.
         """
         check_allow_model_requests()
         body = body_of(request, provider=self._provider, model=self.model)
@@ -108,7 +106,7 @@ class DirectCompletion:
         return read_reply(page, received)
 
     async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers with lower-case names, and body of the answer."""
+        """Return status, headers with lower-case names, and body of the response."""
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
             session = await self._begin()
@@ -117,7 +115,7 @@ class DirectCompletion:
                 received = {name.lower(): value for name, value in answer.headers.items()}
                 return answer.status, received, await _read(answer, received)
         except aiohttp.ClientResponseError as error:
-            # Its `repr` has the request's headers.
+            # Only the message: the error's `repr` has the request's headers.
             why = error.message
         except (aiohttp.ClientError, OSError) as error:
             _forget_frames(error)
@@ -147,7 +145,7 @@ class DirectCompletion:
             self._forgotten.detach()
         self._session = session
         guard = _open_until_closed(session)
-        # Held from outside of this object: as part of the same garbage the session would be found open.
+        # The finalizer holds the session: collected together with this object, aiohttp would report it as unclosed.
         self._forgotten = weakref.finalize(self, _close_soon, self._loop, guard)
         self._forgotten.atexit = False
         await anext(guard)
@@ -155,7 +153,7 @@ class DirectCompletion:
 
 
 async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
-    """Close a session when this generator is closed: an ending event loop closes all of its generators."""
+    """Close a session when this generator is closed: an event loop closes its generators when it ends."""
     try:
         yield
     finally:
@@ -163,7 +161,7 @@ async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[N
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
-    """Close a generator in its loop, from any thread that collects garbage; a loop that ended has closed it."""
+    """Close a generator in its loop; any thread that collects garbage may call this. A closed loop has closed it."""
 
     async def close() -> None:
         await guard.aclose()
@@ -190,7 +188,7 @@ def _too_long(headers: Mapping[str, str]) -> HttpError:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Remove an error's tracebacks: the locals of aiohttp's frames hold the headers, and with them the key."""
+    """Remove an error's tracebacks: local variables in aiohttp's frames hold the headers with the key."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -200,7 +198,7 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def _word_for(proxy: URL) -> dict[str, str]:
-    """Return the name and password for a proxy, from which aiohttp makes a Proxy-Authorization."""
+    """Return the header with a proxy's user and password, for aiohttp's `proxy_headers`; empty without a user."""
     if proxy.user is None:
         return {}
     word = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()

@@ -1,7 +1,4 @@
-"""Answer of a server, which anyone may have written: a completion in litellm's shape, or an error for `classify_error`.
-
-No error holds a key.
-"""
+"""Parsing of untrusted responses: a completion in litellm's shape, or an error for `classify_error`."""
 
 import json
 import re
@@ -14,29 +11,29 @@ from refinesynth.backends.backend import NO_REASON
 from refinesynth.text.json_reader import scrub
 
 _READ = 20_000
-"""Characters of an error page that are kept: as many as its classification examines."""
+"""Maximum characters of an error message, the number that `classify_error` examines."""
 _SHOWN = 300
-"""Bytes of unreadable content that are repeated; enough for a page's title."""
+"""Bytes of an unreadable body that the message quotes; enough for a page's title."""
 _SUCCESS = 200
 _ERRORS = range(400, 600)
 _DEPTH = 4
-"""Levels of an error page on which a message is looked for."""
+"""Levels of an error object that are searched for a message."""
 _MESSAGES = (
     "error", "errors", "message", "msg", "detail", "error_msg", "error_message", "errorMessage", "status_msg", "Message",
 )  # fmt: skip
-"""Servers' names for an error's message, the usual ones first."""
+"""Servers' names for an error's message, the most common first."""
 _CODES = (
     "code", "status_code", "statusCode", "status", "error_code", "errorCode", "http_status", "type", "error_type", "__type",
     "reason", "error",
 )  # fmt: skip
-"""Servers' names for an error's number or code, the most telling first."""
+"""Servers' names for an error's number or code, the most specific first."""
 _INSTEAD = (
     "error", "code", "error_code", "status_code", "promptFeedback", "prompt_filter_results", "content_filter_results",
     "contentFilter",
 )  # fmt: skip
-"""Keys of error codes and of moderation results in an answer that has neither choices nor a message."""
+"""Keys of error codes and moderation results in a response that has neither choices nor a message."""
 _OF_A_COMPLETION = frozenset({"choices", "created", "id", "model", "system_fingerprint", "usage", "request_id"})
-"""Keys that say nothing of an error."""
+"""Keys that do not describe an error."""
 _MEANT: Mapping[int, str] = {
     402: r"insufficient.?(quota|balance|credit|fund)|billing|payment|arrear",
     429: r"rate.?limit|too.?many.?requests|throttl|exhausted|limit.?(burst|requests)",
@@ -49,33 +46,33 @@ _MEANT: Mapping[int, str] = {
     400: r"invalid|bad.?request|unsupported|validation|malformed|unprocessable",
     500: r"server|internal|api.?error|upstream|provider",
 }
-"""HTTP status for an error code in words; the first match counts."""
+"""HTTP status to a pattern of error codes in words; the first match counts."""
 _OF_MINIMAX = {1001: 504, 1002: 429, 1004: 401, 1008: 402, 1039: 429, 1041: 429, 2045: 429, 2049: 401, 2056: 429}
-"""Codes of its `base_resp` whose words say less, likewise."""
+"""MiniMax's codes in `base_resp` to an HTTP status; they are more precise than the messages."""
 
 
 class HttpError(Exception):
-    """A server answered, but not with a completion."""
+    """Response of a server that is not a completion."""
 
     def __init__(
         self, status_code: int, message: str, headers: Mapping[str, str] | None = None, *, within: bool = False
     ) -> None:
         super().__init__(message)
         self.status_code = status_code
-        """HTTP status; 200 for an answer that could not be read."""
+        """HTTP status; 200 for an unreadable response."""
         self.headers: Mapping[str, str] = {} if headers is None else headers
-        """Headers of the answer, names in lower case."""
+        """Headers of the response, names in lower case."""
         self.within = within
-        """True if the body of a successful answer reported an error; `status_code` is then derived from the error's
+        """True if the body of a successful response reports an error; `status_code` is then derived from the error's
         code, or 0."""
 
 
 class UnsupportedParamsError(Exception):
-    """The provider does not take a setting; the name is litellm's."""
+    """Setting that the provider does not accept; the class has litellm's name."""
 
 
 class Reply(dict[str, Any]):
-    """A chat completion as a dict, with the headers of the HTTP answer, names in lower case."""
+    """Chat completion as a dict, with the headers of the HTTP response, names in lower case."""
 
     __slots__ = ("headers",)
 
@@ -85,10 +82,10 @@ class Reply(dict[str, Any]):
 
 
 def read_reply(body: bytes, headers: Mapping[str, str]) -> Reply:
-    """Read the completion in the body of a successful answer; it always has a finish reason.
+    """Read the completion in the body of a successful response; a missing finish reason becomes `NO_REASON`.
 
     Raises:
-        HttpError: It is no JSON object, or reports an error.
+        HttpError: The body is no JSON object, or reports an error.
     """
     completion = _object(body, headers)
     if (error := error_within(completion, headers)) is not None:
@@ -106,8 +103,8 @@ def read_reply(body: bytes, headers: Mapping[str, str]) -> Reply:
 def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
     """Return the error for an unsuccessful status.
 
-    Its message is everything that the server says of the error: often only a code tells a used-up quota from a rate
-    limit.
+    The message contains all fields of the server's error: often only a code distinguishes an exhausted quota from a
+    rate limit.
     """
     text = body.decode(errors="replace")
     try:
@@ -122,10 +119,10 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
 
 
 def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpError | None:
-    """Return the error in the body of a successful answer; None without one.
+    """Return the error in the body of a successful response; None without one.
 
-    Gateways put it beside the choices, into the first of them, or in their place; some put an empty one there without a
-    fault.
+    Gateways put the error next to the choices, into the first choice, or in place of the choices. Some add an empty
+    error to good responses.
     """
     choices, base, error = page.get("choices"), page.get("base_resp"), page.get("error")
     first: object = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
@@ -166,21 +163,21 @@ def _meant(code: object) -> int | None:
 
 
 def _message_in(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the message in an error page, and the rest about the error; None without a message."""
+    """Return the message in an error object, and the error's other fields; None without a message."""
     if isinstance(page, list) and page:
         page, *others = cast("list[object]", page)
-        found = _message_in(page, depth)
-        return (found[0], {**found[1], "others": others}) if found and others else found
+        inner = _message_in(page, depth)
+        return (inner[0], {**inner[1], "others": others}) if inner and others else inner
     if isinstance(page, str):
         return (page, {}) if page.strip() else None
     if not isinstance(page, Mapping) or not depth:
         return None
     known = cast("Mapping[str, Any]", page)
     for name in _MESSAGES:
-        if (found := _message_in(known.get(name), depth - 1)) is not None:
-            message, below = found
+        if (inner := _message_in(known.get(name), depth - 1)) is not None:
+            message, inner_rest = inner
             further = {key: value for key, value in known.items() if key != name and key not in _OF_A_COMPLETION}
-            return message, {**below, **{key: value for key, value in further.items() if key not in below}}
+            return message, {**inner_rest, **{key: value for key, value in further.items() if key not in inner_rest}}
     return None
 
 
@@ -195,7 +192,7 @@ def _object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         value = _laxly(body, headers)
     if isinstance(value, list) and len(found := cast("list[object]", value)) == 1:
-        # So Gemini's endpoint for OpenAI's protocol sends an error.
+        # Gemini's OpenAI-compatible endpoint sends an error this way.
         value = found[0]
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
@@ -205,7 +202,7 @@ def _object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
 def _laxly(body: bytes, headers: Mapping[str, str]) -> object:
     """Read JSON that Python accepts and orjson does not: escaped lone surrogates, NaN, a byte order mark."""
     try:
-        # Decoded here: given bytes, it would take surrogates that are in the UTF-8 itself.
+        # Decoded here: `json.loads` of bytes accepts surrogates that are encoded in the UTF-8.
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         why = f"{type(error).__name__} in {len(body):,} bytes of {headers.get('content-type', 'no content type')}"

@@ -1,6 +1,6 @@
-"""The choice between the direct HTTP client and litellm for a backend; the presets with that choice.
+"""Choice between the direct HTTP client and litellm for a backend; list of the presets with that choice.
 
-Importing this loads no heavy library.
+This module imports no heavy library.
 """
 
 import os
@@ -24,16 +24,16 @@ COMMON = frozenset(
         "stop", "temperature", "tool_choice", "tools", "top_p",
     }
 )  # fmt: skip
-"""OpenAI's parameters that any compatible server takes."""
+"""OpenAI's parameters that any compatible server accepts."""
 _EFFORT = frozenset({"reasoning_effort"})
 _REASONING = frozenset({"max_tokens", "response_format", "seed", "tool_choice", "tools"}) | _EFFORT
-"""Parameters of all OpenAI's reasoning models. Those of some models alone are left to litellm."""
+"""Parameters of all OpenAI's reasoning models. Backends with parameters of only some models use litellm."""
 _EFFORTS = (None, "low", "medium", "high")
-"""Efforts that each of them takes."""
+"""Efforts that all OpenAI's reasoning models accept."""
 _O_SERIES = re.compile(r"o\d")
 _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?=[.-]|$)")
 _RESPONSES_FOR_TOOLS = (5, 4)
-"""First series with tools on another endpoint alone, unless thinking is off."""
+"""First GPT series that serves tools only on the Responses endpoint, unless thinking is off."""
 
 PASSED_ON = frozenset(
     {
@@ -43,15 +43,15 @@ PASSED_ON = frozenset(
         "skip_special_tokens", "stop_token_ids", "structured_outputs", "thinking_budget", "top_a", "top_k",
     }
 )  # fmt: skip
-"""Arguments unknown to OpenAI that litellm passes on unchanged. Others may be meant for litellm itself."""
+"""Arguments unknown to OpenAI that litellm forwards unchanged. Others may be meant for litellm itself."""
 
 ELSEWHERE = frozenset({"model", "messages", "timeout", "api_base", "api_key", "extra_headers", "extra_body"})
-"""Arguments that are no keys of the body."""
+"""Arguments of a request that are not copied into the body by name."""
 
 
 @lru_cache(maxsize=64)
 def _entry(model: str) -> Mapping[str, Any]:
-    """Return the entry of one of OpenAI's models; empty if it is not listed."""
+    """Return litellm's entry of an OpenAI model; empty if litellm lists none."""
     table = read_table("model_prices_and_context_window_backup.json")
     names = (f"openai/{model}", model, base_of(model))
     entries: list[dict[str, Any]] = [table[name] for name in names if name in table]
@@ -67,17 +67,17 @@ def _reasons(model: str) -> bool:
 
 
 def taken(provider: str, model: str) -> frozenset[str]:
-    """Return the parameters that a model takes; an unknown name is left to the server."""
+    """Return the parameters that a model accepts; for an unlisted model, the server decides."""
     if provider == "openai" and _reasons(model):
         return _REASONING
     return COMMON if provider == "openai" and _entry(model) else COMMON | _EFFORT
 
 
 def asked_straight(backend: Backend, model: str) -> bool:
-    """Return True if chat completions serve this backend's requests, not OpenAI's other endpoint or voices."""
+    """Return True if the chat completions endpoint serves the backend's requests unconverted."""
     entry, effort = _entry(model), backend.extra.get("reasoning_effort")
     if entry.get("mode", "chat") != "chat" or model.startswith("responses/") or model.endswith("-latest"):
-        # litellm looks an alias up under the name of what it stands for.
+        # litellm resolves an alias to the model behind it.
         return False
     if "audio" in model or ("gpt-5" in model and "search" in model) or isinstance(effort, dict):
         return False
@@ -97,10 +97,10 @@ def is_openais(backend: Backend) -> bool:
 
 
 def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[str, Any]:
-    """The JSON to post: the arguments that the server takes, in its words, and what `extra_body` adds to them.
+    """Return the JSON body: the accepted arguments under the server's names, and the keys of `extra_body`.
 
     Raises:
-        UnsupportedParamsError: An argument that it does not take.
+        UnsupportedParamsError: The server does not accept an argument.
     """
     body: dict[str, Any] = {"model": model, "messages": _messages(request["messages"])}
     extra: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[st
 
 
 def _for_vllm(schema: Any) -> Any:
-    """Return tools without what vLLM's grammars do not know: `strict`, and a closing `additionalProperties`."""
+    """Return tools without keys that vLLM's grammars do not support: `strict`, and a false `additionalProperties`."""
     if isinstance(schema, list):
         return [_for_vllm(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -137,7 +137,7 @@ def _for_vllm(schema: Any) -> Any:
 
 
 def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the conversation; an assistant message with tool calls alone has no content instead of null."""
+    """Return the messages without null values, such as the content of an assistant message with only tool calls."""
     if all(message.get("content", "") is not None for message in messages):
         return list(messages)
     return [{name: value for name, value in message.items() if value is not None} for message in messages]
@@ -147,34 +147,34 @@ _ONLY_LITELLM_READS = (
     "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
     "SSL_ECDH_CURVE", "USE_LITELLM_PROXY",
 )  # fmt: skip
-"""Variables that change what litellm sends or trusts; if one is set, litellm is used."""
+"""Variables that change litellm's requests or trusted certificates; if one is set, litellm is used."""
 
 
 MANY = 128
-"""Requests in flight from which litellm's CPU time matters: 3 ms per request, eight times the direct client's."""
+"""Requests in flight from which litellm's CPU time matters: 3 ms per request, 8 times that of the direct client."""
 
 _PROXIES = ("http", "https")
-"""Kinds of proxies that the direct client can use."""
+"""Proxy schemes that the direct client supports."""
 
 _SERVERS = {"openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "hosted_vllm": ("HOSTED_VLLM_API_BASE",)}
 """Providers of the direct client, with the environment variables that may name the server, in order."""
 _OPENAI = "https://api.openai.com/v1"
 
 Path: TypeAlias = Literal["direct", "litellm", "built in"]
-"""Way of a request: our own HTTP client, litellm's SDK, or none."""
+"""Path of a request: our own HTTP client, litellm's SDK, or none (in-process)."""
 
 
 class TransportChoice(NamedTuple):
-    """A path with its reason."""
+    """Path with its reason."""
 
     path: Path
     why: str
 
 
 def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
-    """Return the path of one backend in the present environment, in a run with so many requests in flight.
+    """Return the path of one backend in the present environment, for up to `in_flight` requests in flight.
 
-    `path=direct` gives the direct client even if it cannot be used; opening it says why.
+    `path=direct` gives the direct client even if it does not support the backend; its constructor then raises.
     """
     if backend.rehearses or replayed_folder(backend):
         return TransportChoice("built in", "no server is asked")
@@ -189,13 +189,13 @@ def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
 
 
 def routed(backend: Backend, *, in_flight: int) -> Backend:
-    """Return the backend with `auto` replaced by the chosen path; each of a mixture for itself."""
+    """Return the backend with `auto` replaced by the chosen path; each backend of a mixture gets its own path."""
     paths = [(one, path_of(one, in_flight=in_flight).path) for one in backend.each]
     return Mixed.of([one if path == "built in" else one.model_copy(update={"path": path}) for one, path in paths])
 
 
 def why_not_direct(backend: Backend) -> str | None:
-    """Return why a backend cannot use the direct client, to follow a colon; None if it can. Opens nothing."""
+    """Return the reason, worded to follow a colon, why the direct client does not support a backend; else None."""
     provider, model = split(backend.model)
     if provider not in _SERVERS:
         return f"only litellm knows how {provider or 'its provider'} is asked"
@@ -228,7 +228,7 @@ def base_url_of(backend: Backend) -> str:
 
 
 def proxy_of(url: str) -> str | None:
-    """Return the URL of the environment's proxy for this one; None if there is none or none is needed."""
+    """Return the URL of the environment's proxy for `url`; None if none is set or `url` bypasses it."""
     from urllib.request import getproxies, proxy_bypass
 
     address, proxies = urlsplit(url), getproxies()
@@ -242,13 +242,13 @@ _NO_BOUND = 1_000_000
 
 
 class BackendRow(BaseModel, frozen=True, extra="forbid"):
-    """One preset, and whether it can be used now."""
+    """Preset with its usability in the present environment."""
 
     name: str
     model: str
     """litellm model string."""
     path: Path
-    """With as many requests in flight as possible."""
+    """Path with an unbounded number of requests in flight."""
     key_variable: str | None
     """Environment variable that must hold the key; None if none is needed."""
     key_set: bool
@@ -257,7 +257,7 @@ class BackendRow(BaseModel, frozen=True, extra="forbid"):
 
 
 def describe() -> list[BackendRow]:
-    """Return all presets, in the table's order, with the state of the present environment."""
+    """Return all presets in the table's order, with their keys and paths in the present environment."""
     return [
         BackendRow(
             name=name,

@@ -1,1 +1,1 @@
-"""The rate limiter: one for each server and key, over a concurrency limit that adapts, rates, and a circuit breaker."""
+"""Rate limiter: one per server and key, with an adaptive concurrency limit, token buckets and a circuit breaker."""

@@ -1,4 +1,4 @@
-"""Circuit breaker: while a backend is down, one trial request at a time is sent, and all others wait."""
+"""Circuit breaker: while a backend is down, it gets one trial request at a time, and all other requests wait."""
 
 from collections.abc import Callable
 from random import uniform
@@ -6,19 +6,19 @@ from random import uniform
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 
 _FAULTS = 5
-"""Faults in a row, without any answer, that open the breaker."""
+"""Consecutive faults that open the breaker."""
 _EPISODES = 3
-"""Different episodes among them, so one prompt that crashes the server does not open it."""
+"""Minimum number of episodes with these faults: one prompt that crashes the server must not open the breaker."""
 DOWN = frozenset({ErrorCategory.UNREACHED, ErrorCategory.SERVER, ErrorCategory.TIMEOUT})
-"""Faults of a backend that is down; with any other one, it has answered."""
+"""Faults of a backend that may be down; any other fault is a response."""
 
 
 class CircuitBreaker:
-    """Opens on faults in a row, tries from time to time, closes on the first answer. Pure arithmetic: no clock, no
-    waiting.
+    """State of a breaker that opens on consecutive faults, allows trials, and closes on the first answer. Pure
+    arithmetic: no clock, no waiting.
 
-    It never opens before the first answer of the backend (`met`): that is a wrong address, not an outage. Between trials:
-    exponential backoff with full jitter, at most `longest_wait` seconds.
+    It never opens before the backend's first answer (`met`), because the address may be wrong. The interval between
+    trials is exponential backoff with full jitter, at most `longest_wait` seconds unless the server asks for more.
     """
 
     def __init__(
@@ -29,20 +29,20 @@ class CircuitBreaker:
         opens: bool = True,
         jitter: Callable[[float, float], float] = uniform,
     ) -> None:
-        """Begin closed. A backend is given up `outage` seconds after it went down. Without `opens`, faults say nothing
-        of the backend, as in a batch, whose requests all fail at once. `jitter` draws a number between two others.
+        """Begin closed. A backend is given up `outage` seconds after it went down. Without `opens`, the breaker stays
+        closed, as for batches, whose requests all fail at once. `jitter` draws a number between two others.
         """
         self._opens = opens
         self._longest_wait = longest_wait
         self._outage = outage
         self._jitter = jitter
         self._row: list[ErrorCategory] = []
-        """Last faults without an answer in between."""
+        """Latest consecutive faults, at most `_FAULTS`."""
         self._episodes: set[float] = set()
         self.fault: ClassifiedError | None = None
-        """Last fault, if the backend has not answered since."""
+        """Last fault; None after an answer."""
         self.down_since: float | None = None
-        """None while the backend is up."""
+        """Time at which the backend went down; None while it is up."""
         self.trying = False
         """True while a trial request is in flight."""
         self.trials = 0
@@ -51,12 +51,12 @@ class CircuitBreaker:
 
     @property
     def waits_for_outages(self) -> bool:
-        """True if an outage is waited for."""
+        """True if requests wait for the end of an outage."""
         return self._outage > 0
 
     @property
     def gives_up_at(self) -> float:
-        """Time at which the backend is given up; infinite while it is up."""
+        """Time at which the backend is given up; infinite while the backend is up."""
         return float("inf") if self.down_since is None else self.down_since + self._outage
 
     def may_try(self, now: float) -> bool:
@@ -64,7 +64,7 @@ class CircuitBreaker:
         return not self.trying and now >= self.next_trial
 
     def answered(self) -> bool:
-        """Report an answer, also a refusal; return True if that ends an outage. Without effect if `fault` is None."""
+        """Record an answer or a refusal; return True if it ends an outage. No effect if `fault` is None."""
         was_down = self.down_since is not None
         self.trying = False
         self.fault = self.down_since = None
@@ -83,8 +83,8 @@ class CircuitBreaker:
         trial: bool = False,
         not_before: float = float("-inf"),
     ) -> bool:
-        """Report a fault of `DOWN`; return True if that begins an outage. `met` is True if the backend has ever answered.
-        No trial goes before `not_before`.
+        """Record a fault of `DOWN`; return True if it begins an outage. `met` is True if the backend has ever answered.
+        The next trial is not before `not_before`.
         """
         began = self.down_since is None
         self.fault = fault
@@ -92,13 +92,13 @@ class CircuitBreaker:
         if len(self._episodes) < _EPISODES:
             self._episodes.add(episode)
         if began:
-            # No prompt makes a server refuse connections.
+            # A prompt cannot cause refused connections: these faults count without `_EPISODES`.
             of_server = len(self._episodes) >= _EPISODES or set(self._row) == {ErrorCategory.UNREACHED}
             if not (met and self._opens and of_server) or len(self._row) < _FAULTS:
                 return False
             self.down_since = now
         elif not trial:
-            # One of those that were under way when it opened.
+            # The request was in flight when the breaker opened.
             return False
         self.trying = False
         self.next_trial = max(now + self._jitter(0.0, min(self._longest_wait, 2.0**self.trials)), not_before)

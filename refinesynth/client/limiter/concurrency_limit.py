@@ -1,38 +1,38 @@
-"""Adaptive limit of a server's concurrent requests, found by comparing which of two limits brings more answers."""
+"""Adaptive limit of a server's concurrent requests, found by comparing the throughput of two limits."""
 
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 UNBOUNDED = 2**31
-"""`ConcurrencyLimit.current` without a limit."""
+"""Value of `ConcurrencyLimit.current` without a limit."""
 _START = 16
-"""Few enough for a small server, and four doublings below what most servers take."""
+"""Initial limit: small enough for a small server, and four doublings below the capacity of most servers."""
 _WORTH = 0.25
-"""Share of proportional gain from which the larger of two limits is kept: 19 % more requests at once must bring 4.4
-% more answers. A lower share would delay answers for next to nothing; a higher one would lose small gains in the
-noise."""
+"""Minimum share of a proportional gain that keeps the larger of two limits: 19 % more concurrent requests must bring
+4.4 % more throughput. A smaller share would add latency for little throughput; a larger one would lose small gains in
+the noise."""
 _HALVINGS, _DOUBLINGS = 2, 4
-"""Failed trials in a row: the first `_HALVINGS` halve the step between two limits, in its logarithm (a factor of 2,
-1.41, 1.19), so the search ends within a fifth of the optimum and steps stay larger than chance. Further ones double
-the rest between trials (8 and 16 rounds), so trials cost next to nothing in the end."""
+"""Consecutive failed trials. The first `_HALVINGS` halve the logarithm of the step between two limits (factors 2, 1.41,
+1.19): the search ends within a fifth of the optimum, and steps stay larger than the noise. Later ones double the rest
+between trials (8 and 16 rounds), which makes the cost of trials negligible."""
 _FEW = 8
-"""Fewest answers to judge a long step, fewest faults that count, and fewest concurrent requests that slowness alone
+"""Minimum answers to judge a long step, minimum faults to shrink the limit, and smallest limit that slowness alone
 leads to: a few requests too many do no harm."""
 _ROUND = 32
-"""Fewest answers to judge a short step, so chance weighs less than the step."""
+"""Minimum answers to judge a short step, to keep the noise smaller than the step."""
 _TIMES = 3
-"""Multiple of the expected random faults, plus one more, that ends a trial early: four refusals do. At a random
-fault rate of one sixth, half of all requests must fail, which ends the trial anyway."""
+"""A trial ends early with more faults than this multiple of the expected random faults plus one: four refusals suffice
+without random faults. At a random fault rate of 1/6, half of all requests must fail, which ends the trial anyway."""
 _SUDDENLY = 1.5
-"""Relative slowness that ends a rest."""
+"""Slowdown factor that ends a rest."""
 _IN_USE = 0.8
-"""Share of the limit in use from which the limit binds, and not the demand."""
+"""Share of the limit in use from which the limit, not the demand, determines the throughput."""
 
 
 @dataclass
 class _Sum:
-    """Answers of one kind."""
+    """Sums over the answers of one kind of request."""
 
     seconds: float = 0.0
     tokens: float = 0.0
@@ -40,20 +40,20 @@ class _Sum:
 
 @dataclass
 class _Measured:
-    """A limit with its measurements."""
+    """Measurements at one limit."""
 
     size: int
     used: float
     """Logarithm of the mean number of places in use."""
     gain: float
-    """Logarithm of the mean number of requests in flight, times the answered share of them."""
+    """Logarithm of the mean number of requests in flight times their answered share."""
     lost: float
-    """Unanswered share of the begun requests."""
+    """Share of requests that failed."""
     pace: dict[Hashable, float]
     """Logarithm of the seconds per output token of each kind of request."""
 
     def mix(self, new: "_Measured") -> None:
-        """Average with a new measurement; the last rounds weigh most."""
+        """Average with a new measurement, exponentially weighted: the new one counts one third."""
         self.used += (new.used - self.used) / 3
         self.gain += (new.gain - self.gain) / 3
         self.lost += (new.lost - self.lost) / 3
@@ -65,52 +65,50 @@ class _Measured:
 class ConcurrencyLimit:
     """Limit of the requests in flight. Pure arithmetic: no clock, no waiting.
 
-    A limit is judged by the answers that it brings. By Little's law these are, per second, the requests in flight,
-    times the answered share, over the time of an answer per output token (each kind of request is compared with
-    itself). Faults at any load speak against no limit, since they take the same share of a small one. Refusals and
-    slowness beyond the server's capacity do, because more requests then bring no more answers.
+    Throughput decides between two limits. By Little's law it is the requests in flight, times the answered share, over
+    the time per output token (each kind of request is compared with itself). Random faults do not affect the choice:
+    their share is the same at both limits. Refusals and slowness beyond the server's capacity do.
 
-    A round is as many answers as requests in flight, of requests begun at this limit. Of two limits the larger is kept
-    if it brings clearly more, else the smaller. A failed trial leads to a shorter step or a longer rest; two successful
-    ones to longer steps again. A larger limit is given up at once if its faults show that it cannot pay, and the next
-    rest doubles. If most requests fail at the limit that was good, it is halved.
+    A round is as many ended requests, begun at this limit, as the limit, but at least 8 or 32. The larger of two limits
+    is kept if its throughput is clearly higher, else the smaller. A failed trial shortens the step or lengthens the
+    rest; two consecutive successes lengthen the step. A trial of a larger limit ends early if its faults rule out a
+    gain, and the next rest doubles. If most requests fail at the settled limit, the limit is halved.
 
-    Guarantees: 1 <= `current` <= ceiling. Without noise, a server that takes C requests at once and queues or refuses
-    the rest ends at 0.84 C to 1.14 C (at least 8 where it queues). Not promised: anything while demand is below the
-    limit, or if random faults break half of the requests.
+    Guarantees: 1 <= `current` <= ceiling. Without noise, for a server that accepts C requests at once and queues or
+    refuses the rest, the limit ends at 0.84 C to 1.14 C (at least 8 if it queues). Not guaranteed: anything while
+    demand is below the limit, or if random faults break half of the requests.
     """
 
     def __init__(self, *, start: int | None = _START, ceiling: int | None = None) -> None:
-        """Begin with `start` requests in flight; None sets no limit and tries none."""
+        """Begin with a limit of `start`; None begins at `ceiling`, or without a limit."""
         self._ceiling = float("inf") if ceiling is None else float(ceiling)
         self._start = self._ceiling if start is None else min(float(start), self._ceiling)
         self._work: dict[Hashable, float] = {}
-        """Kind of request to the seconds of all its requests so far, its weight."""
+        """Kind of request to the total seconds of its answers, its weight."""
         self._begun = 0
         self.restart()
 
     @property
     def current(self) -> int:
-        """Requests that may be in flight now."""
+        """Current limit of the requests in flight."""
         return UNBOUNDED if math.isinf(self._size) else max(1, int(self._size))
 
     def restart(self) -> None:
-        """Forget this server's limit: it was gone, and may be another one."""
+        """Search anew from the initial limit: after an outage, the server may have changed."""
         self._search_from(self._start)
 
     def begin(self) -> int:
-        """Begin a request; return its number, for the report of its end. `ended` comes last, and always."""
+        """Begin a request; return its number, for `answered`, `failed` and `ended`. Every request must call `ended`."""
         self._begun += 1
         return self._begun
 
     def answered(
         self, number: int, *, seconds: float, tokens: float, kind: Hashable, in_flight: int, held: int = 0
     ) -> None:
-        """Report an answer to request `number`.
+        """Record an answer to request `number`, which took `seconds` and had `tokens` of output.
 
-        `seconds` and output `tokens` are its own. Requests of one `kind`, such as of one role and model, are expected
-        to take similar time per token. `in_flight` counts this request too; `held` places are kept free at the server's
-        wish.
+        Requests of one `kind`, such as one role and model, should take similar time per token. `in_flight` includes
+        this request; `held` is the number of places kept empty because of a Retry-After.
         """
         if number < self._first:
             return
@@ -122,9 +120,9 @@ class ConcurrencyLimit:
         self._in_use += in_flight + held
 
     def failed(self, number: int) -> None:
-        """Report a request without an answer, for reasons of the server or the network.
+        """Record a request that failed because of the server or the network.
 
-        Requests begun before the limit last changed do not count.
+        Requests begun before the last change of the limit do not count.
         """
         if number < self._first:
             return
@@ -138,11 +136,11 @@ class ConcurrencyLimit:
                 self._search_from(self._size / 2)
         elif trial and self._refuted(begun):
             self._give_up()
-            # What costs refusals is tried half as often.
+            # Trials that cost refusals become half as frequent.
             self._rest *= 2
 
     def ended(self, number: int) -> None:
-        """Report the end of a request, after `answered` or `failed`."""
+        """Record the end of a request, after `answered` or `failed`."""
         if number < self._first:
             return
         self._left -= 1
@@ -152,7 +150,7 @@ class ConcurrencyLimit:
             self._open()
 
     def _refuted(self, begun: int) -> bool:
-        """Return True if a larger limit has lost more than it could bring, and several times the random faults."""
+        """Return True if the faults of a larger limit exceed its possible gain and several times the random faults."""
         if self._settled is None or self._faults <= _TIMES * (1 + self._settled.lost * begun) or self._faults >= begun:
             return False
         loss = math.log((1 - self._settled.lost) / (1 - self._faults / begun))
@@ -186,14 +184,14 @@ class ConcurrencyLimit:
     def _measured(self) -> _Measured:
         for kind, one in self._sums.items():
             self._work[kind] = self._work.get(kind, 0.0) + one.seconds
-        # Times of zero are a clock's that is too coarse.
+        # A coarse clock may measure 0 s.
         pace = {kind: math.log(max(one.seconds, 1e-9) / one.tokens) for kind, one in self._sums.items()}
         answered = self._count / (self._count + self._faults)
         used, in_flight = self._in_use / self._count, self._in_flight / self._count
         return _Measured(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
 
     def _slower(self, now: _Measured, before: _Measured) -> float:
-        """Return the logarithm of the slowdown from `there` to `here`; kinds weigh by their work."""
+        """Return the logarithm of the slowdown from `before` to `now`; kinds are weighted by their work."""
         both = now.pace.keys() & before.pace.keys()
         work = sum(self._work[kind] for kind in both)
         return sum(self._work[kind] * (now.pace[kind] - before.pace[kind]) for kind in both) / work if work else 0.0
@@ -213,7 +211,7 @@ class ConcurrencyLimit:
             wider = large.used - small.used
             more = large.gain - small.gain - self._slower(large, small)
             if 2 * wider < math.log(large.size / small.size):
-                # Demand was too low to decide: it begins here again.
+                # Demand was too low to decide: start again from this limit.
                 self._settled = here
                 self._up = True
             elif (more >= _WORTH * wider) == self._up:
@@ -239,7 +237,7 @@ class ConcurrencyLimit:
         else:
             self._resize(max(size / self._stride, min(size, _FEW)))
         if self.current == int(size):
-            # At the ceiling or the floor: the other way, some time.
+            # At the ceiling or the floor: try the other direction after a rest.
             self._up = not self._up
             self._fail()
 

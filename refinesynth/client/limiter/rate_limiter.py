@@ -1,4 +1,4 @@
-"""Permits for requests to a backend: one limiter for all requests to one server with one key."""
+"""Rate limiter with permits for requests: one limiter for all requests to one server with one key."""
 
 import asyncio
 import random
@@ -21,12 +21,12 @@ from refinesynth.client.session import Deadline, current_deadline
 from refinesynth.errors import RunStopped
 
 _UNANSWERED = DOWN | {ErrorCategory.RATE_LIMIT}
-"""Faults that count against the server's capacity; with any other, it took the request."""
+"""Faults that count against the server's capacity; with any other fault, the server accepted the request."""
 
 
 @dataclass(eq=False, slots=True)
 class Permit:
-    """Permission for one request to be in flight. Report its end; a permit without a report was cancelled."""
+    """Permission for one request to be in flight. Call `answered` or `failed` at its end, unless it is cancelled."""
 
     limiter: "RateLimiter"
     priority: float
@@ -40,15 +40,15 @@ class Permit:
     """Number among all granted permits, from 1; 0 before the grant."""
     since: float = 0.0
     held_until: float = float("-inf")
-    """Time until which its place stays empty after its end."""
+    """Time until which the request's place stays empty after its end."""
     trial: bool = False
     queued: bool = False
-    """True while it is in the queue."""
+    """True while the permit is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
-    """Reason why it gets no turn."""
+    """Message of the error instead of a grant; None without a refusal."""
     deadline: Deadline | None = None
-    """The episode's, whose clock stands still while the backend is down."""
+    """Deadline of the episode, whose clock stops while the request waits and the backend is down."""
 
     def answered(
         self,
@@ -58,10 +58,10 @@ class Permit:
         billed: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Report an answer.
+        """Record an answer.
 
-        `seconds` counts from the grant if None, `billed` tokens of prompt and answer are the estimate if None, and the
-        names of `headers` are in lower case.
+        `seconds` is the time since the grant if None. `billed` is the tokens of prompt and completion, the estimate if
+        None. The names of `headers` are in lower case.
         """
         limiter, now, charged = self.limiter, self.limiter.now(), self.charged
         limiter.limit.answered(
@@ -77,14 +77,14 @@ class Permit:
         limiter.up()
 
     def failed(self, fault: ClassifiedError, *, headers: Mapping[str, str] | None = None) -> None:
-        """Report a fault."""
+        """Record a fault."""
         limiter, now = self.limiter, self.limiter.now()
         self.buckets.settle(now, self.charged, billed=0.0)
         limiter.learn(self, read_rate_headers(headers), now, after=fault.after)
         if fault.kind in _UNANSWERED:
             limiter.limit.failed(self.number)
         if fault.kind not in DOWN:
-            # A web page is no model's answer.
+            # A web page does not prove that a model answers.
             if fault.kind is not ErrorCategory.DEFECT and fault.page is None:
                 limiter.up()
         elif limiter.breaker.failed(
@@ -94,10 +94,10 @@ class Permit:
 
 
 class Queue:
-    """Requests that wait for a turn: smaller priorities first, first come first served among equals.
+    """Priority queue of waiting requests: smaller priorities first, first in, first out among equals.
 
-    Requests with the same token buckets share a lane, so one that waits for its buckets does not block other lanes.
-    Entries that leave out of turn are dropped when the queue reaches them, in constant time.
+    Requests with the same token buckets share a lane: a request that waits for its buckets does not block other lanes.
+    Requests removed out of turn stay in the heap until they reach its top.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Queue:
         return self._waiting
 
     def __iter__(self) -> Iterator[Permit]:
-        """All waiting permits, in no order; they may be removed meanwhile."""
+        """Iterate over all waiting permits, in no order; the loop may remove them."""
         return iter([permit for lane in self._lanes.values() for _, _, permit in lane if permit.queued])
 
     def add(self, permit: Permit) -> None:
@@ -124,7 +124,7 @@ class Queue:
         self._waiting -= 1
 
     def next(self, now: float) -> tuple[Permit | None, float]:
-        """Return whose turn it is; or None, and when the first lane's buckets are ready."""
+        """Return the next permit that may go, or None and the earliest time at which a lane's buckets are ready."""
         first: Permit | None = None
         soonest = float("inf")
         for buckets, lane in self._lanes.items():
@@ -142,16 +142,16 @@ class Queue:
 
 
 class RateLimiter:
-    """Admits requests: as many at once as the server takes, no faster than its limits, none while it is down.
+    """Admission of requests: as many at once as the server accepts, within its rate limits, none while it is down.
 
-    Guarantees: (1) at most `limit.current` places are taken; a place is free at once after its request, except for a
-    Retry-After. (2) Smaller priorities first, first come first served among equals. A request that waits for its
-    model's buckets holds no place and does not block other models. (3) A request answered with Retry-After leaves its
-    place empty until then, at most `longest_wait`: one such request holds its own share, many hold all. (4) While the
-    backend is down, one trial request at a time is admitted; all others wait, as long as the breaker says. (5) No
-    request waits forever, if requests in flight end (they have a timeout) and buckets are finite.
+    Guarantees: (1) No request is admitted while `limit.current` places are taken. A place becomes free when its request
+    ends, unless a Retry-After holds it. (2) Smaller priorities go first, first in, first out among equals. A request
+    that waits for its model's buckets holds no place and does not block other models. (3) A request answered with
+    Retry-After keeps its place empty until then, at most `longest_wait`: one such request blocks one place, many block
+    all. (4) While the backend is down, one trial request at a time is admitted; all others wait until the breaker
+    closes or gives up. (5) No request waits forever if requests in flight end (they time out) and buckets are finite.
 
-    Belongs to one event loop at a time, and may serve another one after that. Not safe for threads.
+    Belongs to one event loop at a time; a later loop may use it after the earlier one ended. Not thread-safe.
     """
 
     def __init__(
@@ -162,20 +162,20 @@ class RateLimiter:
         breaker: CircuitBreaker | None = None,
         longest_wait: float = 60.0,
     ) -> None:
-        """Make a limiter; `name` is the backend's in messages. By default the limit is adaptive without ceiling. A
-        server's wish to wait is honoured for at most `longest_wait` seconds.
+        """Create a limiter; `name` is the backend's name in messages. The default limit is adaptive, without a ceiling.
+        A server's Retry-After is respected for at most `longest_wait` seconds.
         """
         self.name = name
         self.limit = limit or ConcurrencyLimit()
         self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self.met = False
-        """True if the backend has ever answered."""
+        """True after the backend's first answer."""
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._any_buckets = TokenBuckets()
         self.in_flight = 0
         self.held: list[float] = []
-        """Heap of the times until which places are empty because of a Retry-After."""
+        """Heap of the times until which places stay empty because of a Retry-After."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -191,30 +191,29 @@ class RateLimiter:
 
     @property
     def waiting(self) -> int:
-        """Number of requests without a turn."""
+        """Number of queued requests."""
         return len(self._queue)
 
     @property
     def held_until(self) -> float | None:
-        """Time until which the server wants no request, on the event loop's clock (`time.monotonic`); None if one may
-        go.
+        """Time at which the first held place becomes free, on the event loop's clock (`time.monotonic`); None unless
+        Retry-Afters hold all places.
         """
         self._let_go(self.now())
         return self.held[0] if len(self.held) >= self.limit.current else None
 
     def excuses(self, fault: ClassifiedError) -> bool:
-        """Return True if a fault is part of an outage, so the request spends no retry on it."""
+        """Return True if a fault is part of an outage, for which the request spends no retry."""
         return self.down and fault.kind in DOWN
 
     @asynccontextmanager
     async def permit(
         self, *, priority: float = 0.0, buckets: TokenBuckets | None = None, tokens: float = 0.0, kind: Hashable = None
     ) -> AsyncGenerator[Permit]:
-        """Wait for a turn, and hold it while the context lasts.
+        """Wait for a permit, and hold it while the context lasts.
 
-        `priority`: smaller goes first; the episode's number, so the first begun is the first finished. `buckets`: rate
-        limits of this request. `tokens`: approximate tokens of the prompt. `kind`: requests of one kind take similar
-        time per output token, see `ConcurrencyLimit.answered`.
+        `priority`: smaller goes first; the episode's number, to finish earlier episodes first. `buckets`: rate limits
+        of this request. `tokens`: approximate tokens of the prompt. `kind`: as in `ConcurrencyLimit.answered`.
 
         Raises:
             RunStopped: The backend has been down for too long.
@@ -241,7 +240,7 @@ class RateLimiter:
             await permit.turn.wait()
         except BaseException:
             if permit.number:
-                # The turn came in the moment of the cancellation: pass it on.
+                # Granted at the moment of the cancellation: release the permit.
                 self._leave(permit)
             elif permit.queued:
                 self._queue.remove(permit)
@@ -257,12 +256,12 @@ class RateLimiter:
             heappush(self.held, permit.held_until)
         self.limit.ended(permit.number)
         if permit.trial:
-            # A cancelled one has reported nothing, and the next may go at once.
+            # A cancelled trial has recorded nothing; the next one may go at once.
             self.breaker.trying = False
         self._advance()
 
     def _advance(self) -> None:
-        """Admit the requests that may go now; set a timer where time alone admits more."""
+        """Admit the requests that may go now; set a timer if only time must pass for the next."""
         now = self.now()
         if self.down:
             self._advance_trials(now)
@@ -282,7 +281,7 @@ class RateLimiter:
         breaker = self.breaker
         if self._queue and breaker.may_try(now):
             breaker.trying = True
-            # Any of them: the first may be the one that the server cannot bear.
+            # A random request: the first in line may be the one that crashes the server.
             permit = random.choice(list(self._queue))
             permit.trial = True
             self._grant(permit, now)
@@ -310,16 +309,16 @@ class RateLimiter:
 
     def learn(self, permit: Permit, rate_headers: RateHeaders, now: float, *, after: float | None = None) -> None:
         permit.buckets.learn(now, rate_headers)
-        asked = max(rate_headers.retry_after or 0.0, after or 0.0)
-        permit.held_until = now + min(asked, self._longest_wait)
+        wait = max(rate_headers.retry_after or 0.0, after or 0.0)
+        permit.held_until = now + min(wait, self._longest_wait)
 
     def _let_go(self, now: float) -> None:
         while self.held and self.held[0] <= now:
             heappop(self.held)
 
     def went_down(self, fault: ClassifiedError) -> None:
-        then = "the run waits" if self.breaker.waits_for_outages else "others are asked"
-        LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
+        reaction = "the run waits" if self.breaker.waits_for_outages else "others are asked"
+        LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, reaction)
         for permit in self._queue:
             if permit.deadline is not None:
                 permit.deadline.stop(permit)
@@ -331,7 +330,7 @@ class RateLimiter:
             return
         LOG.warning("%s is back after %.0f s", self.name, self.now() - (since or 0.0))
         if not first:
-            # What is back at the first trial was not gone.
+            # A backend that answers the first trial was not restarted: keep its limit.
             self.limit.restart()
         for permit in self._queue:
             if permit.deadline is not None:
@@ -357,7 +356,7 @@ class RateLimiter:
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return
-        # Requests that waited or were in flight there have ended with it.
+        # Requests of the earlier loop, queued or in flight, ended with that loop.
         self._loop = loop
         self._timer = None
         self._queue = Queue()
@@ -366,19 +365,19 @@ class RateLimiter:
 
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
-"""Server, and the variables of its key."""
+"""Server (or provider) and the environment variables of the key."""
 
 
 def endpoint(backend: Backend) -> Endpoint:
-    """Return the endpoint of a backend; backends with the same one are the same to the server."""
+    """Return the endpoint of a backend; the server cannot distinguish backends with the same endpoint."""
     return server_of(backend) or split(backend.model)[0], key_variables(backend)
 
 
 def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: bool = False) -> RateLimiter:
     """Return a limiter for backends of one endpoint, with the strictest of their bounds.
 
-    Without `waits`, requests do not wait for the end of an outage. With `batched`, all requests go at once, and their
-    faults say nothing of the server.
+    Without `waits`, requests do not wait for the end of an outage. With `batched`, all requests go at once, and faults
+    do not open the breaker.
     """
     backends = (backend, *others)
     ceilings = [one.max_in_flight for one in backends if one.max_in_flight is not None]
@@ -386,18 +385,18 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: 
     outage = min(one.outage for one in backends) if waits else 0.0
     return RateLimiter(
         backend.label,
-        # The embedded backend is this process: it takes whatever comes, and there is nothing to find out.
+        # The rehearsal runs in this process, and batches have no concurrency: neither needs a limit.
         limit=ConcurrencyLimit(start=None)
         if backend.rehearses or batched
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
         breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage, opens=not batched),
-        # For a server that asks to be left alone is waited as for one that is down.
+        # A Retry-After is respected for as long as an outage.
         longest_wait=max(longest_wait, outage),
     )
 
 
 def limiters_of(backends: Iterable[Backend], *, fallback: Backend | None = None) -> dict[Endpoint, RateLimiter]:
-    """Return one limiter for each endpoint; with a `fallback`, only the fallback's endpoint waits for an outage."""
+    """Return one limiter per endpoint; with a `fallback`, only the fallback's endpoint waits for an outage to end."""
     grouped: dict[Endpoint, list[Backend]] = {}
     for backend in backends:
         grouped.setdefault(endpoint(backend), []).append(backend)

@@ -1,11 +1,11 @@
-"""Limits of requests and tokens per minute: the user's, without bursts, and the rest that a server's headers report.
+"""Limits of requests and tokens per minute: the user's, and the remainder that a server's headers report.
 
 Pure arithmetic: no clock, no waiting. Headers: Retry-After, OpenAI's (`x-ratelimit-remaining-requests: 99`,
 `x-ratelimit-reset-requests: 6m0s`), Anthropic's (`anthropic-ratelimit-requests-remaining`, with a reset time in RFC
 3339), and litellm's copies of either.
 
-The buckets are ours because a limiter with its own queue, such as aiolimiter's, lets small requests overtake large ones
-forever, and ignores the priorities of the limiter's queue.
+No library: a limiter with its own queue, such as aiolimiter, lets small requests overtake large ones forever and
+ignores the priorities of the rate limiter's queue.
 """
 
 import math
@@ -35,37 +35,37 @@ _SECONDS = {
     "m": 60.0,
     "s": 1.0,
 }
-"""By the beginning of a unit; the first that fits counts."""
+"""Beginning of a unit to its seconds; the first match counts."""
 _WAIT = re.compile(
     rf"(?:again|retry|wait)(?:ing)?(?: (?:in|after|for|about)){{0,2}} (?P<words>(?:{_AMOUNT} ?{_UNIT} ?){{1,4}})"
     rf"|retry[_-]?(?:after|delay)(?P<ms>[_-]?ms)?\W{{1,5}}(?P<number>{_AMOUNT})(?P<unit>{_UNIT})?(?![\d.a-z])",
     re.IGNORECASE,
 )
 _EPOCH = 1e9
-"""Larger numbers of seconds, 30 years, are a time of day."""
+"""Number of seconds, 30 years, from which a value is a point in time."""
 _LONGEST = 100
-"""Characters of a header that are read."""
+"""Maximum characters of a header value that are read."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Rest of a limit."""
+    """Remainder of a limit."""
 
     remaining: float
-    """Requests or tokens."""
+    """Remaining requests or tokens."""
     reset: float
-    """Seconds until it is whole again."""
+    """Seconds until the limit is restored."""
 
 
 @dataclass(frozen=True)
 class RateHeaders:
-    """Rate limits in an answer's headers; None where nothing can be read."""
+    """Rate limits in a response's headers; None for a missing or unreadable value."""
 
     retry_after: float | None = None
-    """Seconds in which the server wants no request."""
+    """Seconds for which the server asks to send no request."""
     requests: Quota | None = None
     tokens: Quota | None = None
-    """Of several kinds of tokens, the one that runs out first if spent evenly."""
+    """Quota with the lowest rate (remaining per second until reset), among several kinds of tokens."""
 
 
 _REQUESTS = (
@@ -87,9 +87,9 @@ _wall_clock = partial(datetime.now, UTC)
 
 
 def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], datetime] = _wall_clock) -> RateHeaders:
-    """Read headers with lower-case names, or in a mapping that ignores case; never raises over a value.
+    """Read rate headers. Names are in lower case, or the mapping ignores case; unreadable values are skipped.
 
-    `clock` gives the present time, for headers with a time of day.
+    `clock` returns the present time, for headers with a point in time.
     """
     if not headers:
         return RateHeaders()
@@ -103,27 +103,27 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
 
 
 def headers_of(source: object) -> Mapping[str, str]:
-    """Return the HTTP headers of an answer or an error, with names in lower case; empty if there are none."""
+    """Return the HTTP headers of a response or an error, with names in lower case; empty without headers."""
     if isinstance(source, Reply):
         return source.headers
     response = getattr(source, "response", None)
     hidden = getattr(source, "_hidden_params", None)
-    carried = (
+    sources = (
         getattr(source, "headers", None),
         getattr(source, "litellm_response_headers", None),
         getattr(response, "headers", None),
         cast("Mapping[str, object]", hidden).get("additional_headers") if isinstance(hidden, Mapping) else None,
     )
     headers: dict[str, str] = {}
-    for found in carried:
-        if isinstance(found, Mapping):
-            for name, value in cast("Mapping[object, object]", found).items():
+    for source_headers in sources:
+        if isinstance(source_headers, Mapping):
+            for name, value in cast("Mapping[object, object]", source_headers).items():
                 headers.setdefault(str(name).lower().removeprefix(_COPY), str(value)[:_LONGEST])
     return headers
 
 
 def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float | None:
-    """Return a wait in seconds, 0 for a past time, None for anything else.
+    """Return a wait in seconds; 0 for a past time, None for an unreadable value.
 
     Forms: `20`, `0.5`, `20ms`, `6m0s`, `2024-05-01T12:00:00Z`, `Wed, 01 May 2024 12:00:00 GMT`, `1714564800`.
     """
@@ -139,18 +139,18 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
         return None
     if plain < _EPOCH:
         return plain
-    # A time of day, in seconds or milliseconds since 1970.
+    # A point in time, in seconds or milliseconds since 1970.
     return max(plain / (1 if plain < 100 * _EPOCH else 1000) - clock().timestamp(), 0.0)
 
 
 def wait_in_words(text: str) -> float | None:
-    """Return the seconds that words ask to wait, as in `Please try again in 6m0s` or `"retryDelay":"12s"`; else None."""
-    found = _WAIT.search(text)
-    if found is None:
+    """Return the seconds that a text asks to wait, as `Please try again in 6m0s` or `"retryDelay":"12s"`; else None."""
+    match = _WAIT.search(text)
+    if match is None:
         return None
-    if found["number"] is not None:
-        return _sum([(found["number"], "ms" if found["ms"] else found["unit"] or "s")])
-    return _sum(_PART.findall(found["words"]))
+    if match["number"] is not None:
+        return _sum([(match["number"], "ms" if match["ms"] else match["unit"] or "s")])
+    return _sum(_PART.findall(match["words"]))
 
 
 def _sum(parts: Iterable[tuple[str, str]]) -> float:
@@ -167,9 +167,9 @@ def _sum(parts: Iterable[tuple[str, str]]) -> float:
 
 def _until(text: str, now: datetime) -> float | None:
     try:
-        then = datetime.fromisoformat(text) if text[:4].isdecimal() else parsedate_to_datetime(text)
-        then = then.replace(tzinfo=UTC) if then.tzinfo is None else then
-        return max((then - now).total_seconds(), 0.0)
+        moment = datetime.fromisoformat(text) if text[:4].isdecimal() else parsedate_to_datetime(text)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return max((moment - now).total_seconds(), 0.0)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
@@ -195,33 +195,33 @@ def _rate(quota: Quota) -> float:
 
 _MINUTE = 60.0
 _WINDOW = 6.0
-"""Seconds of tokens that may be spent at once."""
+"""Size of a token bucket: tokens of this many seconds may be spent at once."""
 _FIRST_GUESS = 500.0
-"""Expected tokens of the first answer."""
+"""Expected tokens of the first completion."""
 _UNNOTICED = 1e-3
-"""Seconds between requests that are not worth a wait."""
+"""Longest interval between requests, in seconds, for which no request waits."""
 
 
 class TokenBucket:
-    """Fills at a steady rate, which may be infinite, up to its size; what is taken beyond that is owed."""
+    """Bucket that fills at a constant rate, which may be infinite, up to its size; its level may become negative."""
 
     def __init__(self, *, rate: float, size: float) -> None:
-        """Begin full. `rate` is per second."""
+        """Begin with a full bucket. `rate` is per second."""
         self._rate = rate
         self._size = size
         self._full_at = float("-inf")
 
     def ready_at(self, amount: float) -> float:
-        """Return when this amount may be taken; more than the size, once it is full."""
+        """Return the time at which `amount` may be taken: for more than the size, when the bucket is full."""
         return self._full_at - (self._size - min(amount, self._size)) / self._rate
 
     def take(self, now: float, amount: float) -> None:
-        """Take an amount, whether it is there or not; a negative one is given back."""
+        """Take an amount, even beyond the level; a negative amount is returned to the bucket."""
         self._full_at = max(self._full_at, now) + amount / self._rate
 
 
 class Allowance:
-    """Rest of a limit as a server reports it, spread evenly over the time until its reset."""
+    """Remainder of a limit that a server reports, spread evenly over the time until its reset."""
 
     def __init__(self) -> None:
         self._remaining = float("inf")
@@ -230,7 +230,7 @@ class Allowance:
         """Time of the next request."""
 
     def learn(self, now: float, quota: Quota, *, longest: float) -> None:
-        """Note a quota; the next request goes after at most `longest` seconds."""
+        """Record a quota; the next request waits at most `longest` seconds."""
         self._remaining = quota.remaining
         self._until = now + quota.reset
         limit = now + min(quota.reset, longest)
@@ -248,9 +248,9 @@ class Allowance:
 class TokenBuckets:
     """Rate limits of one model: the user's, and those that the server reports.
 
-    Tokens are charged before a request by an estimate, and the difference to the bill with the next one, so the limit
-    holds on average over a few requests. A waiting request asks `ready_at`, waits until then, and calls `charge`; turns
-    are decided elsewhere.
+    An estimate of the tokens is charged before a request, and corrected to the billed tokens after it: the limit holds
+    on average over a few requests. A request waits until `ready_at` and calls `charge`; the rate limiter decides the
+    order of requests.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class TokenBuckets:
         self._answer = _FIRST_GUESS
 
     def ready_at(self, prompt_tokens: float) -> float:
-        """Return when a request with such a prompt may go; in the past if it may go now."""
+        """Return the time at which a request with such a prompt may go; a past time means now."""
         own = max(self._requests.ready_at(1.0), self._tokens.ready_at(prompt_tokens + self._answer))
         return max(own, self._left_requests.ready_at, self._left_tokens.ready_at)
 
@@ -282,7 +282,7 @@ class TokenBuckets:
         return charged
 
     def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
-        """Correct a charge to the `billed` tokens; `answer` is None without an answer."""
+        """Correct a charge to the `billed` tokens; `answer` is the completion's tokens, None without one."""
         self._tokens.take(now, billed - charged)
         if answer is not None:
             self._answer += (answer - self._answer) / 8

@@ -1,1 +1,1 @@
-"""Evaluations compared: scores with intervals, paired differences, the paper's published rows beside them."""
+"""Comparison of evaluations: scores with intervals, paired differences and the paper's published rows."""

@@ -40,7 +40,7 @@ _FLIPPED = 20_000
 _ENUMERATED = 16
 """Most differing instances for which all signs are enumerated."""
 _AT_ONCE = 1_000_000
-"""Numbers drawn at a time."""
+"""Most random numbers drawn at a time, which bounds memory."""
 _CLOSE = 1e-12
 """Tolerance of equal sums."""
 
@@ -48,7 +48,7 @@ _CLOSE = 1e-12
 def estimate(parts: Parts) -> Estimate:
     """Weighted mean with its percentile bootstrap interval; instances are drawn within each task.
 
-    Percentile intervals are too narrow for few instances: with 20, about 93 % cover instead of 95 %.
+    Percentile intervals are too narrow for few instances: with 20 instances they cover about 93 % instead of 95 %.
     """
     mean = sum(weight * float(values.mean()) for weight, values in parts)
     if all(np.ptp(values) == 0 for _, values in parts):
@@ -70,8 +70,8 @@ def _resampled(values: Floats, generator: np.random.Generator) -> Floats:
 def sign_test(parts: Parts) -> Chance:
     """Paired two-sided test of differences per instance: probability of a weighted mean as far from 0 under random signs.
 
-    Exact if all differences have one size, as success of one epoch has (McNemar's test), or at most 16 are not zero; else by
-    20,000 drawn signs, and then at least 1 / 20,001.
+    Exact if all nonzero differences have one size, as for success in one epoch (McNemar's test), or at most 16 are nonzero.
+    Otherwise estimated from 20,000 draws of signs, and at least 1 / 20,001.
     """
     differences = np.concatenate([weight / len(values) * values for weight, values in parts])
     nonzero = differences[np.abs(differences) > _CLOSE]
@@ -108,16 +108,16 @@ _REPAIRED = "repaired"
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
-    """All tables that have rows; of unfinished tasks only the bounds of the score."""
+    """All tables that have rows. Unfinished tasks have rows only in `scores`, with the bounds of their scores."""
     complete = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
-    found = [
+    results = [
         _main(evaluations, complete, paper=paper),
         _scores(evaluations),
         _further(complete),
         _differences(complete),
     ]
-    found += [_levels(complete), _grid(complete), _perturbations(complete), _behaviour(complete)]
-    return [table for table in found if table.rows]
+    results += [_levels(complete), _grid(complete), _perturbations(complete), _behaviour(complete)]
+    return [table for table in results if table.rows]
 
 
 def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table:
@@ -185,7 +185,7 @@ def _further(evaluations: Evaluations) -> Table:
 
 
 def _levels(evaluations: Evaluations) -> Table:
-    """Scores by the levels of the instances, where there are several."""
+    """Scores by level, for groups of several levels."""
     found = [
         (one, name, f"{group} {cell}", mask)
         for name, one in _by_task(evaluations)
@@ -252,8 +252,8 @@ def _against(mine: Sequence[LoggedEvaluation], name: str, theirs: Sequence[Logge
 
 
 def _change(parts: Parts) -> tuple[Cell, ...]:
-    found = estimate(parts)
-    return sum(len(values) for _, values in parts), Change(found.mean, found.low, found.high), sign_test(parts)
+    mean = estimate(parts)
+    return sum(len(values) for _, values in parts), Change(mean.mean, mean.low, mean.high), sign_test(parts)
 
 
 def _perturbations(evaluations: Evaluations) -> Table:

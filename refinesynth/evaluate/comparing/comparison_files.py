@@ -1,4 +1,4 @@
-"""A comparison as files: compare.md, compare.html, compare.png and compare.json."""
+"""Files of a comparison: compare.md, compare.html, compare.json, compare.png and recovery.png."""
 
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +13,7 @@ from refinesynth.text.printable import one_line
 
 _BAR = 0.24
 _TALLEST = 200
-"""Most inches of a picture, which bounds memory."""
+"""Largest height of a picture in inches, which bounds memory."""
 _LONGEST = 40
 _DARK = 60
 """Per cent above which a cell of a heat map is dark."""
@@ -30,23 +30,23 @@ def draw(scores: Table) -> Any:
     for panel, measure in zip(panels, ("success", "progress"), strict=True):
         column = scores.columns.index(measure)
         for at, name in enumerate(names):
-            found = [
+            scored = [
                 (str(row[0]), cell)
                 for row in scores.rows
                 if row[1] == name and isinstance(cell := row[column], Estimate)
             ]
-            places = [tasks.index(task) + (at - (len(names) - 1) / 2) * thick for task, _ in found]
-            means = [100 * one.mean for _, one in found]
-            low = [100 * (one.mean if one.low is None else one.low) for _, one in found]
-            high = [100 * (one.mean if one.high is None else one.high) for _, one in found]
+            places = [tasks.index(task) + (at - (len(names) - 1) / 2) * thick for task, _ in scored]
+            means = [100 * estimate.mean for _, estimate in scored]
+            low = [100 * (estimate.mean if estimate.low is None else estimate.low) for _, estimate in scored]
+            high = [100 * (estimate.mean if estimate.high is None else estimate.high) for _, estimate in scored]
             panel.barh(places, means, thick, color=f"C{at % 10}", alpha=0.75, label=f"{at}")
             for place, mean, end in zip(places, means, high, strict=True):
                 panel.text(max(mean, end) + 1, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)
             panel.hlines(places, low, high, color="black", linewidth=1)
-        # Room for the figure beside the longest interval.
+        # The axis leaves space for the number after the longest interval.
         panel.set(xlim=(0, 110), xticks=range(0, 101, 20), xlabel=f"{measure} in %, with 95 % interval")
         panel.grid(axis="x", alpha=0.3)
-    # Names are no formulas, whatever dollar signs are in them.
+    # matplotlib would parse dollar signs in names as formulas.
     panels[0].set_yticks(range(len(tasks)), [one_line(task, most=_LONGEST) for task in tasks], parse_math=False)
     panels[0].set_ylim(len(tasks) - 0.5, -0.5)
     legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", frameon=False)
@@ -78,7 +78,7 @@ def draw_grid(grid: Table) -> bytes:
 
 
 def _figure(width: float, height: float) -> Any:
-    # Without pyplot, whose global state stays a notebook's own; it draws without a display.
+    # pyplot has global state, which may belong to a notebook, and may need a display.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, min(_TALLEST, height)), dpi=120, layout="constrained")
@@ -91,9 +91,7 @@ def _png(figure: Any) -> bytes:
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write (or replace) the files; no picture if no task is finished, and one of repairs with `recovery`. Raises
-    StorageError.
-    """
+    """Write or replace the files; compare.png needs a finished task, recovery.png a grid. Raises StorageError."""
     paths = {kind: folder / f"compare.{kind}" for kind in ("md", "html", "json")}
     scores = next((table for table in comparison.tables if table.name == "scores"), None)
     figure = None if scores is None else draw(scores)

@@ -22,7 +22,7 @@ _SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
 THIRDS = ("early", "middle", "late")
 """Positions of a mistake, in their order."""
 _RATES = frozenset(Counts().rates)
-"""Measures of single episodes that are computed from the counts over many."""
+"""Measures that are computed from summed counts, not as means over episodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,46 +42,46 @@ class LoggedEvaluation:
     remarks: tuple[str, ...]
     """Reasons why its figures are incomplete."""
     missing: int = 0
-    """Episodes of an unfinished log that have no score."""
+    """Episodes without a score in an unfinished log; 0 for a finished one."""
     levels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Instance to its level; those without one are left out."""
+    """Instance to its level; instances without a level are left out."""
 
     def bounds(self, measure: str) -> Bounds:
-        found = self.measures[measure]
-        of = int(np.count_nonzero(~np.isnan(found))) + self.missing
-        reached = float(np.nansum(found))
-        return Bounds(reached / of, (reached + self.missing) / of)
+        values = self.measures[measure]
+        episodes = int(np.count_nonzero(~np.isnan(values))) + self.missing
+        reached = float(np.nansum(values))
+        return Bounds(reached / episodes, (reached + self.missing) / episodes)
 
     def means(self, measure: str) -> Floats:
         """Mean over epochs for each instance."""
         return np.nanmean(self.measures[measure], axis=1)
 
     def cells(self) -> dict[str, dict[str, NDArray[np.bool_]]]:
-        """Group to its cells, as masks of the instances: `kind=place` is the cell `place` of the group `kind`, a level
-        without such marks a cell of the group `level`.
+        """Group to its cells, as masks of the instances. `kind=place` is the cell `place` of the group `kind`; a level
+        without `=` is a cell of the group `level`.
         """
-        found: dict[str, dict[str, list[str]]] = {}
+        ids_by_cell: dict[str, dict[str, list[str]]] = {}
         for id_ in self.ids:
             level = self.levels.get(id_, "")
             for part in level.split() if "=" in level else filter(None, [level]):
                 group, _, cell = part.rpartition("=")
-                found.setdefault(group or "level", {}).setdefault(cell, []).append(id_)
+                ids_by_cell.setdefault(group or "level", {}).setdefault(cell, []).append(id_)
         return {
             group: {cell: np.isin(self.ids, cells[cell]) for cell in sorted(cells, key=_in_order)}
-            for group, cells in found.items()
+            for group, cells in ids_by_cell.items()
         }
 
     def shares(self, other: "LoggedEvaluation") -> bool:
         return not set(self.ids).isdisjoint(other.ids)
 
     def differences(self, other: "LoggedEvaluation", measure: str) -> Floats:
-        """The other's means less these, for the instances that both have, in the order of ids."""
+        """Means of `other` minus the means of this evaluation, over the common instances in the order of their ids."""
         mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
         return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
 
 
 def _in_order(cell: str) -> tuple[int, str]:
-    """Thirds of a play in their order, others by name."""
+    """Sort key: thirds of a play in their order, then other cells by name."""
     return (THIRDS.index(cell) if cell in THIRDS else -1), cell
 
 
@@ -94,7 +94,7 @@ class _Log(NamedTuple):
 
 
 def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
-    """Tasks in a folder by name, each from its newest finished log, else its newest one; raises InputError."""
+    """Tasks in a folder in order, each from its newest finished log, else its newest log; raises InputError."""
     from refinesynth.evaluate.task import task_facts
 
     if not folder.is_dir():
@@ -102,20 +102,20 @@ def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
     logs: dict[tuple[str, str, str], list[_Log]] = {}
     for path in folder.glob("*.eval"):
         log = _read(path)
-        about = task_facts(log.header.eval.metadata)
-        if not about.get("benchmark"):
+        facts = task_facts(log.header.eval.metadata)
+        if not facts.get("benchmark"):
             raise InputError(
                 f"the log {str(path)!r} is of the task {log.header.eval.task!r}, which is no benchmark of refinesynth; move it "
                 f"to another folder"
             )
-        benchmark, argument, perturb = (str(about.get(name) or "") for name in ("benchmark", "argument", "perturb"))
+        benchmark, argument, perturb = (str(facts.get(name) or "") for name in ("benchmark", "argument", "perturb"))
         logs.setdefault((benchmark, argument, perturb), []).append(log)
     if not logs:
         below = sorted({path.parent.name for path in folder.glob("*/*.eval")})
         hint = f"; there are some in its folders {', '.join(below)}, of which each can be given" if below else ""
         raise InputError(f"{str(folder)!r} holds no logs of an evaluation (*.eval){hint}")
-    played = [_played(*key, sorted(found, key=lambda log: log[:3])) for key, found in sorted(logs.items())]
-    if not any(one.ids for one in played):
+    played = [_played(*key, sorted(task_logs, key=lambda log: log[:3])) for key, task_logs in sorted(logs.items())]
+    if not any(evaluation.ids for evaluation in played):
         raise InputError(f"the logs in {str(folder)!r} hold no scored episode: {'; '.join(played[0].remarks)}")
     return played
 
@@ -135,37 +135,37 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
     from refinesynth.evaluate.task import task_facts
 
     finished, _, path, header, samples = logs[-1]
-    about = task_facts(header.eval.metadata)
+    facts = task_facts(header.eval.metadata)
     episodes: dict[tuple[str, int], dict[str, float]] = {}
     levels: dict[str, str] = {}
-    counts, failed, lost = Counts(), list[str](), list[str]()
+    counts, failed, broken = Counts(), list[str](), list[str]()
     for sample in samples:
         score = (sample.scores or {}).get(SCORE)
-        kept = (score and score.metadata) or {}
-        if level := str(kept.get("level") or ""):
+        metadata = (score and score.metadata) or {}
+        if level := str(metadata.get("level") or ""):
             levels[str(sample.id)] = level
         values = _numbers(score and score.value)
         if sample.error or not all(0 <= values.get(name, -1) <= 1 for name in _NEEDED):
             failed.append(sample.error or "no score")
             continue
         episodes[str(sample.id), sample.epoch] = {name: values[name] for name in values if name not in _RATES}
-        counted = _numbers(kept.get("counts"))
+        counted = _numbers(metadata.get("counts"))
         counts += Counts(**{name: int(counted.get(name, 0)) for name in Counts.__dataclass_fields__})
-        if kept.get("stopped") == "environment":
-            lost.append(str((kept.get("faults") or ["no reason"])[-1])[:200])
-    of = len(header.eval.dataset.sample_ids or ()) * (header.eval.config.epochs or 1)
+        if metadata.get("stopped") == "environment":
+            broken.append(str((metadata.get("faults") or ["no reason"])[-1])[:200])
+    planned = len(header.eval.dataset.sample_ids or ()) * (header.eval.config.epochs or 1)
     remarks = {
         f"{path.name} counts; other logs of it are left out: {len(logs) - 1}": len(logs) > 1,
         f"its log is not finished ({header.status})": not finished,
         f"failed and left out: {len(failed)} of {len(samples)} episodes, the first by {''.join(failed[:1])[:200]}": failed,
-        f"never played: {of - len(samples)} of {of} episodes": of > len(samples),
-        f"broken off by the environment, scored as far as they came: {len(lost)} episodes, the first by "
-        f"{''.join(lost[:1])}": lost,
+        f"never played: {planned - len(samples)} of {planned} episodes": planned > len(samples),
+        f"broken off by the environment, scored as far as they came: {len(broken)} episodes, the first by "
+        f"{''.join(broken[:1])}": broken,
     }
     ids, epochs = tuple(sorted({id_ for id_, _ in episodes})), sorted({epoch for _, epoch in episodes})
-    settings = {name: about.get(name) for name in _SETTINGS} | {
+    settings = {name: facts.get(name) for name in _SETTINGS} | {
         "temperature": header.plan.config.temperature,
-        "form": about.get("form", "react"),
+        "form": facts.get("form", "react"),
         "epochs": len(epochs),
     }
     return LoggedEvaluation(
@@ -175,12 +175,12 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         model=header.eval.model,
         settings={name: str(value) for name, value in settings.items() if value is not None},
         ids=ids,
-        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_numbers(about).get("instances", 0))),
+        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_numbers(facts).get("instances", 0))),
         measures=_measures(episodes, ids, epochs),
         counts=counts,
         remarks=tuple(remark for remark, holds in remarks.items() if holds),
         levels=levels,
-        missing=0 if finished else max(of, len(samples)) - len(episodes),
+        missing=0 if finished else max(planned, len(samples)) - len(episodes),
     )
 
 
@@ -193,7 +193,7 @@ def _numbers(values: object) -> dict[str, float]:
 def _measures(
     episodes: Mapping[tuple[str, int], Mapping[str, float]], ids: Sequence[str], epochs: Sequence[int]
 ) -> dict[str, Floats]:
-    """Arrays of the measures; one that only some episodes have is 0 in the others."""
+    """Arrays of the measures; a measure is 0 in episodes that lack it, and nan for missing episodes."""
     names = [*_NEEDED, *sorted({name for values in episodes.values() for name in values} - set(_NEEDED))]
     rows, columns = ({one: at for at, one in enumerate(many)} for many in (ids, epochs))
     measures = {name: np.full((len(ids), len(epochs)), np.nan) for name in names}

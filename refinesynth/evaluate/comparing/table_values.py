@@ -1,6 +1,6 @@
 """Tables of a comparison, and the paper's main table as published (AgentRefine, ICLR 2025).
 
-Values are shares of one, their texts per cent with one decimal.
+Values are fractions from 0 to 1; their texts are percentages with one decimal.
 """
 
 import json
@@ -42,13 +42,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over instances, of their means over epochs."""
+    """A mean over instances of their means over epochs."""
 
     sign: ClassVar[str] = ""
 
     mean: float
     low: float | None = None
-    """Lower bound of the 95 % bootstrap interval over instances; None if all instances gave the same."""
+    """Lower bound of the 95 % bootstrap interval over instances; None if all instances have the same value."""
     high: float | None = None
 
     def __str__(self) -> str:
@@ -58,12 +58,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of the mean of an unfinished task, as quick episodes are finished first."""
+    """Bounds of the mean of an unfinished task, whose own mean is biased: quick episodes finish first."""
 
     worst: float
     """Mean if each missing episode gives 0."""
     best: float
-    """Mean if each gives 1."""
+    """Mean if each missing episode gives 1."""
 
     def __str__(self) -> str:
         return f"{_percent(self.worst)} to {_percent(self.best)}"
@@ -89,13 +89,13 @@ class Chance:
 
 @dataclass(frozen=True)
 class MeanAndDeviation:
-    """A mean over perturbations, and the standard deviation by both formulas."""
+    """A mean over perturbations, with the population and the sample standard deviation."""
 
     mean: float
     population: float
-    """Divided by their number."""
+    """Standard deviation with the divisor n."""
     sample: float | None
-    """Divided by their number less one; None where there is one only."""
+    """Standard deviation with the divisor n - 1; None for a single perturbation."""
 
     def __str__(self) -> str:
         return f"{_percent(self.mean)} ± {_percent(self.population)}, {_percent(self.sample)}"
@@ -106,7 +106,7 @@ class Pair:
     success: float
     progress: float
     held_in: bool = field(default=False, kw_only=True)
-    """True if the method had seen the task's training split."""
+    """True if the method was trained on the task's training split."""
 
     def __str__(self) -> str:
         return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
@@ -117,7 +117,7 @@ Cell = str | int | Share | Number | Estimate | Bounds | Chance | MeanAndDeviatio
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Names in it are untrusted."""
+    """A table with untrusted names."""
 
     name: str
     title: str
@@ -137,17 +137,17 @@ class Comparison:
 
     models: Mapping[str, str]
     tables: Sequence[Table]
-    """main, scores, further, differences, levels, grid, perturbations and behaviour, as far as they have rows."""
+    """main, scores, further, differences, levels, grid, perturbations and behaviour; tables without rows are left out."""
     warnings: Sequence[str] = ()
     """Reasons why figures are incomplete or hard to compare."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, with unrounded figures."""
+        """The whole comparison with unrounded figures."""
         rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in self.tables}
         return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
 
     def as_markdown(self, *, picture: bool = False) -> str:
-        """Everything as Markdown, with `compare.png` on top if `picture`."""
+        """The whole comparison as Markdown, with `compare.png` on top if `picture`."""
         lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in self.models.items()), ""]
         lines += ["![Scores](compare.png)", ""] if picture else []
         for table in self.tables:
@@ -166,7 +166,7 @@ INSTANCES: Final[Mapping[str, int]] = _FACTS["instances"]
 """Benchmark to its number of instances, in the order of the table's columns."""
 
 HELD_OUT: Final = ("babyai", "scienceworld", "pddl", "jericho")
-"""Tasks of the held-out score: all but ALFWorld, whose training split other methods had seen."""
+"""Tasks of the held-out score: all but ALFWorld, on whose training split other methods were trained."""
 
 HELD_OUT_TASK: Final = "held-out"
 """Name of the held-out score among tasks."""
@@ -188,7 +188,7 @@ ROWS: Final[Mapping[str, Mapping[str, Pair]]] = {
 
 
 def held_out(cells: Mapping[str, Pair]) -> Pair | None:
-    """Held-out score of a row; None where a task is missing."""
+    """Held-out score of a row; None if a task is missing."""
     if not cells.keys() >= set(HELD_OUT):
         return None
     success = sum(WEIGHTS[task] * cells[task].success for task in HELD_OUT)
@@ -197,7 +197,7 @@ def held_out(cells: Mapping[str, Pair]) -> Pair | None:
 
 
 def main_table(ours: Mapping[str, Mapping[str, Pair]], *, paper: bool) -> Table:
-    """The paper's main table if `paper`, with our rows below."""
+    """Main table: the paper's rows if `paper`, then our rows."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for name, cells in (*(ROWS.items() if paper else ()), *ours.items()):

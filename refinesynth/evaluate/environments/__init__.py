@@ -1,1 +1,1 @@
-"""Text environments, one file each. They know nothing of Inspect, of models or of each other."""
+"""Text environments, one file each. They do not depend on Inspect, on models or on each other."""

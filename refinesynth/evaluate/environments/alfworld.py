@@ -1,6 +1,6 @@
 """ALFWorld: a household in text, 134 unseen games, played and scored as by AgentBoard.
 
-Today's game files word two things differently from AgentBoard's (`move X to Y`, `You arrive at Y.`); they are reworded.
+Current game files have two other wordings than AgentBoard's (`move X to Y`, `You arrive at Y.`), which are rewritten.
 """
 
 import json
@@ -44,7 +44,7 @@ _WORDING = (
     ("You move the {o.name} to the {r.name}.", "You put the {o.name} in/on the {r.name}."),
     ("move (object) to (receptacle):", "put (object) in/on (receptacle):"),
 )
-"""A game's grammar today, and as it was when AgentBoard was made."""
+"""Wordings of the current grammar of games, each with that of AgentBoard's games."""
 
 _REFUSED = "Nothing happens."
 _INTRODUCTION = (
@@ -71,11 +71,11 @@ _ACTIONS = (
 
 
 class AlfWorld:
-    """Household games; see `TextEnvironment`.
+    """Environment of household games.
 
     Progress is AgentBoard's: the share of its subgoals met by observations, with success as one more. These quirks of
-    AgentBoard are kept: `toggle` is offered although no game takes it; `look` repeats the observation of the last going or opening;
-    an object taken from a place other than the one gone to was never seen, for the subgoal that it be seen.
+    AgentBoard are kept: `toggle` is offered although no game accepts it; `look` repeats the observation of the last `go to`
+    or `open`; an object taken from a place that the player did not go to does not meet the subgoal of seeing it.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class AlfWorld:
         games: Any = import_module("textworld.envs.pddl")
         alfworld: Any = import_module("alfworld.agents.environment.alfred_tw_env")
         self._translator: Any = import_module("fast_downward")
-        # One for all games: each loads a copy of the planner's library, which stays in memory.
+        # One environment for all games: each environment loads a copy of the planner's library, which stays in memory.
         self._game: Any = alfworld.AlfredDemangler(
             games.PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
         )
@@ -99,19 +99,19 @@ class AlfWorld:
                 self._game.load(game)
                 self._state = self._game.reset()
             _, self._seen, goal = str(self._state.feedback).strip().split("\n\n")
-        except (Exception, SystemExit) as error:  # Whatever its parsers and its planner raise.
+        except (Exception, SystemExit) as error:  # The parsers and the planner may raise anything.
             raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
         self._subgoals = dict.fromkeys(subgoals(instance.level, data["object"], data["place"]), False)
         return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`. A final full stop is passed over, and `put X on Y` is read as `put X in/on Y`."""
+        """Take one action. A final full stop is ignored; `put X in Y` and `put X on Y` are read as `put X in/on Y`."""
         action = re.sub(r"^(put .*?) (?:in|on) ", r"\1 in/on ", action.strip().removesuffix(".").strip())
         if action == CHECK:
             observation = f"Choose an action from these valid actions: {', '.join((*self.valid_actions(), CHECK))}"
             return self._came(observation)
         self._state, _, _ = self._game.step(action)
-        # Where the player arrives is said by what it sees there.
+        # AgentBoard's games do not name the place of arrival in a sentence of its own.
         observation = re.sub(r"^You arrive at [^.]*\. ", "", self._state.feedback)
         if action.startswith(("go to ", "open ")) and observation != _REFUSED:
             self._seen = observation
@@ -129,7 +129,7 @@ class AlfWorld:
 
     @property
     def subgoals(self) -> Mapping[str, bool]:
-        """Each subgoal's pattern, and whether an observation of this episode has met it."""
+        """Pattern of each subgoal; True if an observation of this episode has met it."""
         return self._subgoals
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ def subgoals(kind: str, item: str, place: str) -> tuple[str, ...]:
 
 @contextmanager
 def _translated_once(translator: Any) -> Generator[None]:
-    """Translate a game once instead of four times, which takes most of a start; without the planner's optimization."""
+    """Translate a game once instead of four times, without optimization; translations take most of a start."""
     translate: Callable[[str, str], Any] = translator.pddl2sas
     once = lru_cache(maxsize=1)(translate)
 
@@ -186,13 +186,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """In the order of AgentBoard's paths; its 134 are the solvable ones without slices and movable receptacles."""
+    """Instances in the order of AgentBoard's paths: the 134 solvable games without slices and movable receptacles."""
     folder = source.folder("alfworld", holds=_HOLDS) / _SPLIT
     named = [path for path in folder.glob("*/trial_*/game.tw-pddl") if not re.search("movable|Sliced", path.parts[-3])]
     paths = [path for path in sorted(named) if re.search(rb'"solvable":\s*true', path.read_bytes())]
     if not paths:
         raise BadInstance(f"there are no games in {str(folder)!r}; expected {_HOLDS}")
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for path in paths:
         task = path.parent.parent
         named = _FOLDER.fullmatch(task.name)
@@ -202,8 +202,8 @@ def _instances(source: Source) -> list[Instance]:
             )
         kind, item, place = _KINDS[named[1]], named[2].lower(), named[4].lower()
         name = f"{kind}-{item}-{place}-{named[5]}-{path.parent.name[-6:]}"
-        found.append(Instance(name, {"game": str(path), "object": item, "place": place}, kind))
-    return found
+        instances.append(Instance(name, {"game": str(path), "object": item, "place": place}, kind))
+    return instances
 
 
 BENCHMARK = Benchmark(
@@ -213,6 +213,6 @@ BENCHMARK = Benchmark(
     extra="refinesynth[alfworld]",
     episodes=100,
     memory_mb=400,
-    # Its import makes this folder, by default one in the user's home.
+    # The import of alfworld makes this folder, by default one in the user's home.
     process_variables={"ALFWORLD_DATA": gettempdir()},
 )

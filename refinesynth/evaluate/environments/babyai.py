@@ -2,18 +2,18 @@
 
 These quirks of AgentBoard are kept:
 
-- The player is told of `pick up`, but only `pickup` is taken.
-- The goal says `and` for `then` and `after you`, so that it no longer says what comes first.
-- An action of several moves ends early when a move leaves the view as it was, even if the agent did move.
-- An action that meets the goal on its way goes on, and what counts is its last move: `toggle and go through` never opens
-  the door that was to be opened.
+- The list of actions has `pick up`, but only `pickup` is accepted.
+- The goal has `and` instead of `then` and `after you`, which hides the order of its parts.
+- An action of several moves ends early when a move leaves the view unchanged, even if the agent moved.
+- An action that meets the goal before its last move continues, and only the last move counts: `toggle and go through`
+  never meets the goal of opening a door.
 - A level that ended is over only with a progress above 0.5, and a progress of 1 is success even if the level is not
-  solved; a level ended by a mistake (the wrong door first) is success if the progress is above 0.5.
-- At most one subgoal counts a step.
+  solved. A level ended by a mistake (the wrong door first) is success if the progress is above 0.5.
+- Each step meets at most one subgoal.
 - Any text with `check` in it lists the actions.
 - Paths and numbers: see `View`.
 
-Minigrid's own limit of moves is lifted: AgentBoard does not heed it.
+Minigrid's own limit of moves is disabled, because AgentBoard ignores it.
 """
 
 import re
@@ -48,17 +48,17 @@ UNKNOWN = "The action is not recognized. Please check valid actions."
 NO_CHANGE = "No change in state."
 
 _KINDS = {2: "wall", 4: "door", 5: "key", 6: "ball", 7: "box"}
-"""minigrid's encoding of what BabyAI's levels hold."""
+"""minigrid's codes of the things in BabyAI's levels."""
 _COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 _DOORS = ("open", "closed", "locked")
 _AHEAD, _ASIDE = 6, 3
-"""Distance that the agent sees."""
+"""Cells that the agent sees ahead and to each side."""
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 @dataclass(frozen=True)
 class Thing:
-    """Something in view."""
+    """A thing in view."""
 
     kind: str
     """wall, door, key, ball or box."""
@@ -82,20 +82,20 @@ class Thing:
 
 def _things(image: Sequence[Sequence[Sequence[int]]]) -> list[Thing]:
     size = len(image)
-    found: list[tuple[int, str, str, Cell]] = []
+    seen: list[tuple[int, str, str, Cell]] = []
     for row in range(size):
         for column in range(size):
             code, colour, state = image[column][row]
             kind = _KINDS.get(code)
             cell = (size - 1 - row, column - size // 2)
-            if kind is None or cell == (0, 0):  # What is carried shows on the agent's own cell.
+            if kind is None or cell == (0, 0):  # A carried thing appears on the agent's own cell.
                 continue
             name = f"{_COLOURS[colour]} {_DOORS[state]} door" if kind == "door" else f"{_COLOURS[colour]} {kind}"
-            found.append((cell[0] + abs(cell[1]), kind, name, cell))
-    found.sort(key=lambda one: one[0])
+            seen.append((cell[0] + abs(cell[1]), kind, name, cell))
+    seen.sort(key=lambda one: one[0])
     numbers: Counter[str] = Counter()
     things: list[Thing] = []
-    for _, kind, name, cell in found:
+    for _, kind, name, cell in seen:
         numbers[name] += 1
         things.append(Thing(kind, name, cell, numbers[name]))
     return things
@@ -106,7 +106,7 @@ def _barrier(things: Sequence[Thing]) -> Thing | None:
 
 
 class _Paths:
-    """Poses that the agent can reach, in breadth-first order."""
+    """Poses that the agent can reach with their moves, in breadth-first order."""
 
     def __init__(self, things: Sequence[Thing], heading: int) -> None:
         self._blocked = {thing.cell for thing in things if thing.kind != "door"}
@@ -119,7 +119,7 @@ class _Paths:
             pose = queue.popleft()
             moves = self._moves.setdefault(pose, came[pose])
             for move, reached in _next(pose):
-                # AgentBoard's search closes a pose when it leaves the queue: the last way found to it is the one taken.
+                # AgentBoard's search closes a pose when it leaves the queue: the last path found to it wins.
                 ahead, right = reached[0]
                 seen = self._behind <= ahead <= _AHEAD and -_ASIDE <= right <= self._rightmost
                 if seen and reached not in self._moves and reached[0] not in self._blocked:
@@ -149,10 +149,10 @@ def _next(pose: Pose) -> tuple[tuple[int, Pose], ...]:
 
 
 class View:
-    """The text of an encoded image for the player, and the texts that it may answer.
+    """Description of an encoded image for the player, and the accepted actions.
 
-    As in AgentBoard, paths lead through closed doors and, by the heading, over cells one column beyond the view; of equal
-    names, `pickup` and `go to` count only what a path leads to.
+    As in AgentBoard, paths lead through closed doors and, by the heading, over cells one row or column beyond the view;
+    among equal names, `pickup` and `go to` count only things with a path.
     """
 
     def __init__(self, image: Sequence[Sequence[Sequence[int]]], heading: int, carrying: str) -> None:
@@ -166,7 +166,7 @@ class View:
         self.actions: dict[str, Sequence[int]] = {"turn left": [LEFT], "turn right": [RIGHT]}
         """Accepted texts in AgentBoard's order, with their primitive moves."""
         self.refusals: dict[str, str] = {}
-        """Texts about things in view that are refused, with reasons."""
+        """Refused texts about things in view, with reasons."""
         self._paths, self._carrying = _Paths(things, heading), carrying
         self._forward(things)
         if not carrying:
@@ -243,13 +243,13 @@ _COMPLETED = "\n The task is completed."
 
 
 class Level:
-    """A level being played; it can be pickled, so a search can go on from anywhere."""
+    """A level in play. It can be pickled, which lets a search continue from any state."""
 
     def __init__(self, level: Any, seen: Any, subgoals: Sequence[Sequence[str]]) -> None:
         """`level` is minigrid's, just reset, and `seen` its observation; each way of `subgoals` has the same length."""
         self.level = level
         self.subgoals = [list(way) for way in subgoals]
-        """Subgoals that are left, in each alternative way."""
+        """Remaining subgoals of each alternative way."""
         self._of = len(self.subgoals[0])
         self.progress, self.done, self.won = 0.0, False, False
         self._look(seen["image"])
@@ -316,7 +316,7 @@ def _shows(sentences: Iterable[str], pattern: str) -> bool:
 FIRST_SEED = 1234
 _LEVEL = re.compile(r"BabyAI-[A-Za-z0-9]+-v0")
 _RENAMED = {"BabyAI-GoToObjS6-v0": "BabyAI-GoToObjS4-v0"}
-"""Levels that the minigrid of AgentBoard's time named differently."""
+"""Level names of AgentBoard's minigrid to those of minigrid 3.2."""
 
 _INTRODUCTION = (
     "You are in a building of one or more rooms, which you see from where you stand: up to six steps ahead and three to "
@@ -340,7 +340,7 @@ _ACTIONS = (
 
 
 class BabyAI:
-    """One level after another; see `TextEnvironment`."""
+    """Environment that plays one level after another."""
 
     def __init__(self) -> None:
         import gymnasium
@@ -359,7 +359,7 @@ class BabyAI:
     def reset(self, instance: Instance, /) -> Start:
         try:
             self._playing = self._begin(instance)
-        except Exception as error:  # Whatever minigrid raises of a level or seed that it does not know.
+        except Exception as error:  # minigrid may raise anything for an unknown level or seed.
             raise BadInstance(
                 f"the BabyAI level {instance.id!r} cannot be made: {error!r}; expected a level of minigrid 3.2, a seed and "
                 "ways of as many subgoals"
@@ -377,7 +377,7 @@ class BabyAI:
         ways = [list(map(str, way)) for way in instance.data["subgoals"]]
         if not _LEVEL.fullmatch(name) or not ways[0] or any(len(way) != len(ways[0]) for way in ways):
             raise ValueError(f"{name!r} with the subgoals {ways!r}")
-        with redirect_stdout(StringIO()):  # It prints every layout that it rejects.
+        with redirect_stdout(StringIO()):  # minigrid prints each layout that it rejects.
             level = self._make(_RENAMED.get(name, name), disable_env_checker=True).unwrapped
             seen, _ = level.reset(seed=seed)
         level.max_steps = 10**9
@@ -387,7 +387,7 @@ class BabyAI:
         return self._level.step(action)
 
     def valid_actions(self) -> Sequence[str]:
-        """All actions that move; listing the actions changes nothing."""
+        """Actions with at least one move; other actions change nothing."""
         return [text for text, moves in self._level.view.actions.items() if moves]
 
     def close(self) -> None:
@@ -395,9 +395,9 @@ class BabyAI:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """One per row; the n-th row of a level has the n-th seed."""
+    """One instance per row; the n-th row of a level has the n-th seed."""
     seen: Counter[str] = Counter()
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for label in labels(source.folder("babyai", holds=f"babyai/test.jsonl of {AGENTBOARD}")):
         level = label.text("subtask")
         seed = FIRST_SEED + seen[level]
@@ -409,8 +409,8 @@ def _instances(source: Source) -> list[Instance]:
             "observation": label.text("init_obs"),
         }
         name = f"{level.removeprefix('BabyAI-').removesuffix('-v0')}-{seed}"
-        found.append(Instance(name, data, label.text("difficulty")))
-    return found
+        instances.append(Instance(name, data, label.text("difficulty")))
+    return instances
 
 
 BENCHMARK = Benchmark(

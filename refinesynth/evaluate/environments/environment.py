@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 Compat = Literal["agentboard"]
-"""Argument `compat` of environments made for earlier versions, which had another wording and scoring to choose."""
+"""Argument `compat` of environments for earlier versions, which offered a choice of wording and scoring."""
 
 CHECK = "check valid actions"
 """Action that lists the valid actions in any state; it costs a step (AgentBoard)."""
@@ -29,13 +29,13 @@ class Action:
     """Template with placeholders in braces: `take {item} from {place}`."""
     description: str = ""
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Placeholder to the values that it may take; one that is not named takes any."""
+    """Placeholder to its allowed values; other placeholders take any value."""
     types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Placeholder to the type of its values, as `ActionSpec.types` has it in JSON; text by default."""
+    """Placeholder to the type of its values, in the JSON form of `ActionSpec.types`; text by default."""
     pattern: str = ""
-    """Regular expression (RE2) of its whole text; by default its template with any text in the placeholders."""
+    """Regular expression (RE2) of the whole action; by default the template with any text in the placeholders."""
     function: Mapping[str, Any] | None = None
-    """Definition of the function that it is, as `ActionSpec.function` has it; made of the rest by default."""
+    """Definition of the function, in the form of `ActionSpec.function`; by default it is made from the other fields."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Instance:
     data: Mapping[str, Any]
     """JSON: all that `reset` needs; paths are absolute."""
     level: str = ""
-    """Its kind or difficulty, by which results can be grouped."""
+    """Kind or difficulty, by which results can be grouped."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Start:
     goal: str
     actions: tuple[Action, ...]
     introduction: str = ""
-    """Description of the place, beside goal and actions."""
+    """Description of the place, without goal and actions."""
     history: tuple[Exchange, ...] = ()
-    """Turns that stand in the chat as if the player had taken them."""
+    """Turns that the chat shows as the player's own."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Step:
     """True if the episode is over, won or not."""
     success: bool
     refused: bool = False
-    """True if the environment did not take the action: unknown, impossible here, or said to have no effect."""
+    """True if the environment rejected the action as unknown, impossible or without effect."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further scores of the episode so far (exact match and F1 of an answer)."""
     slipped: bool = False
-    """True if a right action failed for a moment; it may be repeated."""
+    """True if a correct action failed transiently; it may be repeated."""
 
 
 class TextEnvironment(Protocol):
@@ -99,11 +99,11 @@ class TextEnvironment(Protocol):
         ...
 
     def step(self, action: str, /) -> Step:
-        """Take one action. Any text is allowed: what the environment cannot read is refused in words."""
+        """Take one action. Any text is allowed; the observation says that an unreadable action is refused."""
         ...
 
     def valid_actions(self) -> Sequence[str]:
-        """Actions that the environment takes now, in a fixed order."""
+        """Actions that the environment accepts now, in a fixed order."""
         ...
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Benchmark:
     process_variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables of its process."""
     in_process: bool = False
-    """True if it runs in the evaluation's own process, where it can neither crash nor hang."""
+    """True to run it in the evaluation's own process; only for environments that neither crash nor hang."""
 
 
 AGENTBOARD = "AgentBoard's data, huggingface.co/datasets/hkust-nlp/agentboard"
@@ -171,7 +171,7 @@ class Label(dict[str, Any]):
         return self._checked(name, type(self.get(name)) is int, "a whole number")
 
     def texts(self, name: str) -> list[str]:
-        values = cast("list[object]", found) if isinstance(found := self.get(name), list) else []
+        values = cast("list[object]", value) if isinstance(value := self.get(name), list) else []
         return self._checked(name, bool(values) and all(isinstance(one, str) for one in values), "a list of texts")
 
     def patterns(self, name: str) -> list[str]:
@@ -205,7 +205,7 @@ def labels(folder: Path) -> Iterator[Label]:
         if not isinstance(row, dict):
             raise BadInstance(f"{where} is no JSON object; expected a label of {AGENTBOARD}")
         fields = cast("dict[str, Any]", row)
-        about: object = fields.get("additional_info")
-        label = Label({**cast("dict[str, Any]", about if isinstance(about, dict) else {}), **fields})
+        info: object = fields.get("additional_info")
+        label = Label({**cast("dict[str, Any]", info if isinstance(info, dict) else {}), **fields})
         label.where = where
         yield label

@@ -40,7 +40,7 @@ _ACTIONS = (
 
 
 class HotpotQA:
-    """Questions; see `TextEnvironment`. Success is an exact match after normalising, progress is F1."""
+    """Environment of questions. Success is an exact match after normalising, progress is F1."""
 
     def __init__(self) -> None:
         self._ranking: Any = import_module("rank_bm25").BM25Okapi

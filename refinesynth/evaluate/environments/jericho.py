@@ -24,14 +24,14 @@ _HOLDS = f"jericho/test.jsonl of {AGENTBOARD} and the games (NAME.z5, NAME.z8, .
 _MOST_BYTES = 4_000_000
 """Largest game; the Z-machine's limit is 512 kB."""
 _MOST_WORDS, _MOST_LETTERS = 20, 150
-"""Of an action; the interpreter's buffer holds 198 bytes."""
+"""Most words and letters of an action; the interpreter's buffer holds 198 bytes."""
 
 _OF_THE_INTERPRETER = re.compile(
     r"[#$][a-z].*|(?:quit|q|restart|restore|save|script|unscript|transcript|record(?:ing)?|replay|verify|undo)"
     r"(?: (?:the|this|my|game|story|position|file|now|please|on|off|again))*",
     re.IGNORECASE,
 )
-"""Commands that would end or rewind the game, or write files; `save the bird` is none."""
+"""Commands that would end or rewind the game, or write files; `save the bird` does not match."""
 
 _INTRODUCTION = (
     "You are in a work of interactive fiction, which you perceive and act on through text. Actions are short commands: a "
@@ -53,17 +53,17 @@ _ACTIONS = (
 
 
 class Jericho:
-    """Games; see `TextEnvironment`.
+    """Environment of interactive fiction.
 
-    Progress is AgentBoard's: the share of its subgoals, sentences that are searched in observations ignoring punctuation, at
-    most one per turn. An action ends at its first comma, full stop or `then`. Commands to the
-    interpreter (save, restart, quit and the like) are refused.
+    Progress is AgentBoard's: the share of its subgoals, which are sentences found in observations without punctuation, at
+    most one per turn. An action ends at its first comma, semicolon, full stop, line feed or `then`. Commands to the
+    interpreter (such as save, restart and quit) are refused.
     """
 
     def __init__(self) -> None:
         self._package: Any = import_module("jericho")
         self._words: Any = import_module("jericho.util")
-        # Its own way wants a language model that is on no package index: the game's dictionary knows its nouns.
+        # jericho's own function needs a language model that no package index has; the game's dictionary has its nouns.
         self._words.extract_objs = self._nouns_in
         self._game: Any = None
         self._nouns: frozenset[str] = frozenset()
@@ -78,13 +78,13 @@ class Jericho:
             raise BadInstance(f"{str(path)!r} is no whole story file of the Z-machine; expected {_HOLDS}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Of games whose score it does not know.
+                warnings.simplefilter("ignore")  # jericho warns about games with unknown scores.
                 self._game = self._package.FrotzEnv(str(path))
                 if "seed" not in self._game.bindings:
-                    self._game.seed(1)  # Else chance follows the clock.
+                    self._game.seed(1)  # Without a seed, random events depend on the clock.
                 opening, _ = self._game.reset()
             dictionary = [str(one.word) for one in self._game.get_dictionary()]
-        except Exception as error:  # Whatever an emulator in C makes of a file.
+        except Exception as error:  # The emulator may raise anything for a file.
             raise BadInstance(f"the game {str(path)!r} cannot be played: {type(error).__name__}: {error}") from error
         self._longest = max(map(len, dictionary), default=0)
         self._nouns = frozenset(word for word in dictionary if len(word) > 1)
@@ -93,11 +93,11 @@ class Jericho:
         return Start(data["observation"] or _clean(str(opening)), data["goal"], _ACTIONS, _INTRODUCTION)
 
     def _nouns_in(self, text: str) -> list[tuple[str, str]]:
-        found = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
-        return [(word, "NOUN") for word in found if word[: self._longest] in self._nouns]
+        words = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
+        return [(word, "NOUN") for word in words if word[: self._longest] in self._nouns]
 
     def step(self, action: str, /) -> Step:
-        # The interpreter, which is written in C, is given printable ASCII alone.
+        # The interpreter is written in C and gets printable ASCII only.
         words = re.sub(r"[^ -~]", " ", re.split(r"[,.;\n]|\bthen\b", action.strip(), maxsplit=1)[0]).split()
         command = " ".join(words[:_MOST_WORDS])[:_MOST_LETTERS]
         if "check" in command.lower() and "action" in command.lower():
@@ -121,11 +121,11 @@ class Jericho:
         return Step(observation, progress, done=won or over, success=won, refused=refused)
 
     def valid_actions(self) -> Sequence[str]:
-        """Commands that change something now, sorted, and the directions, which unknown games do not tell."""
+        """Commands that change the state now, sorted; a few general commands if jericho finds none."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
-        return sorted(map(str, found)) or ["look", "inventory", "north", "south", "east", "west"]
+            commands = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
+        return sorted(map(str, commands)) or ["look", "inventory", "north", "south", "east", "west"]
 
     def close(self) -> None:
         self._game = None
@@ -154,7 +154,7 @@ def _bare(text: str) -> str:
 def _instances(source: Source) -> list[Instance]:
     folder = source.folder("jericho", holds=_HOLDS)
     games = {path.stem: path for path in sorted(folder.rglob("*.z[1-8]"))}
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for label in labels(folder):
         name = label.text("game_name")
         if name not in games:
@@ -165,8 +165,8 @@ def _instances(source: Source) -> list[Instance]:
             "subgoals": label.texts("subgoals"),
             "observation": label.text("init_obs") if "init_obs" in label else "",
         }
-        found.append(Instance(name, data, label.text("difficulty")))
-    return found
+        instances.append(Instance(name, data, label.text("difficulty")))
+    return instances
 
 
 BENCHMARK = Benchmark(

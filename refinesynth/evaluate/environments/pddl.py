@@ -1,13 +1,13 @@
 """Four planning domains in words, as AgentBoard plays them: gripper, blockworld, barman and tyreworld, by pddlgym.
 
-The goal is told as AgentBoard's label tells it. These quirks of AgentBoard are kept:
+The goal has the wording of AgentBoard's label. These quirks of AgentBoard are kept:
 
-- Some sentences are wrong: what a hand holds is not said, balls carry grippers, and glasses that have held something are
-  described by an order to pour it.
+- Some sentences are wrong: the object that a hand holds is not named, balls carry grippers, and a used glass is
+  described by an order to pour.
 - Any text with `check` or `look around` in it lists the valid actions or the facts.
 
-Lists are sorted, which AgentBoard leaves to chance, and an action that is listed as valid but would change nothing
-(cleaning a clean shaker) is refused. Barman and tyreworld tell after the first observation only what is new.
+Lists are sorted; AgentBoard's order is random. An action that is listed as valid but would change nothing (cleaning a
+clean shaker) is refused. After the first observation, barman and tyreworld only report new facts.
 """
 
 import json
@@ -46,7 +46,7 @@ def sentence(name: str, objects: Sequence[str]) -> str:
 
 _LOOK = "look around"
 _TOLD_NEWS = frozenset({"barman", "tyreworld"})
-"""Games that tell only news after the first observation, and have `look around`."""
+"""Games that only report new facts after the first observation, and list `look around`."""
 
 ACTIONS: Mapping[str, tuple[Action, ...]] = {
     name: (
@@ -70,7 +70,7 @@ _WORD = re.compile(r"[\w-]+")
 
 
 class Pddl:
-    """One problem after another; see `TextEnvironment`. What pddlgym writes lies in a folder that goes with the problem."""
+    """Environment that plays one problem after another. pddlgym writes into a temporary folder for each problem."""
 
     def __init__(self) -> None:
         from pddlgym import spaces
@@ -92,13 +92,13 @@ class Pddl:
             game, goal = str(instance.data["game"]), str(instance.data["goal"])
             self._begin(Path(instance.data["domain"]), Path(instance.data["problem"]))
             self._check(game, [str(one).strip() for one in instance.data["subgoals"]])
-        except Exception as error:  # Whatever pddlgym raises of files that it cannot read.
+        except Exception as error:  # pddlgym may raise anything for unreadable files.
             raise BadInstance(
                 f"the problem {instance.id!r} cannot be played: {error!r}; expected {', '.join(ACTIONS)}, with the files and "
                 "the goals of AgentBoard"
             ) from error
         self._game = game
-        # What holds from the start counts from the first action on that changes something, as AgentBoard counts.
+        # As in AgentBoard, goals that hold at the start count after the first action that changes the state.
         self._progress, self._done = 0.0, False
         return Start(self._facts(self._state.literals), goal, ACTIONS[game], INTRODUCTIONS[game])
 
@@ -158,7 +158,7 @@ class Pddl:
         return Step(text, self._progress, self._done, self._done, refused=refused)
 
     def _read(self, text: str) -> Any:
-        """The first word that names a valid action, with as many of the named objects as it takes."""
+        """The action of the first word that names a valid one, with the first named objects; None if there are too few."""
         predicates = {action.predicate.name.lower(): action.predicate for action in self._valid.values()}
         objects = {str(one.name): one for one in self._state.objects}
         words = [word[0] for word in _WORD.finditer(text)]
@@ -178,10 +178,10 @@ class Pddl:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """One per row; the n-th row of a domain has its n-th problem by file name."""
+    """One instance per row; the n-th row of a domain has its n-th problem by file name."""
     folder = source.folder("pddl", holds=_HOLDS)
     seen: Counter[str] = Counter()
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for label in labels(folder):
         game = label.text("subtask")
         if game not in ACTIONS:
@@ -198,8 +198,8 @@ def _instances(source: Source) -> list[Instance]:
             "goal": label.text("goal").strip(),
             "subgoals": label.texts("subgoals"),
         }
-        found.append(Instance(f"{game}-{problem.stem}", data, game))
-    return found
+        instances.append(Instance(f"{game}-{problem.stem}", data, game))
+    return instances
 
 
 BENCHMARK = Benchmark(

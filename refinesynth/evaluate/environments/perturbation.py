@@ -1,6 +1,6 @@
 """The paper's perturbations P1 to P5 of ALFWorld (section 6): the same task in other words.
 
-A perturbation swaps two wordings wherever text quotes an action, so it is its own inverse. Observations are swapped for
+A perturbation swaps two wordings wherever text quotes an action and is its own inverse. Observations are swapped for
 the player and its actions are swapped back for the environment; the original wording is refused.
 """
 
@@ -13,7 +13,7 @@ from refinesynth.evaluate.environments.environment import Action, BadInstance, I
 Swap = Callable[[str], str]
 
 BENCHMARK = "alfworld"
-"""The benchmark that the perturbations are of."""
+"""Benchmark of the perturbations."""
 
 _CLAUSE = re.compile(r"[^,.:\n]+")
 """A text that can be an action, alone or in a list."""
@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"(?<=[A-Za-z])( ?)(?=[0-9])")
 
 
 def _of_clauses(*ways: tuple[str, str]) -> Swap:
-    """Rewrite each clause by the first pattern that is all of it."""
+    """Rewrite each clause by the first pattern that matches the whole clause."""
     compiled = [(re.compile(pattern), wording) for pattern, wording in ways]
 
     def swap(clause: re.Match[str]) -> str:
@@ -51,7 +51,7 @@ benchmark's own data."""
 
 
 class Perturbed:
-    """An environment in other words; see `TextEnvironment`."""
+    """An environment in other words."""
 
     def __init__(self, environment: TextEnvironment, swap: Swap) -> None:
         self._environment = environment

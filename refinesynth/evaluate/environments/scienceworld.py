@@ -25,9 +25,9 @@ from refinesynth.evaluate.environments.environment import (
 _HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
 SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
 _MOST_ACTION = 1_000
-"""Characters of an action for the simulator, which looks up long ones word by word, for seconds."""
+"""Most characters of an action; the simulator parses longer ones word by word, which takes seconds."""
 _SIMULATORS_STEPS = 1_000_000
-"""The simulator's own limit, out of the way."""
+"""Step limit of the simulator, which no episode reaches."""
 
 _REFUSED = re.compile(
     r"No known action matches|It's not clear how|I'm not sure how|You can't |That container is empty"
@@ -69,10 +69,10 @@ _ACTIONS = (
 
 
 class ScienceWorld:
-    """Experiments; see `TextEnvironment`.
+    """Environment of experiments.
 
     Progress is the share of AgentBoard's subgoals, regular expressions, that an observation has met; success is all of them.
-    As in AgentBoard, the play goes on after the simulator has ended (as after a wrong focus).
+    As in AgentBoard, the play continues after the simulator has ended (such as after a wrong focus).
     """
 
     def __init__(self) -> None:
@@ -95,17 +95,17 @@ class ScienceWorld:
         try:
             self._world.load(*self._task, SIMPLIFICATIONS, generateGoldPath=False)
             observation, _ = self._world.reset()
-        except Exception as error:  # Whatever comes through from Java.
+        except Exception as error:  # Errors of Java arrive as any exception.
             raise BadInstance(f"the task {self._task} cannot be loaded: {error}") from error
         return str(observation)
 
     def step(self, action: str, /) -> Step:
-        # Java's text has no lone surrogates.
+        # The bridge to Java cannot pass lone surrogates.
         action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MOST_ACTION]
         if action == CHECK:
             forms = [form for form in self._world.get_possible_actions() if "reset" not in form]
             return self._came(f"Choose an action from these valid actions: {', '.join((*forms, CHECK))}")
-        # Not the package's own `step`, which lists all valid actions besides: that takes most of its time.
+        # The package's own `step` also lists all valid actions, which takes most of its time.
         observation = str(self._world.server.step(action))
         for pattern in self._met:
             self._met[pattern] |= re.search(pattern, observation) is not None
@@ -127,7 +127,7 @@ class ScienceWorld:
 
 
 def _instances(source: Source) -> list[Instance]:
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for at, label in enumerate(labels(source.folder("scienceworld", holds=_HOLDS))):
         name, variation = label.text("env_name"), label.number("var")
         data = {
@@ -136,8 +136,8 @@ def _instances(source: Source) -> list[Instance]:
             "goal": label.text("goal"),
             "subgoals": label.patterns("subgoals"),
         }
-        found.append(Instance(f"{at}-{name}-{variation}", data, label.text("difficulty")))
-    return found
+        instances.append(Instance(f"{at}-{name}-{variation}", data, label.text("difficulty")))
+    return instances
 
 
 BENCHMARK = Benchmark(
@@ -146,8 +146,8 @@ BENCHMARK = Benchmark(
     instances=_instances,
     extra="refinesynth[scienceworld]",
     memory_mb=1_024,
-    # The order of things in a room follows Java's identity hashes, which differ from reset to reset: all alike, they make
-    # an instance the same each time. The simulator has no seed of its own.
+    # The order of things in a room follows Java's identity hashes, which differ from reset to reset. Equal hashes make
+    # instances reproducible; the simulator has no seed.
     process_variables={
         "JAVA_TOOL_OPTIONS": "-Xmx768m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
         "-XX:+UnlockExperimentalVMOptions -XX:hashCode=2"

@@ -1,9 +1,9 @@
-"""The process of an environment: one JSON request per line on standard input, one answer per line on standard output.
+"""Process of an environment: one JSON request per line on standard input, one response per line on standard output.
 
     python -m refinesynth.evaluate.environments.worker
 
 Needs only the standard library and the environment's package. The environment's own output goes to standard error. The
-process ends with its input.
+process ends when its input ends.
 """
 
 import json
@@ -22,7 +22,7 @@ from refinesynth.evaluate.environments.environment import BadInstance, Instance,
 Answer = dict[str, Any]
 
 MAX_TEXT = 100_000
-"""Characters of an observation or a listed action that are passed on."""
+"""Most characters of an observation or a listed action that are passed on."""
 
 
 class Served:
@@ -32,9 +32,9 @@ class Served:
         self._environment: Any = None
 
     def answer(self, request: Mapping[str, Any]) -> str:
-        """The answer to one request as JSON; errors are answers too."""
+        """The response to one request as JSON; errors are responses too."""
         try:
-            # Escaped to ASCII: lone surrogates pass through as they are.
+            # The ASCII escapes of JSON preserve lone surrogates.
             return json.dumps(getattr(self, request["do"])(**request["with"]))
         except BadInstance as error:
             answer = {"bad": str(error)}
@@ -47,14 +47,14 @@ class Served:
     def open(self, environment: str, perturb: str) -> Answer:
         module, _, name = environment.partition(":")
         make: Callable[..., TextEnvironment] = getattr(import_module(module), name)
-        # Environments made for earlier versions take the argument.
-        made = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
+        # Environments written for earlier versions take the argument.
+        opened = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
         if perturb:
             from refinesynth.evaluate.environments.perturbation import perturbed
 
-            made = perturbed(made, perturb)
-        self._environment = made
-        return {"solves": hasattr(made, "solution")}
+            opened = perturbed(opened, perturb)
+        self._environment = opened
+        return {"solves": hasattr(opened, "solution")}
 
     def reset(self, instance: Mapping[str, Any]) -> Answer:
         start: Start = self._environment.reset(Instance(**instance))
@@ -73,8 +73,8 @@ class Served:
         solve: Callable[[], Sequence[str] | None] | None = getattr(self._environment, "solution", None)
         if solve is None:
             raise BadInstance("this environment has no solution(), which the model oracle needs")
-        found = solve()
-        return {"actions": None if found is None else list(found)}
+        actions = solve()
+        return {"actions": None if actions is None else list(actions)}
 
     def close(self) -> None:
         if self._environment is not None:
@@ -89,7 +89,7 @@ def _bounded(values: dict[str, Any]) -> Answer:
 
 
 def _end_with(parent: int) -> None:
-    """End with the parent even while the environment hangs and no end of input is read."""
+    """End the process when the parent ends, even if the environment hangs and the end of input is not read."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
@@ -97,7 +97,7 @@ def _end_with(parent: int) -> None:
 
 def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    # Whatever an environment prints must not stand between the answers.
+    # Output that an environment prints must not mix with the responses.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     served = Served()

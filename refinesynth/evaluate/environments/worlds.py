@@ -1,10 +1,10 @@
-"""Grounded worlds of any run as benchmarks, executed, in their own words.
+"""Benchmarks from the grounded worlds of a run, which are executed and described in their own words.
 
-Introduction, goal, actions and observations are those of a grounded run with `terse`, so the chat is that of training.
+Introduction, goal, actions and observations are those of a grounded run with `terse`, as in the chat of training.
 `worlds:runs/held-out` names a run or a file of trajectories. `mistakes:` begins after the first mistake of each
-trajectory, whose turns so far stand in the chat, and tests its repair. `recovery:` begins behind each stretch of
-mistakes, with their kind, position and number as level, and measures whether they are repaired. A record may hold
-`slips`, the share of right actions that fail for a moment.
+trajectory, with the earlier turns in the chat, and tests the repair. `recovery:` begins after each stretch of
+mistakes and measures the repair; the level is the kind, position and number of the mistakes. A record may hold
+`slips`, the share of correct actions that fail transiently.
 """
 
 import json
@@ -35,14 +35,14 @@ _POSITIONS = ("early", "middle", "late")
 """Thirds of a play."""
 
 _MOST_IN_A_ROW = 3
-"""Mistakes in a row above which they are counted together."""
+"""Largest number of consecutive mistakes in a level; longer stretches have the same level."""
 
 _MOST_LISTED = 2_000
-"""Ground actions that `valid_actions` tries; above, every action has its share."""
+"""Most ground actions that `valid_actions` tries; if there are more, each action gets a share."""
 
 
 class GroundedWorld:
-    """Grounded scripts; see `TextEnvironment`. Progress is the highest share of the goal's conditions so far."""
+    """Environment of grounded scripts. Progress is the highest share of the goal's conditions so far."""
 
     def __init__(self) -> None:
         self._played: GroundedEnvironment | None = None
@@ -69,7 +69,7 @@ class GroundedWorld:
         return self._played
 
     def step(self, action: str, /) -> Step:
-        """Take an action. One that slips is not refused."""
+        """Take one action. An action that slips does not count as refused."""
         ruled, _ = self._now.rule(action)
         refused = ruled.ruling.kind is not None and not ruled.transient
         measures = {"repaired": float(self._now.recovered)} if self._measured else {}
@@ -122,8 +122,8 @@ def _pairs(
 
 
 def _instances(source: Source) -> list[Instance]:
-    """Each world once for each share of slips."""
-    found: dict[tuple[str, float], Instance] = {}
+    """One instance for each world and share of slips."""
+    instances: dict[tuple[str, float], Instance] = {}
     seen: set[str] = set()
     for number, record, script, path in _grounded(source, "worlds"):
         try:
@@ -131,16 +131,16 @@ def _instances(source: Source) -> list[Instance]:
         except ValueError as error:
             raise BadInstance(f"line {number} of {path!r}: its script cannot be read: {error}") from error
         slips = _slips(record, number, path)
-        if (digest, share := slips.get("slips", 0.0)) not in found:
+        if (digest, share := slips.get("slips", 0.0)) not in instances:
             name = f"{digest} with slips {share:g}" if digest in seen else digest
-            found[digest, share] = Instance(name, {"script": script, **slips})
+            instances[digest, share] = Instance(name, {"script": script, **slips})
             seen.add(digest)
-    return list(found.values())
+    return list(instances.values())
 
 
 def _behind_mistakes(source: Source, name: str) -> list[Instance]:
-    """Each trajectory up to its first mistake, or with `recovery` up to the end of each stretch of mistakes."""
-    found: dict[str, Instance] = {}
+    """One instance for the first mistake of each trajectory, or with `recovery` for each stretch of mistakes."""
+    instances: dict[str, Instance] = {}
     for number, record, script, path in _grounded(source, name):
         try:
             turns = _turns(script, record["turns"])
@@ -154,23 +154,23 @@ def _behind_mistakes(source: Source, name: str) -> list[Instance]:
             ends = [(end, "", "") for end, _, answer in _pairs(turns) if answer.flagged][:1]
         for end, ending, level in ends:
             id_ = f"{record.get('id') or number}{ending}"
-            id_ = id_ if id_ not in found else f"{id_} of line {number}"
+            id_ = id_ if id_ not in instances else f"{id_} of line {number}"
             before = [turn.model_dump(mode="json") for turn in turns[:end]]
-            found[id_] = Instance(id_, {**begun, "turns": before}, level)
-    if not found:
+            instances[id_] = Instance(id_, {**begun, "turns": before}, level)
+    if not instances:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
-    return list(found.values())
+    return list(instances.values())
 
 
 def _stretches(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[int, str]]:
     """Number of turns up to the end of each stretch of mistakes, and its level: kind, position and number of mistakes."""
-    asked = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
+    answered = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
     row: list[str] = []
-    for number, (end, action, answer) in enumerate(asked):
+    for number, (end, action, answer) in enumerate(answered):
         row = [*row, action] if answer.flagged else []
-        ends = number + 1 == len(asked) or not asked[number + 1][2].flagged
+        ends = number + 1 == len(answered) or not answered[number + 1][2].flagged
         if row and ends and answer.mistake_kind is not None:
-            position = _POSITIONS[3 * number // len(asked)]
+            position = _POSITIONS[3 * number // len(answered)]
             count = "loop" if len(row) > 1 and len(set(row)) == 1 else str(min(len(row), _MOST_IN_A_ROW))
             yield end, f"kind={answer.mistake_kind.value} position={position} row={count}"
 
@@ -201,7 +201,7 @@ def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], 
                 read: object = json.loads(line)
             except ValueError as error:
                 if not line.endswith(b"\n"):
-                    break  # A run that is going on has not finished it.
+                    break  # A run in progress has not finished this line.
                 raise BadInstance(f"{where} is no JSON: {error}") from error
             record = cast("dict[str, Any]", read if isinstance(read, dict) else {})
             script: dict[str, Any] | None = record.get("script")

@@ -1,4 +1,4 @@
-"""Training data: conversations out of run folders, exports and datasets, and what of them is held out."""
+"""Training data: conversations from run folders, exports and datasets, and the held-out split."""
 
 import sys
 
@@ -8,4 +8,4 @@ from refinesynth.train.data.record_forms import read_record
 
 __all__ = ["Reading", "Split", "read_configured", "read_conversations", "read_record", "split"]
 
-sys.modules[f"{__name__}.reading"] = conversation_reader  # its old name, which works for one release
+sys.modules[f"{__name__}.reading"] = conversation_reader  # old name, accepted for one release

@@ -1,4 +1,4 @@
-"""Reader of conversations from files and datasets, with the share that is taken of each; and the held-out split."""
+"""Reader of conversations from files and datasets, with source weights and the held-out split."""
 
 import hashlib
 import math
@@ -30,7 +30,7 @@ COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 @contextmanager
 def opened(path: Path) -> Generator[BinaryIO]:
-    """Open a file, compressed or not. Raises `InputError` if it cannot be read to its end."""
+    """Open a plain or compressed file. Raises `InputError` if opening or reading fails."""
     try:
         with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
             yield file
@@ -41,12 +41,12 @@ def opened(path: Path) -> Generator[BinaryIO]:
 def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
-    A file that begins with a list is read whole. A last line that is cut off, as a killed run leaves it, is skipped and
-    its place appended to `torn`, unless it is the only line. Raises `InputError` for other lines that are not JSON.
+    A file that begins with `[` is read whole, as a JSON list. A truncated last line, as a killed run leaves it, is
+    skipped and its place appended to `torn`, unless no record precedes it. Raises `InputError` for other invalid lines.
     """
     some = False
     with opened(path) as file:
-        # Of a bounded length: a few kilobytes of a compressed file can be gigabytes of one line.
+        # A few compressed kilobytes can expand to one line of gigabytes: the line length is bounded.
         for number, line in bounded_lines(file, MOST_BYTES):
             where = f"{path}:{number}"
             if not some and line.lstrip().startswith(b"["):
@@ -83,30 +83,30 @@ _FILES = (".json", ".jsonl", *COMPRESSIONS)
 
 
 def hub_name(name: str) -> str:
-    """The name without `HUB_DATASETS`."""
+    """Remove the prefix `HUB_DATASETS`."""
     return name.removeprefix(HUB_DATASETS)
 
 
 def is_dataset(source: object) -> bool:
-    """Return True for an object of the `datasets` package, which is not imported."""
+    """Return True for an object of the `datasets` package, without importing the package."""
     return type(source).__module__.partition(".")[0] == "datasets"
 
 
 def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
-    """The rows of a dataset on the hub or of a `save_to_disk` folder; its code is never run. Raises `InputError`."""
+    """Load the rows of a hub dataset or a `save_to_disk` folder; dataset code is never run. Raises `InputError`."""
     import datasets
 
     library = cast("Any", datasets)
     try:
         loaded = library.load_dataset(name) if hub else library.load_from_disk(name)
-    except Exception as error:  # The library raises many kinds, the network more, and the data is a third party's.
+    except Exception as error:  # The library, the network and third-party data raise many kinds of errors.
         what = f"there is no file or folder {name!r}, and on the Hugging Face hub the" if hub else "the"
         raise InputError(f"{what} dataset {name!r} cannot be read: {error}") from error
     return dataset_rows(loaded, name)
 
 
 def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
-    """The rows of a dataset object, each with `name: row number` from 1. Raises `InputError` without a `train` split."""
+    """The rows of a dataset's `train` or only split, each with `name: row number` from 1. Raises `InputError`."""
     if isinstance(source, dict):
         splits = cast("dict[str, Any]", source)
         if "train" not in splits and len(splits) != 1:
@@ -118,41 +118,39 @@ def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
 
 
 class Split(NamedTuple):
-    """Two sides that share no persona, script, environment or task."""
+    """Training and held-out conversations, which share no persona, script, environment or task."""
 
     train: list[Conversation]
     held_out: list[Conversation]
 
 
 def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0) -> Split:
-    """Hold out some groups: a share of them if `held_out` is below 1, else a number; at least one if it is above 0.
+    """Hold out some groups of conversations.
 
-    A group is linked by persona (`group`), script, environment or the text of the task. The choice depends on the
-    groups' content and `seed` alone, not on order or machine. Both sides keep the order.
-
-    Raises:
-        InputError: There are not enough groups to hold out so many and train on one.
+    `held_out` below 1 is a share of the groups, otherwise a number; above 0, at least one group is held out. Shared
+    persona (`group`), script, environment or task text links conversations to a group. The choice depends only on the
+    content of the groups and `seed`. Both sides keep the order. Raises `InputError` if no group would be left to train.
     """
-    every = list(conversations)
-    if not held_out or not every:
-        return Split(every, [])
-    names = _components(every)
+    all_conversations = list(conversations)
+    if not held_out or not all_conversations:
+        return Split(all_conversations, [])
+    names = _components(all_conversations)
     groups = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     count = max(1, round(held_out * len(groups) if held_out < 1 else held_out))
     if count >= len(groups):
         raise InputError(
-            f"held_out={held_out:g} asks for {count} of {len(groups)} groups, which leaves none to train on: the {len(every)} "
+            f"held_out={held_out:g} asks for {count} of {len(groups)} groups, which leaves none to train on: the {len(all_conversations)} "
             "conversations are linked by persona, environment or task. Hold out less (0: none), or give more varied data"
         )
     chosen = set(groups[:count])
     sides: tuple[list[Conversation], list[Conversation]] = ([], [])
-    for one, name in zip(every, names, strict=True):
-        sides[name in chosen].append(one)
+    for conversation, name in zip(all_conversations, names, strict=True):
+        sides[name in chosen].append(conversation)
     return Split(*sides)
 
 
 def _components(conversations: Sequence[Conversation]) -> list[str]:
-    """The name of each conversation's component: the least of all keys in it, independent of the order."""
+    """The name of each conversation's component: its smallest key, which does not depend on the order."""
     above: dict[str, str] = {}
 
     def top(key: str) -> str:
@@ -162,10 +160,10 @@ def _components(conversations: Sequence[Conversation]) -> list[str]:
         return key
 
     firsts: list[str] = []
-    for one in conversations:
-        keys = [f"group:{one.group}", f"task:{task_digest(one.turns)}"]
-        keys += [f"script:{one.script}"] if one.script else []
-        keys += [f"environment:{one.environment}"] if one.environment else []
+    for conversation in conversations:
+        keys = [f"group:{conversation.group}", f"task:{task_digest(conversation.turns)}"]
+        keys += [f"script:{conversation.script}"] if conversation.script else []
+        keys += [f"environment:{conversation.environment}"] if conversation.environment else []
         for key in keys:
             above.setdefault(key, key)
         tops = sorted({top(key) for key in keys})
@@ -181,30 +179,30 @@ _MOST: Final = 1000
 
 @dataclass(slots=True)
 class SourceSizes:
-    """Counts of one source, complete once everything is read and rendered."""
+    """Counts of one source, complete after reading and rendering."""
 
     name: str
-    """Label: the shortest end of its path that no other source has."""
+    """Shortest suffix of the source's path that no other source has."""
     weight: float
-    """Share of its conversations that is taken, or passes over them."""
+    """Share of the source's conversations to take (below 1), or number of passes over them."""
     conversations: int = 0
-    """Conversations in it."""
+    """Conversations in the source."""
     unmarked: int = 0
-    """Conversations without flags, of which all turns of the assistant are trained."""
+    """Conversations that are not `marked`; all of their assistant turns are trained."""
     taken: int = 0
-    """Conversations taken by the weight; repeated ones count each time."""
+    """Conversations taken according to the weight; repetitions count."""
     held_out: int = 0
     """Taken conversations that are held out."""
     tokens: int = 0
-    """Tokens in its training data."""
+    """Tokens in the source's training data."""
     trained_tokens: int = 0
     """Tokens that give loss."""
 
 
 def weighed(source: Any) -> tuple[type_of_source, float]:
-    """Split a source from its weight: of `SOURCE:WEIGHT`, or a pair `(source, weight)`; 1 without one.
+    """Split `SOURCE:WEIGHT` or a pair `(source, weight)` into source and weight; the default weight is 1.
 
-    A path that exists under the whole name has no weight. Raises `InputError` for a weight that is no number above 0.
+    A path that exists under the whole name has no weight. Raises `InputError` for a weight outside (0, 1000].
     """
     if isinstance(source, tuple):
         pair = cast("tuple[Any, ...]", source)
@@ -231,42 +229,42 @@ def weighed(source: Any) -> tuple[type_of_source, float]:
 
 
 def source_names(sources: Sequence[Any]) -> list[str]:
-    """A distinct name for each source: the shortest end of its path that no other source has."""
+    """A distinct name for each source: the shortest suffix of its path that no other source has."""
     parts = [
         PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
         for number, source in enumerate(sources, start=1)
     ]
     before = Counter[str]()
-    found: list[str] = []
+    names: list[str] = []
     for part in parts:
         others = [other for other in parts if other != part]
         ends = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
         name = PurePath(*part[-next(ends, len(part)) :]).as_posix()
         before[name] += 1
-        found.append(name if before[name] == 1 else f"{name} ({before[name]})")
-    return found
+        names.append(name if before[name] == 1 else f"{name} ({before[name]})")
+    return names
 
 
 def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
-    """The conversations that a weight takes of a source, in its order, pass by pass; at least one if there are any."""
+    """Take the share `weight` of a source, pass by pass and in order; at least one conversation if there are any."""
     if not conversations:
         return []
     passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
     same = Counter[bytes]()
-    keys: list[bytes] = []  # to draw by, from seed and text; equal texts are numbered
-    for one in conversations:
-        # Without the last fields where they are empty, as before there was a place for them: lots stay what they were.
-        content = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in one.turns]
+    keys: list[bytes] = []  # sort keys of the draw, from seed and text; equal texts are numbered
+    for conversation in conversations:
+        # Empty trailing fields are omitted: the draw stays the same as before these fields existed.
+        content = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in conversation.turns]
         text = hashlib.sha256(repr(content).encode()).digest()
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
         same[text] += 1
     last = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
-    all_passes = [replace(one, again=number) for number in range(passes) for one in conversations]
+    all_passes = [replace(conversation, again=number) for number in range(passes) for conversation in conversations]
     return [*all_passes, *(replace(conversations[at], again=passes) for at in last)]
 
 
 class Reading(Iterator[Conversation]):
-    """Iterator of conversations, which are read on demand."""
+    """Iterator of conversations, read on demand."""
 
     def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
         pairs = [weighed(source) for source in sources]
@@ -276,11 +274,11 @@ class Reading(Iterator[Conversation]):
         self.taken = [
             SourceSizes(name, weight) for name, (_, weight) in zip(source_names(self._sources), pairs, strict=True)
         ]
-        """Counts of each source, complete once everything is read."""
+        """Counts of each source. Reading fills them, except tokens and held-out conversations."""
         self.torn: list[str] = []
-        """`file:line` of last lines that were cut off and skipped, complete once everything is read."""
+        """`file:line` of truncated last lines that were skipped, complete after reading."""
         self.emptied = 0
-        """Conversations of which nothing was left without mistakes."""
+        """Conversations dropped because no correct turn was left without mistakes."""
         self._names = DistinctNames()
         self._without_refinement = without_refinement
         self._opened: list[Generator[tuple[object, str]]] = []
@@ -295,7 +293,7 @@ class Reading(Iterator[Conversation]):
             each.close()
 
     def open(self) -> Self:
-        """Find every source now; datasets of the hub are fetched. Raises `InputError` for one that does not exist."""
+        """Look up every source; hub datasets are downloaded. Raises `InputError` for a source that does not exist."""
         if not self._opened:
             self._opened = [self._rows(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
@@ -304,9 +302,9 @@ class Reading(Iterator[Conversation]):
         self.open()
         for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
             found = self._found_in(source, opened, taken)
-            for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
+            for conversation in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
-                kept = without_mistakes(one) if self._without_refinement else one
+                kept = without_mistakes(conversation) if self._without_refinement else conversation
                 if kept is None:
                     self.emptied += 1
                 else:
@@ -318,10 +316,10 @@ class Reading(Iterator[Conversation]):
         table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
         for record, where in opened:
             is_read = isinstance(record, Conversation)
-            found = record if is_read else read_record(record, where, self._form, table=table)
+            conversation = record if is_read else read_record(record, where, self._form, table=table)
             taken.conversations += 1
-            taken.unmarked += not found.marked
-            yield replace(found, id=self._names(found.id), source=taken.name)
+            taken.unmarked += not conversation.marked
+            yield replace(conversation, id=self._names(conversation.id), source=taken.name)
 
     def _rows(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):
@@ -337,10 +335,10 @@ class Reading(Iterator[Conversation]):
 
 
 def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
-    """The kind of a source, from its name; nothing is read and no hub is asked.
+    """The kind of a source, from its path; no file content is read and no network is used.
 
-    `a/b` that does not exist here is a dataset of the hub, unless a folder `a` exists here. Raises `InputError` if no
-    hub can have the name.
+    A missing path `a/b` is a hub dataset, unless a folder `a` exists. Raises `InputError` if the source is no usable
+    folder, and if it neither exists nor has the form of a hub name.
     """
     path = Path(source)
     if path.is_dir():
@@ -370,15 +368,15 @@ def read_conversations(
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
     A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
-    object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or short `organisation/name`), or an iterable
-    of trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or a pair
-    of source and number) takes that share of the source's conversations, drawn by `seed`. Equal ids are numbered.
+    object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or `organisation/name`), or an iterable of
+    trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or
+    a pair of source and number) takes that share of a source's conversations, drawn by `seed`. Equal ids are numbered.
 
-    `without_refinement` removes mistakes and their answers. `form` is the form of
-    trajectories as messages; exported ones have their own.
+    `without_refinement` removes mistakes and the observations that follow them. `form` is the message form of
+    trajectories; exported records keep their own.
 
     Raises:
-        InputError: A weight is no number above 0. While reading: a source does not exist, or a record is not sound
+        InputError: A weight is outside (0, 1000]. While reading: a source does not exist, or a record is invalid
             (with file and line).
     """
     named = [sources] if isinstance(sources, str | Path) else sources
@@ -386,6 +384,6 @@ def read_conversations(
 
 
 def read_configured(config: TrainConfig, sources: Sequence[Any] | None = None) -> Reading:
-    """Iterate over the data of a training; `sources` replace `config.data`."""
+    """Iterate over the data of a training; `sources` replaces `config.data`."""
     named = config.data if sources is None else sources
     return read_conversations(named, without_refinement=config.without_refinement, seed=config.seed, form=config.form)

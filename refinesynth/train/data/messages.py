@@ -1,11 +1,11 @@
-r"""Messages of records: roles, thoughts, loss flags and tool calls in the forms of other projects.
+r"""Reader of messages: roles, thoughts, loss flags and tool calls in the formats of other projects.
 
     {"tool_calls": [{"id", "type": "function", "function": {"name", "arguments"}}]}     chat completions
-    {"function_call": {"name", "arguments"}}, then role `function` with a `name`        OpenAI's older form
+    {"function_call": {"name", "arguments"}}, then role `function` with a `name`        OpenAI's older format
     {"from": "function_call", "value": "{\"name\", \"arguments\"}"}, then `observation`  LLaMA-Factory, APIGen-MT
     <tool_call>{"name", "arguments"}</tool_call>, then <tool_response>...</tool_response>   Hermes, in the text
 
-Arguments are an object or its JSON text. Functions are listed with or without {"type": "function"} around them.
+Arguments are an object or its JSON text. Functions may be wrapped in {"type": "function"}.
 """
 
 import ast
@@ -24,17 +24,17 @@ _CALLS = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _ANSWERS = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _ARGUMENTS = ("arguments", "parameters", "args")
 _MAY_BE_NULL = frozenset({"default", "const", "enum", "example", "examples"})
-"""Keys of a JSON schema under which null is a value."""
+"""JSON schema keys for which null is a value."""
 
 
 class _Object(dict[str, Any]):
-    """Arguments that a record holds as an object: in a table, missing ones are null."""
+    """Arguments that a record holds as an object, not as JSON text. In table rows, absent arguments are null."""
 
 
 def read_tools(record: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
-    """The record's functions as a chat completion's `tools`, and whether the record is, or once was, a row of a table.
+    """Read a record's functions as a chat completion's `tools`; also return True if the record is or was a table row.
 
-    In a row of a table every column is filled, with null where it has no value. Raises `InputError` for other `tools`.
+    In a table row, absent keys are filled with null. Raises `InputError` for invalid `tools`.
     """
     try:
         tools = [_tool(tool) for tool in _listed(record.get("tools") or record.get("functions") or [])]
@@ -59,7 +59,7 @@ def _tool(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_calls(value: object, what: str) -> tuple[ToolCall, ...]:
-    """Read a list of calls, or a single one, as objects or JSON text. Errors begin with `what`."""
+    """Read a list of calls or one call, as objects or JSON text. Raises `InputError` that begins with `what`."""
     try:
         return tuple(map(_call, _listed(value)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -74,7 +74,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
     name = function["name"]
     value: Any = next((function[key] for key in _ARGUMENTS if function.get(key) is not None), None)
     arguments: Any = value
-    for _ in range(2):  # Some write the text of a text.
+    for _ in range(2):  # Some records encode the arguments as JSON twice.
         arguments = (load_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
         raise ValueError(f"a call of {name!r} with arguments of {type(arguments).__name__}")
@@ -85,7 +85,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
 
 
 def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
-    """Split a text that ends with calls into the text before them and the calls; None if no calls can be read."""
+    """Split a text that ends with calls into the text before the calls and the calls; None if none can be read."""
     answer, found, calls = text.partition("<tool_call>")
     written = _CALLS.findall(found + calls)
     if not written or _CALLS.sub("", found + calls).strip() or action_label(text) is not None:
@@ -97,7 +97,7 @@ def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
 
 
 def _literal(text: str) -> Any:
-    """A value in JSON or as Python writes it, else None."""
+    """Parse JSON or a Python literal; None if both fail."""
     for read in (load_json, ast.literal_eval):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return read(text)
@@ -107,7 +107,7 @@ def _literal(text: str) -> Any:
 def _with_answers(
     found: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], where: str, *, table: bool
 ) -> Iterator[FlaggedMessage]:
-    """Name every call and assign each answer to its call. Raises `InputError` if one message answers several calls."""
+    """Give every call an id and every answer its call's id. Raises `InputError` if a joint answer cannot be split."""
     numbers = count()
     at = 0
     unpadded = _unpadded(found, tools, table=table)
@@ -128,7 +128,7 @@ def _with_answers(
 
 
 def _answers(message: FlaggedMessage) -> bool:
-    """Return True for a tool's message, or a user's that holds nothing but <tool_response>."""
+    """Return True for a tool message, or a user message with nothing but <tool_response> blocks."""
     if message.role == "user":
         return "<tool_response>" in message.content and not _ANSWERS.sub("", message.content).strip()
     return message.role == "tool"
@@ -137,7 +137,7 @@ def _answers(message: FlaggedMessage) -> bool:
 def _answered(
     answers: Sequence[FlaggedMessage], calls: Sequence[ToolCall], named: Sequence[ToolCall], at: str
 ) -> Iterator[FlaggedMessage]:
-    """Yield each answer with a call's id: its own, else that of the next open call of its function or of any."""
+    """Yield each answer with a call id: its own, else that of the next open call of its function, else of any."""
     waiting = list(named)
     anonymous = all(not call.id for call in calls)
     for answer in answers:
@@ -156,14 +156,14 @@ def _answered(
 
 
 def _each(content: str, number: int, at: str) -> list[str]:
-    """Split one message that answers several calls (LLaMA-Factory): a JSON list."""
-    found: Any = _literal(content)
-    if not isinstance(found, list) or len(cast("list[Any]", found)) != number:
+    """Split a JSON list of answers to several calls (LLaMA-Factory)."""
+    answers: Any = _literal(content)
+    if not isinstance(answers, list) or len(cast("list[Any]", answers)) != number:
         raise InputError(
             f"{at} answers {number} calls at once; expected a message for each, a JSON list of as many answers, or as many "
             "<tool_response>. Write one message for each call"
         )
-    return [one if isinstance(one, str) else write_json(one).decode() for one in cast("list[Any]", found)]
+    return [one if isinstance(one, str) else write_json(one).decode() for one in cast("list[Any]", answers)]
 
 
 def _unpadded(
@@ -171,8 +171,8 @@ def _unpadded(
 ) -> Callable[[ToolCall], ToolCall]:
     """Make a function that removes the nulls with which a table fills its columns.
 
-    Nulls in JSON text were written by a model and stay. Nulls of an object are padding if the record is a row of a
-    `table` and the parameter is not required, or if a call has null for a parameter that its function does not have.
+    Nulls in arguments given as JSON text stay: a model wrote them. Nulls of optional parameters in an object are
+    padding if the record is a `table` row, or if any call has null for a parameter that its function does not define.
     """
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
     objects = [call for one in found for call in one.calls if isinstance(call.arguments, _Object)]
@@ -199,7 +199,7 @@ def _keys(schema: object, key: str) -> set[str]:
 
 
 def _holds_padding(value: object) -> bool:
-    """Return True if null stands in a schema where it is no value."""
+    """Return True if a schema has null where null is not a value."""
     if isinstance(value, Mapping):
         known = cast("Mapping[str, object]", value)
         return any(key not in _MAY_BE_NULL and (one is None or _holds_padding(one)) for key, one in known.items())
@@ -214,14 +214,14 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """The items of a list, or the only one; the list and each item may be JSON text."""
-    found: Any = load_json(value) if isinstance(value, str) else value
-    every: list[Any] = [found] if isinstance(found, Mapping) else list(found)
-    return [load_json(one) if isinstance(one, str) else one for one in every]
+    """The items of a list, or a single object as a list; the list and each item may be JSON text."""
+    parsed: Any = load_json(value) if isinstance(value, str) else value
+    items: list[Any] = [parsed] if isinstance(parsed, Mapping) else list(parsed)
+    return [load_json(one) if isinstance(one, str) else one for one in items]
 
 
 FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
-"""Keys of a message that mark it as trained or not."""
+"""Message keys that hold a loss flag."""
 
 _ROLES = {
     **dict.fromkeys(("human", "user", "prompter"), "user"),
@@ -230,15 +230,15 @@ _ROLES = {
     **dict.fromkeys(("tool", "function", "observation", "ipython", "tool_response", "tool_result"), "tool"),
     **dict.fromkeys(("function_call", "tool_call"), "call"),
 }
-"""Roles by their names elsewhere; the content of a `call` is the call."""
+"""Roles by their names in other formats. A `call` is an assistant message whose content is the call."""
 _THINKING = (*THOUGHTS, "thought", "thoughts")
-"""Keys of a message, and types of content parts, that hold thoughts."""
+"""Message keys and content part types that hold thoughts."""
 
 
 def read_messages(
     value: object, key: str, where: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
 ) -> list[FlaggedMessage]:
-    """Read the messages of a record; `table`: it is a row of a table. Raises `InputError` for an unsound message."""
+    """Read the messages of a record; `table`: the record is a table row. Raises `InputError` for an invalid message."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = load_json(value)
@@ -258,7 +258,7 @@ def _message(item: object, number: int, where: str) -> FlaggedMessage:
     author = message.get("role", message.get("from"))
     role = _ROLES.get(author.strip().casefold().replace("-", "_"), author) if isinstance(author, str) else None
     calls = _calls(message, role, at, where)
-    # Beside a call nothing need be said.
+    # A message with calls may have no content.
     content = message.get("content", message.get("value", "" if calls else None))
     texts = [""] if role == "call" else _texts(content, ("text", "output_text", "input_text"), "value", "text")
     if role is None or texts is None:
@@ -291,7 +291,7 @@ def _calls(message: Mapping[str, Any], role: str | None, at: str, where: str) ->
 
 
 def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -> tuple[str, str]:
-    """Split a message into its text and its thoughts, each once. Thoughts that stand only in the text stay there."""
+    """Split a message into text and thoughts, without duplicates. Thoughts that are only in the text stay there."""
     found: list[str] = []
     for key in _THINKING:
         if key in message:
@@ -316,9 +316,9 @@ def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -
 
 
 def _texts(value: Any, types: Collection[str] | None, *keys: str) -> list[str] | None:
-    """The texts of a content, which is text or a list of parts with text under one of `keys`; None for other content.
+    """The texts of a content: a string, or parts with text under one of `keys`; None for other content.
 
-    With `types`, the types of parts that hold text, parts with thoughts are left out.
+    `types` are the accepted types of text parts; thinking parts are then skipped.
     """
     if isinstance(value, str):
         return [value]
@@ -348,7 +348,7 @@ def _unread(content: object) -> str:
 
 
 def _refuse_halves(content: object, number: int, where: str) -> None:
-    """Refuse content parts that are not trained on (Axolotl): a turn is trained on whole or not at all."""
+    """Refuse content parts marked as untrained (Axolotl), because loss flags apply to whole turns."""
     for part in _parts(content):
         if part.get("train", part.get("weight", 1)) == 0:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Records of every form that we export, distinguished by their keys.
+"""Reader of records in all export formats, which are distinguished by their keys.
 
     {"script", "turns", ...}                                a line of trajectories.jsonl
     {"script", "trajectory", "persona"}                     the paper's own keys
@@ -8,12 +8,12 @@
     {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-Records with `messages` or `prompt` may have `tools` and tool calls; `messages.py` lists their forms.
+Records with `messages` or `prompt` may have `tools` and tool calls; `messages.py` lists their formats.
 
-Records without flags on their messages: the last message alone is trained in a prompt with a completion, or if the id
-ends in `#1`, `#2`, ... (our split exports); earlier turns are `HISTORY`. All turns of the assistant are trained if the
-id ends in `#correct` (our exports without mistakes). Ids count only where the task is in our words. All other records
-are general chat: every turn of the assistant is trained, and the conversation is not `marked`.
+Without loss flags, only the last message is trained in a prompt with completion, and in a record whose id ends with
+`#1`, `#2`, ... (split exports of refinesynth); earlier turns are `HISTORY`. All assistant turns are trained if the id
+ends with `#correct` (exports without mistakes). Id suffixes count only if the task has the wording of refinesynth.
+Other records are general chat: all assistant turns are trained, and the conversation is not `marked`.
 """
 
 import re
@@ -43,25 +43,25 @@ _MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 _Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 
 ChatForm = Literal["react", "tools"]
-"""Form of a trajectory as messages: ReAct text, or actions as tool calls."""
+"""Message form of a trajectory: ReAct text, or actions as tool calls."""
 
 
 def read_record(
     record: object, where: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
 ) -> Conversation:
-    """Read one record of any form; only trajectories are written in `form`.
+    """Read one record of any format; `form` applies to trajectories only.
 
-    `table`: the record is a row of a table, whose columns are filled with null. `unflagged`: train on an assistant's
-    messages without a flag where others have one; None refuses such a record.
+    `table`: the record is a table row, whose absent keys are null. `unflagged`: loss flag of assistant messages
+    without a flag in a record that flags others; None refuses such a record.
 
     Raises:
-        InputError: Its form is unknown, or it is not sound; the message begins with `where`.
+        InputError: The format is unknown or the record is invalid; the message begins with `where`.
     """
     if isinstance(record, Trajectory):
         return of_trajectory(record, where, form)
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
-    # Tables have a column for every key: where a record has none, its value is null.
+    # Tables have a column for every key: absent keys are null.
     fields = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
     if "script" in fields and "turns" in fields:
         try:
@@ -84,7 +84,7 @@ def read_record(
 
 
 def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
-    """A trajectory as the conversation that all exports render. Its group is its persona."""
+    """Convert a trajectory to the conversation that all exports render; its group is the persona."""
     script, turns, parallel = trajectory.script, trajectory.turns, trajectory.provenance.parallel_calls
     found = _played(trajectory.id, trajectory.persona.text, script, turns, where, form=form, parallel=parallel)
     return replace(found, script=trajectory.provenance.script_id or "")
@@ -106,7 +106,7 @@ def _played(
         f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
         messages,
         where,
-        # An empty environment says nothing; then the task does.
+        # Empty environments do not link conversations.
         environment=digest(write_json(script.environment).decode()) if script.environment else "",
         tools=render_tools(script) if form == "tools" else (),
     )
@@ -137,7 +137,7 @@ def _flagged(message: ToolMessage) -> FlaggedMessage:
 
 
 def read_paper(record: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
-    """Script and turns of a record in the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
+    """Read script and turns from the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
     try:
         script = Script.from_llm(_parsed(record["script"]))
         turns = read_turns(_parsed(record["trajectory"]))
@@ -154,7 +154,7 @@ def read_paper(record: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
 
 
 def labelled(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
-    """`turns` with the repairer's named, as a record's `labels` say; without these, or with others, as they are."""
+    """Set `by` of the turns that a record's `labels` assign to the repairer; other `labels` change nothing."""
     calls: list[int] = []
     for turn in (turn for turn in turns if isinstance(turn, PlayerTurn)):
         if turn.parallel and calls:
@@ -171,8 +171,8 @@ def labelled(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
 
 
 def _labels(record: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, ...]]:
-    """A label for each call of each message of the assistant, by the `labels` of an export; `calls` are their numbers. All
-    are empty if the key means something else.
+    """The labels of each assistant message's calls, from an export's `labels`; `calls` holds the numbers of calls. All
+    are empty if `labels` has another meaning or length.
     """
     found: object = record.get("labels")
     each = [tuple(str(one).split("+")) for one in cast("list[Any]", found)] if isinstance(found, list) else []
@@ -187,7 +187,7 @@ def _labels(record: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, 
 def _chat(
     record: Mapping[str, Any], keys: Sequence[str], where: str, *, table: bool, unflagged: bool | None = None
 ) -> Conversation:
-    """Read a record of messages. It has no persona: its group is the id before `#`, else the digest of the task."""
+    """Read a record of messages. Its group is the id before `#`, else the digest of the task."""
     system = record.get("system", "")
     if not isinstance(system, str):
         raise InputError(f"{where}: `system` is {type(system).__name__}; expected text")
@@ -200,14 +200,14 @@ def _chat(
         messages.insert(0, FlaggedMessage("system", system, loss=False))
     name, mark = _id(record), _mark(record, messages)
     spoken, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
-    own = [message.loss for message in messages if message.role == "assistant"]
+    assistant_flags = [message.loss for message in messages if message.role == "assistant"]
     is_split = name is None or (mark is not None and not mark["correct"])
     is_marked, last_only = True, len(parts) > 1
-    if not last_only and all(flag is None for flag in own):
+    if not last_only and all(flag is None for flag in assistant_flags):
         last_only = name is not None and is_split and any(spoken)
         is_marked, flags = last_only or mark is not None, [*spoken]
     elif not last_only:
-        if unflagged is None and None in own:
+        if unflagged is None and None in assistant_flags:
             raise InputError(
                 f"{where}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
                 "(`refinesynth export --format agentinstruct`), one record per correct turn (`--masking split`), or add a boolean `loss` "
@@ -215,7 +215,7 @@ def _chat(
             )
         flags = [unflagged if speaks and flag is None else flag for speaks, flag in zip(spoken, flags, strict=True)]
         *earlier, last = (flag for speaks, flag in zip(spoken, flags, strict=True) if speaks)
-        # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
+        # Split records flag only their last message. A record without an id and with this pattern counts as split.
         last_only = is_split and bool(last) and not any(earlier)
     if last_only:
         if not spoken[-1]:
@@ -224,11 +224,11 @@ def _chat(
     labels = iter(
         _labels(record, [max(1, len(one.calls)) for one, speaks in zip(messages, spoken, strict=True) if speaks])
     )
-    known = [
+    labelled_messages = [
         _labelled(message._replace(loss=flag), next(labels) if speaks else ())
         for message, flag, speaks in zip(messages, flags, spoken, strict=True)
     ]
-    read = conversation(name or where, "", known, where, last_only=last_only, tools=tools)
+    read = conversation(name or where, "", labelled_messages, where, last_only=last_only, tools=tools)
     group = f"record {mark['whole'] if mark else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group, marked=is_marked)
 
@@ -241,7 +241,7 @@ def _labelled(message: FlaggedMessage, labels: Sequence[str]) -> FlaggedMessage:
 
 
 def _mark(record: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
-    """Read the mark in an id of our exports; None for other ids."""
+    """Match the id suffix of a refinesynth export; None for other ids."""
     name = _id(record)
     task = next((message.content for message in messages if message.role == "user"), "")
     ours = FORMER_INSTRUCTIONS in as_first_worded(task) or bool(tool_instructions_in(task))

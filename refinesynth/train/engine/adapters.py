@@ -1,7 +1,7 @@
 """Trained parameters: low-rank adapters instead of all weights, also over weights in 4 or 8 bits (QLoRA).
 
-Parameters that text never reaches (vision towers, layers whose output is not used) are frozen before the model is
-wrapped, since DDP would wait for their gradients, and get no adapters, which would learn nothing there.
+Parameters that text never reaches (vision towers, layers with unused output) are frozen before the model is wrapped,
+because DDP would wait for their gradients. They get no adapters, which would learn nothing.
 """
 
 import re
@@ -37,16 +37,16 @@ def with_adapters(
     exclude: Collection[str] = (),
     empty: bool = False,
 ) -> nn.Module:
-    """Put trainable adapters on `model` and freeze the rest; modules under the (ends of) names `exclude` get none.
+    """Put trainable adapters on `model` and freeze the rest; modules named in `exclude`, and their children, get none.
 
-    An existing `adapter` is trained further as it is; `empty`: its weights are not read. Raises `InputError` if no
-    module has a name of `targets` or of `modules_to_save`, or the adapter does not fit.
+    An existing `adapter` is trained further with its own settings; `empty` skips reading its weights. Raises
+    `InputError` if `targets` or a name of `modules_to_save` matches no module, or if the adapter does not fit.
     """
     if adapter is not None:
         return _with_existing(model, adapter, empty=empty)
     names = cast("list[str]", [name for name, _ in model.named_modules()])
     if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
-        # Peft would leave them out, and say nothing.
+        # Peft silently ignores unknown names.
         raise InputError(
             f"no module of {type(model).__name__} is called {' or '.join(map(repr, unknown))}; lora.modules_to_save are names, or ends of names, "
             f"of modules: lm_head, embed_tokens"
@@ -93,22 +93,22 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
             made = require("peft", "train").get_peft_model(cast("Any", model), wanted)
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
-    # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does;
-    # `model_writer.py` writes it.
+    # With a name, peft asks the hub at every save for a changed vocabulary, which cannot occur here.
+    # `model_writer.py` writes the name.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
     _untie_what_was_replaced(model)
     return cast("nn.Module", made)
 
 
 def hold_exactly(model: nn.Module) -> None:
-    """Hold trained weights in fp32. By itself, peft leaves `modules_to_save` in the frozen weights' bf16."""
+    """Convert trained weights to fp32: peft leaves `modules_to_save` in the bf16 of the frozen weights."""
     for one in model.parameters():
-        if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps fp32 copies of its own
+        if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps its own fp32 copies
             one.data = one.data.float()
 
 
 def _untie_what_was_replaced(model: nn.Module) -> None:
-    """Keep the library from tying weights again (accelerate asks it to for FSDP) that an adapter's module renamed."""
+    """Disable tying of weights that an adapter module renamed: accelerate would tie them again for FSDP."""
     tied = cast("dict[str, str]", getattr(model, "all_tied_weights_keys", None) or {})
     if {*tied, *tied.values()} <= {name for name, _ in model.named_parameters(remove_duplicate=False)}:
         return
@@ -119,7 +119,7 @@ def _untie_what_was_replaced(model: nn.Module) -> None:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Suppress warnings of peft that no user can act on."""
+    """Suppress peft warnings that a user cannot act on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "The PEFT config's `base_model_name_or_path` was renamed")
@@ -133,7 +133,7 @@ _FLOAT: Final = 4
 
 
 def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]:
-    """Arguments of `from_pretrained` that quantize a model; empty without quantization."""
+    """Quantization arguments of `from_pretrained`; empty without quantization."""
     if config.quantize is None:
         return {}
     if config.quantize == "4bit":
@@ -146,7 +146,7 @@ def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]
     else:
         how = BitsAndBytesConfig(load_in_8bit=True)
     on_gpu = config.device == "auto" and torch.cuda.is_available()
-    # Quantized weights cannot be moved, so they are read to where they are used.
+    # Quantized weights cannot be moved: load them on the device of the training.
     return {"quantization_config": how, "device_map": {"": torch.cuda.current_device() if on_gpu else "cpu"}}
 
 
@@ -155,11 +155,10 @@ def is_quantized(model: nn.Module) -> bool:
 
 
 def ready_to_train(model: nn.Module) -> nn.Module:
-    """Freeze a quantized model and hold norms, embeddings and head in fp32, as peft prepares it.
+    """Freeze a quantized model and convert norms, embeddings and head to fp32, with peft's preparation.
 
     On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward pass in `eval()`, for a kernel
-    without gradient (`Linear4bit.forward`, 0.50.2). A probe or an evaluation would break training, so it is switched
-    off.
+    without gradient (`Linear4bit.forward`, 0.50.2). The kernel is disabled: an evaluation would break training.
     """
     for one in cast("Iterable[Any]", model.modules()):
         if hasattr(one, "support_avx512bf16_for_cpu"):
@@ -170,7 +169,7 @@ def ready_to_train(model: nn.Module) -> nn.Module:
 
 
 def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
-    """Bytes of quantized weights: linear layers but the head in few bits, the rest in fp32."""
+    """Bytes of a quantized model: linear layers except the head at `bits`, the rest in fp32."""
     head = output_head(model)
     linear = {id(one.weight) for one in model.modules() if isinstance(one, nn.Linear) and one is not head}
     return int(sum(one.numel() * (_BYTES[bits] if id(one) in linear else _FLOAT) for one in model.parameters()))
@@ -178,19 +177,18 @@ def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
 
 _TOKENS: Final = 8
 _EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
-"""One of a list of experts: its gradient depends on the tokens."""
+"""Parameters of one expert in a list; an expert without tokens gets no gradient."""
 
 
 def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str, int]:
-    """Parameters of a model of this configuration that text gives no gradient, by prefix of their names.
+    """Numbers of parameters that get no gradient from text, by name prefix.
 
-    A forward and a backward pass on tensors without values finds them exactly, before the model is loaded. Where a
-    model's course depends on values, all but decoder and head is taken to be unused if the configuration has parts
-    beside text, else nothing; `choose_layout` then repeats the pass with values.
+    A forward and backward pass on fake tensors finds them before the model is loaded. If the pass fails, all parameters
+    except decoder, input embeddings and head count as unused in a multimodal model, and none in a text model.
+    `choose_layout` checks again with real values.
     """
     with FakeTensorMode(), no_init_weights():
-        # Grouped matrix products of experts exist in bf16 alone. The library notes the type in the configuration that
-        # it is given.
+        # Grouped matrix products of experts need bf16. `from_config` writes the type into its argument: pass a copy.
         model = cast(
             "nn.Module",
             AutoModelForCausalLM.from_config(
@@ -200,13 +198,13 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
         try:
             logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits
             logits.sum().backward()
-        except Exception:  # noqa: BLE001 - third-party code, on tensors that it was not written for
+        except Exception:  # noqa: BLE001 - third-party code may fail on fake tensors
             return _under_prefixes(model, _beside_text(model))
         return without_gradient(model)
 
 
 def without_gradient(model: nn.Module) -> dict[str, int]:
-    """Trainable parameters without a gradient after a backward pass, by prefix, without experts that got no token."""
+    """Numbers of trainable parameters without a gradient after a backward pass, by prefix, except idle experts."""
     wanting = {name: one.grad is not None for name, one in model.named_parameters() if one.requires_grad}
     routed = {found[1] for name, reached in wanting.items() if reached and (found := _EXPERT.match(name))}
     names = {
@@ -233,14 +231,14 @@ def _beside_text(model: nn.Module) -> set[str]:
 
 
 def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
-    """The fewest prefixes that cover `names` and no other parameter."""
+    """The fewest prefixes that cover exactly `names`, with their numbers of parameters."""
     parameters = dict(model.named_parameters())
     kept_in = {parent for name in parameters.keys() - names for parent in _parents(name)}
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name in (name for name in parameters if name in names):
         prefix = next((parent for parent in _parents(name) if parent not in kept_in), name)
-        found[prefix] = found.get(prefix, 0) + parameters[name].numel()
-    return found
+        counts[prefix] = counts.get(prefix, 0) + parameters[name].numel()
+    return counts
 
 
 def _parents(name: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Attention within each conversation of a pack, for transformers' attention interface.
 
-On a GPU in half precision `SEGMENTS` is flash attention for rows of several sequences (`torch.nn.attention.varlen`),
-elsewhere scaled dot product attention per sequence, on a CPU two to three times as fast as the library's block-diagonal
-mask. Boundaries come as `cu_seq_lens_q`; rows without them go to the library's own function.
+On a GPU in 16 bits, `SEGMENTS` is flash attention for rows of several sequences (`torch.nn.attention.varlen`).
+Elsewhere it is scaled dot product attention per sequence: on a CPU two to three times as fast as transformers' block-
+diagonal mask. `cu_seq_lens_q` holds the boundaries; rows without it use transformers' own function.
 """
 
 import inspect
@@ -26,7 +26,7 @@ _LONGEST_HEAD = 256
 
 
 class UnsupportedAttention(Exception):
-    """The model's attention needs more than is supported here."""
+    """The model's attention uses a feature that `SEGMENTS` does not support."""
 
 
 def register() -> None:
@@ -48,9 +48,9 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
     max_length_q: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of one row; raises `UnsupportedAttention` for soft caps, sinks and biases.
+    """Compute causal attention within each sequence of one row. Raises `UnsupportedAttention` for other features.
 
-    Shapes: `query` (1, heads, T, width), `key` and `value` (1, key heads, T, width); gives (1, T, heads, width).
+    Shapes: `query` (1, heads, T, width), `key` and `value` (1, key heads, T, width); returns (1, T, heads, width).
     """
     if kwargs.get("is_causal") is False or any(kwargs.get(name) is not None for name in _BEYOND_US):
         raise UnsupportedAttention(f"{type(module).__name__} does more than causal attention")
@@ -83,7 +83,7 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
 def segment_mask(
     batch_size: int, q_length: int, kv_length: int, *, attention_mask: Tensor | None = None, **kwargs: Any
 ) -> Tensor | None:
-    """Return no mask where boundaries are given; the library's mask for padded rows and generation."""
+    """Return None without an attention mask and cached keys, else transformers' mask."""
     if attention_mask is None and q_length == kv_length:
         return None
     build = cast("Callable[..., Tensor | None]", masking_utils.sdpa_mask)
@@ -98,7 +98,7 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _flash_dtype(query: Tensor, value: Tensor, dropout: float) -> torch.dtype | None:
-    """The half precision to compute in, if flash attention can; rotary embeddings leave queries in fp32 under autocast."""
+    """The 16-bit type for flash attention, or None. Rotary embeddings leave queries in fp32 under autocast."""
     if not query.is_cuda or dropout or query.shape[-1] != value.shape[-1] or query.shape[-1] > _LONGEST_HEAD:
         return None
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
@@ -129,7 +129,7 @@ def _varlen(
     if attend is None:
         raise UnsupportedAttention("this torch has no attention for rows of several sequences")
     q, k, v = (part[0].transpose(0, 1).to(dtype) for part in heads)
-    # (W, 0) lets a token see W others and itself; the model's window counts itself in.
+    # (W, 0) covers W earlier tokens and the token itself; the model's window includes the token itself.
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
     options: dict[str, Any] = {"scale": scaling, "window_size": window}
     groups = q.shape[1] // k.shape[1]

@@ -1,6 +1,6 @@
 """Packs as tensors: inputs of a forward pass and the tokens to predict.
 
-`position_ids`, which begin at 0 with each conversation, and the conversations' boundaries keep attention within each.
+`position_ids` restart at 0 in each conversation. They and the boundaries keep attention within each conversation.
 There is no attention mask: an all-ones mask would silently join the conversations.
 """
 
@@ -21,9 +21,9 @@ class Targets(NamedTuple):
     """Tokens of one conversation that get a loss."""
 
     at: NDArray[np.int64]
-    """(targets,) Positions of the tokens. Never 0: a conversation's first token is predicted from nothing."""
+    """(targets,) Positions of the tokens. Never 0: the first token has no context to be predicted from."""
     kind: NDArray[np.int64]
-    """(targets,) Kind of each, for sums by kind; all 0 in training."""
+    """(targets,) Kind of each token, for sums by kind; all 0 in training."""
 
 
 def trained_targets(example: Rendered) -> Targets:
@@ -32,13 +32,13 @@ def trained_targets(example: Rendered) -> Targets:
 
 
 TURN_LABELS: Final = (TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE)
-"""Labels that evaluation separates."""
+"""Labels with separate losses in evaluation."""
 KINDS: Final = 2 * (len(TURN_LABELS) + 1)
-"""Number of kinds: 2 x position in `TURN_LABELS` (one more for other trained tokens), plus 1 if trained."""
+"""Number of kinds. A kind is 2 x index in `TURN_LABELS` (or its length, for other tokens), plus 1 if trained."""
 
 
 def labelled_targets(example: Rendered, source: int = 0) -> Targets:
-    """The tokens of labelled assistant turns and all others that give loss, with kinds from `KINDS * source` on."""
+    """The tokens of turns with a label in `TURN_LABELS` and all that give loss; kinds start at `KINDS * source`."""
     turn_label = np.full(len(example), len(TURN_LABELS), np.int64)
     for span in example.spans:
         if span.label in TURN_LABELS:
@@ -53,23 +53,23 @@ class Batch:
     """One forward pass with T tokens per row and K predicted tokens."""
 
     inputs: dict[str, Tensor | int]
-    """Of the model's `forward`: `input_ids` (rows, T); for a pack also `position_ids` (1, T), the number of each
-    token's conversation `seq_idx` (1, T), boundaries `cu_seq_lens_*` (conversations + 1,) and the longest,
-    `max_length_*`."""
+    """Arguments of the model's `forward`: `input_ids` (rows, T); for a pack also `position_ids` (1, T), the number of
+    each token's conversation `seq_idx` (1, T), boundaries `cu_seq_lens_*` (conversations + 1,) and the length of the
+    longest conversation, `max_length_*`."""
     row: Tensor
-    """(K,) Row that predicts."""
+    """(K,) Row of the predicted token."""
     column: Tensor
-    """(K,) Position that predicts: the one before the token."""
+    """(K,) Predicting position: the position before the predicted token."""
     target: Tensor
-    """(K,) Token that is predicted."""
+    """(K,) Id of the predicted token."""
     kind: Tensor
-    """(K,) Kind of that token."""
+    """(K,) Kind of the predicted token."""
     weight: float
-    """1; or 0 without predicted tokens, and K is 1, since every rank must call the head."""
+    """1; 0 without predicted tokens, where K is 1 because every rank must call the head."""
     ids: tuple[str, ...]
-    """Ids of the conversations, for messages."""
+    """Ids of the conversations, for error messages."""
     lengths: Tensor
-    """(rows, T) for a pack, (rows, 1) for rows: length of each token's conversation."""
+    """Length of each token's conversation: (1, T) for a pack, (rows, 1) for padded rows."""
 
     @property
     def rows(self) -> int:
@@ -87,7 +87,7 @@ class Batch:
 
 
 def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
-    """Put all examples into one row; a single token with weight 0 if there are none."""
+    """Put all examples into one row; without examples, the row is one token with weight 0."""
     lengths = [len(one) for one in examples] or [1]
     ids = np.concatenate([one.input_ids for one in examples]) if examples else np.zeros(1, np.int32)
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -109,7 +109,7 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
 
 
 def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
-    """Put each example into a row, padded on the right, where causal attention never looks."""
+    """Put each example into its own row, padded on the right: causal attention never reads the padding."""
     width = max((len(one) for one in examples), default=1)
     ids = np.zeros((max(1, len(examples)), width), np.int64)
     for row, one in enumerate(examples):

@@ -1,9 +1,9 @@
 """Layout of conversations in a forward pass: attention implementation, packing or padding.
 
-The implementation is chosen by rule and checked on the model: a short sequence must have the same logits behind another
-one in a pack as alone, and a backward pass must work. If that fails, the library's own implementation is checked; if that
-fails too, packing is refused. State-space layers without their kernels carry their state across, models without position ids
-number tokens through, and some attention ignores boundaries.
+A rule chooses the implementation, and a trial on the model checks it: a short sequence must have the same logits after
+another sequence in a pack as alone, and a backward pass must work. If the trial fails, the model's own implementation
+is tried; if that fails too, packing is refused. Reasons for failure: state-space layers without their kernels carry
+state across sequences, models without position ids number tokens continuously, and some attention ignores boundaries.
 """
 
 from collections.abc import Callable, Generator
@@ -25,36 +25,36 @@ from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 
 _FIRST, _SECOND = 13, 21
-"""Tokens of the trial's sequences."""
+"""Lengths of the trial's sequences, in tokens."""
 _OTHERS: Final = 3
 _TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
-"""Relative difference of logits between packed and alone; 16-bit kernels round differently by shape."""
+"""Largest relative difference of packed logits; none for 16 bits, where rounding depends on the shape."""
 _NOISE: Final = 3
-"""Factor by which text before a sequence may move its logits more than text behind it."""
+"""Largest ratio of the effect of text before a sequence on its logits to the effect of text after it."""
 _BOUNDARIES: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 _HOPPER, _AMPERE = 9, 8
 _MAX_MESSAGE: Final = 300
-"""Characters of a library's message that are shown."""
+"""Shown characters of a library's message."""
 _REFUSALS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedError, ImportError, RuntimeError)
 """Errors that models and their kernels raise for inputs they do not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Way of conversations through a model."""
+    """Arrangement of conversations in a forward pass."""
 
     packed: bool
-    """Several conversations per row; else one per row, padded."""
+    """True: several conversations per row. False: one conversation per row, padded."""
     attention: str
-    """The attention implementation that is set on the model."""
+    """Attention implementation, as set on the model."""
     boundaries: bool
-    """The model takes boundaries (`cu_seq_lens_*`) beside position ids."""
+    """The model takes boundaries (`cu_seq_lens_*`) in addition to position ids."""
     indices: bool
-    """It has stateful layers whose kernels take the number of each token's conversation (`seq_idx`)."""
+    """The model has stateful layers, whose kernels take the number of each token's conversation (`seq_idx`)."""
     plain_head: bool
-    """The logits are the head's unscaled output, so the head may be evaluated in chunks."""
+    """The logits are the unscaled output of the head, which may then be evaluated in chunks."""
     note: str | None = None
-    """A remark for the user."""
+    """Note for the user."""
 
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
@@ -73,12 +73,12 @@ def choose_layout(
 ) -> Layout:
     """Choose the layout for training, and set its attention implementation on `model`.
 
-    `call` is a wrapper that is called instead of the model. `backward` also tries a backward pass (not for DeepSpeed,
-    whose engine counts them) and freezes what it gives no gradient, unless the model is wrapped. Random states are
-    restored.
+    `call` is a wrapper to call instead of the model. `backward` also tries a backward pass; it must be False for
+    DeepSpeed, whose engine counts backward passes. Without a wrapper, parameters that get no gradient are frozen.
+    Random states are restored.
 
     Raises:
-        InputError: `attention` names an implementation that the model cannot use, or the model cannot be packed.
+        InputError: The model cannot use the implementation `attention`, or the trial of every implementation fails.
     """
     register()
     base = cast("Any", base_model(model))
@@ -148,11 +148,11 @@ class _Trial:
 
     @property
     def half(self) -> bool:
-        """True if it is computed in 16 bits."""
+        """True if the model computes in 16 bits."""
         return self._tolerance is None
 
     def failure(self, layout: Layout) -> str | None:
-        """The reason why the model cannot be trained in this layout; None if it can."""
+        """The reason that prevents training in this layout; None if there is none."""
         make = pack_batch if layout.packed else pad_batch
         try:
             if layout.packed and (moved := self._joined(layout)) is not None:
@@ -171,16 +171,16 @@ class _Trial:
         return None
 
     def note(self) -> str | None:
-        """A remark for the user on what was frozen."""
+        """Note for the user on frozen parameters; None without any."""
         return f"{describe_unused(self._unused)}." if self._unused else None
 
     def _joined(self, layout: Layout) -> float | None:
-        """None, or the change of a sequence's logits in a pack.
+        """The change of a sequence's logits in a pack if it is too large, else None.
 
-        They may change by the rounding of the precision, and at most half as much as with nothing between sequences.
-        Text before a sequence must not show in its tokens more than text behind it, which causal attention never sees:
-        rounding is equal for equal shapes. The median over tokens ignores those that a router of experts sends
-        elsewhere.
+        The change must be below half the change without boundaries and, in fp32 and fp64, below `_TOLERANCE`. The
+        effect of text before a sequence must be at most `_NOISE` times the effect of text after it. The latter is
+        rounding, which is equal for equal shapes: causal attention never sees that text. The median over tokens ignores
+        tokens that a router sends to other experts.
         """
 
         def packed(*examples: Rendered) -> Tensor:
@@ -190,7 +190,7 @@ class _Trial:
             self._logits(input_ids=torch.from_numpy(np.concatenate(ids)).long()[None].to(self._device))
             for ids in ([self._second.input_ids], [self._first.input_ids, self._second.input_ids])
         )
-        if not second.isfinite().all():  # Weights that are broken in every layout show in the first step's loss.
+        if not second.isfinite().all():  # Broken weights appear in the loss of the first step.
             return None
         every = [self._first, *self._others]
         before = [packed(other, self._second)[_FIRST:] for other in every]
@@ -203,12 +203,12 @@ class _Trial:
         return shown if shown > _NOISE * noise else None
 
     def _logits(self, **inputs: Tensor | int) -> Tensor:
-        """(T, vocabulary) Of the first row."""
+        """(T, vocabulary) Logits of the first row."""
         with torch.no_grad(), self._autocast():
             return cast("Tensor", self._call(**inputs, use_cache=False).logits)[0].double()
 
     def _pass_back(self, inputs: dict[str, Tensor | int]) -> None:
-        """A training step's passes; leaves gradients."""
+        """Run the forward and backward pass of a training step; gradients remain."""
         devices = [self._device] if self._device.type == "cuda" else []
         training = self._call.training
         with torch.random.fork_rng(devices), torch.enable_grad(), self._autocast():
@@ -219,7 +219,7 @@ class _Trial:
                 self._call.train(training)
 
     def head_is_last(self) -> bool:
-        """Return True if the logits are the head's own output."""
+        """Return True if the logits are the unchanged output of the head."""
         head = output_head(self._model)
         if head is None:
             return False
@@ -239,7 +239,7 @@ class _Trial:
 
 
 def _moved(got: Tensor, wanted: Tensor) -> Tensor:
-    """(T,) Distance of logits (T, vocabulary) of each token, relative to the mean size of the wanted ones."""
+    """(T,) Distance of each token's logits (T, vocabulary), relative to the root mean square norm of `wanted`."""
     return (got - wanted).norm(dim=1) / (wanted.square().sum(1).mean().sqrt() + 1e-30)
 
 
@@ -248,7 +248,7 @@ def _attention(base: Any) -> str:
 
 
 def _preferred(base: Any, own: str, *, half: bool) -> str:
-    """An installed flash attention for half precision on a GPU; else ours if no mask is needed; else the model's own."""
+    """Installed flash attention for 16 bits on a GPU; else `SEGMENTS` if no mask is needed; else the model's own."""
     flash = bool(getattr(base, "_supports_flash_attn", False))
     if flash and half and next(base.parameters()).is_cuda:
         capability = torch.cuda.get_device_capability()[0]
@@ -260,9 +260,9 @@ def _preferred(base: Any, own: str, *, half: bool) -> str:
 
 
 def _needs_no_mask(base: Any, *, flash: bool) -> bool:
-    """Return False for patterns that only a mask expresses: the trial is too short to meet a window's or chunk's end.
+    """Return False for attention patterns that need a mask: the trial is shorter than a window or chunk.
 
-    A model that supports flash attention hands its sliding window to the attention function, which needs no mask then.
+    A model that supports flash attention passes its sliding window to the attention function and needs no mask for it.
     """
     config = base.config.get_text_config()
     kinds = set(cast("list[str]", getattr(config, "layer_types", None) or []))
@@ -273,11 +273,11 @@ def _needs_no_mask(base: Any, *, flash: bool) -> bool:
 
 
 def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
-    """Set the attention `name`; the reason if that fails. The library may replace a missing kernel by one of the hub."""
+    """Set the attention `name`; return the error or None. transformers may replace a missing kernel by a hub kernel."""
     before = _attention(base)
     try:
         base.set_attn_implementation(name)
-    except Exception as exc:  # A kernel that is fetched may fail in any way.
+    except Exception as exc:  # A downloaded kernel may raise anything.
         if strict:
             raise InputError(
                 f"attention is {name!r}, which {type(base).__name__} cannot use: {exc}. Leave it out to have one chosen."

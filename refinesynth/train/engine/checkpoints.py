@@ -1,7 +1,7 @@
-"""Checkpoints: weights, optimizer, learning rate, random numbers and progress, with a mark that is written last.
+"""Checkpoints: weights, optimizer, learning rate, random states and progress, with a mark that is written last.
 
-The mark holds the checkpoint's files and the identity of its training. A checkpoint without its mark, or with other
-files than the mark lists, is unsound: an older one is used.
+The mark lists the checkpoint's files and the identity of its training. A checkpoint without a mark, or with a listed
+file that is missing or changed, is unsound: an older checkpoint is used.
 """
 
 import json
@@ -37,7 +37,7 @@ from refinesynth.train.training_folder import differing
 
 MARK: Final = "refinesynth.json"
 _FORMAT: Final = 2
-"""Version of a checkpoint's content; the oldest marks have none."""
+"""Version of a checkpoint's content; the oldest marks have no version."""
 _PREFIX: Final = "checkpoint-"
 _HASHED: Final = 2**24
 """Files up to this many bytes are hashed; larger ones are compared by size, since hashing takes minutes."""
@@ -51,11 +51,11 @@ class Checkpoint:
     step: int
     """Optimizer steps done."""
     identity: Mapping[str, Any]
-    """Everything that decides about the weights (`rank_training.py`)."""
+    """Everything that determines the weights (`rank_training.py`)."""
 
 
 def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
-    """Flush all files of `folder` to the disk and mark it as sound."""
+    """Flush all files of `folder` to the disk and write the mark."""
     files = {str(path.relative_to(folder)): _described(path) for path in files_of(folder)}
     for name in files:
         _flush(folder / name)
@@ -66,7 +66,7 @@ def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> Checkpoint | str:
-    """The checkpoint in `folder`, or the reason why it is unsound. Raises `InputError` for another version's form."""
+    """The checkpoint in `folder`, or the reason that makes it unsound. Raises `InputError` for other formats."""
     try:
         content = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
         files = dict(cast("dict[str, list[Any]]", content["files"]))
@@ -90,24 +90,24 @@ def read(folder: Path) -> Checkpoint | str:
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest sound checkpoint under `folder`, and a remark for each newer one."""
+    """The newest sound checkpoint under `folder`, and a note for each newer, unsound checkpoint."""
     remarks: list[str] = []
     for path in reversed(checkpoint_folders(folder)):
-        found = read(path)
-        if isinstance(found, Checkpoint):
-            return found, remarks
-        remarks.append(f"{path} is passed over: {found}.")
+        checkpoint = read(path)
+        if isinstance(checkpoint, Checkpoint):
+            return checkpoint, remarks
+        remarks.append(f"{path} is passed over: {checkpoint}.")
     return None, remarks
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
-    """All checkpoints under `folder`, sound or not, by steps."""
-    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and path.name[len(_PREFIX) :].isdecimal()]
-    return sorted(found, key=lambda path: int(path.name[len(_PREFIX) :]))
+    """All checkpoints under `folder`, sound or not, sorted by step."""
+    folders = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and path.name[len(_PREFIX) :].isdecimal()]
+    return sorted(folders, key=lambda path: int(path.name[len(_PREFIX) :]))
 
 
 def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path) -> None:
-    """Delete all but the newest `keep` and the best; called when the newest is sound."""
+    """Delete all checkpoints except the newest `keep` and `best`. The newest must be sound."""
     if keep == "all":
         return
     for path in checkpoint_folders(folder)[:-keep]:
@@ -116,13 +116,13 @@ def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a checkpoint, its mark first."""
+    """Delete a checkpoint. The mark goes first: a partial deletion leaves an unsound checkpoint."""
     (folder / MARK).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another training. Raises `InputError` that names every difference, with both values."""
+    """Raises: InputError: The checkpoint is of another training; the message names every difference."""
     before, now = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
     lines = [
         f"  {name}: {before.get(name, 'not known')!r} in the checkpoint, {now.get(name, 'not known')!r} now"
@@ -137,7 +137,7 @@ def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> N
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """The files of a checkpoint, without its mark."""
+    """The files of a checkpoint, without the mark and its temporary files."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and MARK not in path.name)
 
 
@@ -168,17 +168,17 @@ class Progress:
     step: int = 0
     """Optimizer steps done."""
     loss: float = 0.0
-    """Sum of the losses of steps that are not logged yet."""
+    """Sum of the losses of steps since the last line of metrics."""
     unlogged: int = 0
     last_loss: float = math.nan
     """Loss in the last line of metrics."""
     kept: int | None = None
-    """Step of the finished model's weights; None: not known yet."""
+    """Step of the finished model's weights; None before the end of the training."""
     evaluations: list[tuple[int, Mapping[str, float]]] = field(default_factory=list[tuple[int, Mapping[str, float]]])
     """Steps and held-out losses."""
 
     def evaluated(self, means: Mapping[str, float]) -> bool:
-        """Note an evaluation; return True if its loss is the lowest so far."""
+        """Record an evaluation; return True if its loss is the lowest so far."""
         before = self.best
         self.evaluations.append((self.step, means))
         return before is None or means[LOSS] < before[1]
@@ -186,13 +186,13 @@ class Progress:
     @property
     def best(self) -> tuple[int, float] | None:
         """Step and loss of the best evaluation, the first among equals."""
-        found = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
-        return min(found, key=lambda each: each[1], default=None)
+        losses = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
+        return min(losses, key=lambda each: each[1], default=None)
 
 
 @dataclass(slots=True)
 class Checkpoints:
-    """Checkpoints of a training: a whole model or shards with the state to resume from, marked when complete."""
+    """Writer and reader of a training's checkpoints: a whole model or shards, and the state to resume from."""
 
     folder: Path
     writer: ModelWriter
@@ -207,20 +207,20 @@ class Checkpoints:
         return self.folder / f"checkpoint-{step}"
 
     def write(self, progress: Progress) -> None:
-        """Write a checkpoint, mark it, then delete older ones. Raises `TrainingError` if it is not what was trained."""
+        """Write and mark a checkpoint, then delete older ones. Raises `TrainingError` if writing or a check fails."""
         accelerator, path = self.writer.accelerator, self.path(progress.step)
         is_main, fsdp = accelerator.is_main_process, accelerator.distributed_type == DistributedType.FSDP
         with file_errors(path, "written"):
             if is_main:
-                remove(path)  # an unsound one that an earlier run left here
+                remove(path)  # an unsound checkpoint of an earlier run
                 path.mkdir(parents=True, exist_ok=True)
             accelerator.wait_for_everyone()
-            # With FSDP the ranks' shards are the model, unless others are to load it.
+            # FSDP resumes from shards: the model is written for adapters, and for users with `keep: all`.
             if not fsdp or self.writer.trained.adapters or self.keep == ALL:
                 self.writer.write(path)
             self.write_rank(path)
             if is_main:
-                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # with NaN, too
+                (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # orjson has no NaN
             if fsdp:
                 self.writer.check_shards(path)
             self._refuse_other_disks(path)
@@ -231,7 +231,7 @@ class Checkpoints:
                 self.events.saved(path)
 
     def read(self, path: Path) -> Progress:
-        """Restore everything from a checkpoint. Raises `TrainingError` if a large file is damaged inside."""
+        """Restore everything from a checkpoint. Raises `TrainingError` if a file cannot be read."""
         with file_errors(path, "read"):
             self.read_rank(path)
             found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
@@ -253,7 +253,7 @@ class Checkpoints:
         progress.kept = progress.best[0]
 
     def _refuse_other_disks(self, folder: Path) -> None:
-        """Wait for all ranks; raises `TrainingError` if the first one does not see another's files."""
+        """Wait for all ranks. Raises `TrainingError` if rank 0 does not see a file of another rank."""
         self.writer.accelerator.wait_for_everyone()
         seen = all_gather_objects([str(path.relative_to(folder)) for path in files_of(folder)])
         for rank, names in enumerate(seen):
@@ -264,7 +264,7 @@ class Checkpoints:
                 )
 
     def write_rank(self, folder: Path) -> None:
-        """Write this rank's part; every rank calls this."""
+        """Write this rank's part of the state to resume from; every rank calls this."""
         accelerator, model = self.writer.accelerator, cast("Any", self.writer.model)
         rank, kind, adapters = accelerator.process_index, accelerator.distributed_type, self.writer.trained.adapters
         if kind == DistributedType.DEEPSPEED:
@@ -303,17 +303,17 @@ class Checkpoints:
             self.optimizer.load_state_dict(moments)
         self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
         states = folder / f"rng_state_{accelerator.process_index}.pth"
-        if states.is_file():  # another number of ranks than before has none
+        if states.is_file():  # absent for ranks that did not exist before
             _bring_back(torch.load(states, weights_only=True), cuda=cuda)
 
     def read_weights(self, folder: Path) -> None:
-        """Restore the weights; split ones with all state. Every rank calls this."""
+        """Restore the weights; DeepSpeed and FSDP restore all state. Every rank calls this."""
         accelerator = self.writer.accelerator
         if accelerator.distributed_type in {DistributedType.DEEPSPEED, DistributedType.FSDP}:
             self.read_rank(folder)
             return
         model = cast("Any", accelerator.unwrap_model(cast("Any", self.writer.model)))
-        # Under whatever names the library saves them.
+        # Libraries rename weights on saving: load with the same library.
         if hasattr(model, "peft_config"):
             require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))
             return
@@ -321,7 +321,7 @@ class Checkpoints:
         model.load_state_dict(found.state_dict())
 
     def _shards(self) -> tuple[dict[str, Any], Any]:
-        """This rank's part of weights and moments; of adapters no frozen weight, not even a tied one."""
+        """This rank's part of weights and moments; with adapters, frozen weights are left out, even tied ones."""
         model, adapters = self.writer.model, self.writer.trained.adapters
         options = StateDictOptions(ignore_frozen_params=adapters)
         weights, moments = get_state_dict(model, self.optimizer.optimizer, options=options)
@@ -330,7 +330,7 @@ class Checkpoints:
 
 
 def _random_states(*, cuda: bool) -> dict[str, Any]:
-    # Numbers alone, so that reading them runs no code. The library's own, of which models may draw, is among them.
+    # Plain values can be read with `weights_only`. Models may also draw from NumPy's legacy global state.
     kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
     return {
         "python": random.getstate(),

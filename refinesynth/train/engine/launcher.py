@@ -1,4 +1,4 @@
-"""Entry to a training, in place (one process, or under torchrun) or as ranks of this machine. Imports no torch."""
+"""Entry to a training, in this process (also under torchrun) or in new processes on this machine. Imports no torch."""
 
 import logging
 import math
@@ -25,19 +25,19 @@ from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcom
 from refinesynth.train.training_folder import finished
 
 _LAST_WORDS: Final = 10.0
-"""Seconds for ranks to end by themselves after another one has failed."""
+"""Seconds until the other ranks are killed after one rank has failed."""
 _LOOKS: Final = 0.2
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train with `config.processes` processes, and wait for the end.
 
-    Several processes run `python -m refinesynth.train --config FILE`; rank 0 reports, and `events` get nothing. SIGTERM
-    and SIGINT are passed on: the ranks save a checkpoint and end. `sources` is data in memory.
+    Several processes run `python -m refinesynth.train --config FILE`; rank 0 reports, and `events` is not called.
+    SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end. `sources` is data in memory.
 
     Raises:
-        ConfigurationError: Data in memory, and several processes to be started.
-        RefinesynthError: The error of the training; `TrainingError` if the ranks ended without one.
+        ConfigurationError: `sources` is given, and several processes are to be started.
+        RefinesynthError: The error of the training; `TrainingError` if the ranks ended without an error.
         KeyboardInterrupt: Ctrl-C before the first step.
     """
     check_inputs(config, sources)
@@ -59,12 +59,12 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
         code, passed = _run_ranks(config.processes, settings, outcome)
         result = read_outcome(outcome)
     if result is not None and result.signal is not None and passed:
-        # The ranks get SIGTERM, whichever signal came here.
+        # The ranks always get SIGTERM: report the signal that this process received.
         result = replace(result, signal=passed[0])
     if result is None and code != 0 and passed:
-        signal.raise_signal(passed[0])  # before the first step: as if nothing had been started
+        signal.raise_signal(passed[0])  # before the first step: the usual effect of the signal
     if result is None and code == 0:
-        result = finished(Path(config.output))  # it was finished before: nothing was done again
+        result = finished(Path(config.output))  # the training was already finished
     if result is None or (code != 0 and result.signal is None):
         raise TrainingError(
             f"the {config.processes} training processes ended with exit code {code} and said no reason; it may stand above. "
@@ -74,10 +74,10 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
 
 
 def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[int]]:
-    """Start the ranks and wait; the exit code of the first that failed, else 0, and the received signals.
+    """Start the ranks and wait; return the exit code of the first failed rank, else 0, and the received signals.
 
-    The first signal is passed on as SIGTERM; a second one kills the ranks. After a failure the others get a few
-    seconds.
+    The first signal is passed on as SIGTERM; a second one kills the ranks. After a failure, the other ranks are killed
+    after `_LAST_WORDS` seconds.
     """
     ranks: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []
@@ -91,13 +91,13 @@ def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[in
     here |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
     here.setdefault("OMP_NUM_THREADS", "1")
     code, patience = 0, math.inf
-    with signals_handled(pass_on, hangup=True):  # the ranks are in sessions of their own, and would go on alone
+    with signals_handled(pass_on, hangup=True):  # the ranks have their own sessions and would outlive this process
         try:
             for rank in range(number):
-                # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us.
+                # In an own session, a rank gets Ctrl-C of the terminal once, through this process.
                 environment = here | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                 ranks.append(subprocess.Popen(command(settings), env=environment, start_new_session=True))  # noqa: S603
-            if signals:  # one that came before there was anybody to pass it on to
+            if signals:  # received before all ranks were started
                 for each in ranks:
                     each.send_signal(signal.SIGTERM)
             while running := [each for each in ranks if each.poll() is None]:
@@ -123,7 +123,7 @@ def command(settings: Path) -> list[str]:
 
 
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
-    """Plan a training: loads no weights, writes nothing."""
+    """Plan a training, without loading weights or writing files."""
     check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     check_trainer(config)
@@ -136,7 +136,7 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
 
 
 def check_trainer(config: TrainConfig) -> None:
-    """Raises: ConfigurationError: A library is not installed, or does not take a value of `config.trainer`."""
+    """Raises: ConfigurationError: A library is missing, or rejects the optimizer or schedule settings."""
     choose_accelerator()
     from refinesynth.train.engine.parallel import check_loop
 
@@ -144,8 +144,8 @@ def check_trainer(config: TrainConfig) -> None:
 
 
 def choose_accelerator() -> None:
-    """Tell DeepSpeed before its import that there is no GPU: its own detection warns on every command."""
-    # peft imports it, and it warns of kernels that a CPU could have.
+    """Set DeepSpeed's accelerator on machines without a GPU: its own detection prints a warning on every command."""
+    # peft imports bitsandbytes, which warns about missing CPU kernels.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     torch = require("torch", "train")
     require("transformers", "train")

@@ -1,6 +1,6 @@
-"""LM head on trained positions alone, and in chunks where positions x vocabulary would fill the memory.
+"""LM head on predicting positions only, in chunks where positions x vocabulary would fill the memory.
 
-The head is called inside the model's `forward`, so wrappers (ZeRO-3, FSDP, adapters) see an ordinary call.
+The head is called inside the model's `forward`: wrappers (ZeRO-3, FSDP, adapters) see an ordinary call.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import Batch
 
 CHUNK_ELEMENTS: Final = 2**27
-"""Logits held at once: half a gigabyte in fp32, about three times that with the gradient."""
+"""Logits in memory at once: 0.5 GiB in fp32, about three times as much with the gradient."""
 
 
 def token_losses(
@@ -29,52 +29,52 @@ def token_losses(
     *,
     chunk_elements: int | None = None,
 ) -> Tensor:
-    """(K,) Minus log probability of each predicted token, in nats; in fp32, or fp64 in an fp64 model.
+    """(K,) Negative log probability of each predicted token, in nats; fp32, or fp64 for an fp64 model.
 
-    `model` is called with `inputs`; `inner` is the transformers model in it. `chunk_elements` limits the logits held at
-    once, for models whose logits are their head's output (see `batch_layout.py`).
+    `model` is called with `inputs`; `inner` is the unwrapped model. `chunk_elements` limits the logits in memory, for
+    models whose logits are the head's output (`Layout.plain_head`).
     """
     keep, column = _kept(inner, batch)
     head = output_head(inner)
     if chunk_elements is not None and head is not None:
         rows = max(1, chunk_elements // vocabulary(inner))
-        # One row of which the library keeps what predicts, and no more than a chunk: its own way is as good.
+        # No chunks if the library keeps only the predicting positions of a single row and they fit one chunk.
         if len(batch.target) > rows or batch.rows > 1 or not keep:
             with _in_chunks(head, batch, column, rows):
                 return _logits(model, inputs, **keep)[0, :, 0]
     logits = _logits(model, inputs, **keep)
-    # The first without a copy: with one row nothing but what predicts was kept.
+    # With a single row only the predicting positions were kept: no copy is needed.
     found = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
     return negative_log_probability(found, batch.target)
 
 
 def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-    """The argument that limits the head to some positions, and (K,) the place of each predicting one among these."""
+    """The argument that limits the head to some positions, and (K,) the index of each predicting position in them."""
     if not takes(base_model(inner), "logits_to_keep"):
         return {}, batch.column
     if batch.rows == 1:
         return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
-    # The library keeps the same positions of all rows: those that any row wants.
+    # The library keeps the same positions in all rows: the union over rows.
     columns, which = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
     return {"logits_to_keep": columns}, which
 
 
 def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
-    """(K,) from logits (K, vocabulary); computed in fp32 at least."""
+    """(K,) Cross entropy of logits (K, vocabulary), in nats; computed in fp32 or fp64."""
     exact = logits if logits.dtype == torch.float64 else logits.float()
     return cross_entropy(exact, target, reduction="none")
 
 
 def _logits(model: Callable[..., Any], inputs: Mapping[str, Tensor | int], **keep: Tensor) -> Tensor:
-    # A cache would only cost memory, and some models take its presence for generation and join the conversations.
+    # A cache costs memory, and some models treat a call with a cache as generation and join the conversations.
     return model(**inputs, **keep, use_cache=False).logits
 
 
 @contextmanager
 def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Generator[None]:
-    """Within, the head gives (1, K, 1) losses instead of (rows, columns, vocabulary) logits.
+    """Context in which the head returns (1, K, 1) losses instead of (rows, columns, vocabulary) logits.
 
-    Only the instance's `forward` is replaced, so hooks fire; the backward pass computes each chunk's logits again.
+    Only the instance's `forward` is replaced, and hooks still run. The backward pass recomputes each chunk's logits.
     """
     plain = head.forward
 
@@ -92,7 +92,7 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
             )
             for k in range(0, len(predicting), rows)
         ]
-        # A copy, for FSDP, which warns of views: they could be changed behind its back.
+        # FSDP warns about outputs that are views: return a copy.
         return torch.cat(pieces)[None, :, None].clone()
 
     replaced = vars(head).get("forward")
@@ -101,7 +101,7 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
         yield
     finally:
         if replaced is None:
-            del head.forward  # the class's own comes back
+            del head.forward  # restores the method of the class
         else:
             head.forward = replaced
 
@@ -122,9 +122,9 @@ def vocabulary(inner: nn.Module) -> int:
 
 
 def takes(model: nn.Module, argument: str) -> bool:
-    """Return True if the model's `forward` names `argument`, or (`**`) takes any keyword.
+    """Return True if the model's `forward` has the parameter `argument`, or (`**`) accepts any keyword.
 
-    The class is asked: accelerate wraps the instance's `forward` with another signature.
+    The signature of the class is used: accelerate wraps the instance's `forward` with another signature.
     """
     parameters = inspect.signature(type(model).forward).parameters
     if argument == "**":
@@ -133,7 +133,7 @@ def takes(model: nn.Module, argument: str) -> bool:
 
 
 def coefficient(config: TrainConfig, model: nn.Module) -> float:
-    """Coefficient of the load-balancing loss, or 0. Raises `InputError` if one is given for a model without this loss."""
+    """Coefficient of the load-balancing loss, or 0. Raises `InputError` if it is set for a model without this loss."""
     base, asked = base_model(model), config.router_aux_loss
     own = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
     routes = own is not None and takes(base, "output_router_logits")
@@ -145,15 +145,15 @@ def coefficient(config: TrainConfig, model: nn.Module) -> float:
 
 
 class Balanced:
-    """Call of a model on `batch` that also keeps its load-balancing loss.
+    """Call of a model on `batch` that also stores the load-balancing loss.
 
-    It is the library's (Switch Transformer, equations 4 to 6), over all tokens of the pass: no sum over tokens, so a step
-    has no value of its own. The loop takes the mean over the step's passes on all ranks, weighted by tokens; the library
-    would add it once per pass, and accumulation would multiply it.
+    The loss is that of transformers (Switch Transformer, equations 4 to 6), over all tokens of the pass. It is not a
+    sum over tokens and cannot be split over passes exactly. The loop uses the mean over the step's passes on all ranks,
+    weighted by tokens; adding it once per pass would multiply it by the number of micro-batches.
     """
 
     loss: Tensor
-    """Of the last call, not yet multiplied by the coefficient."""
+    """Load-balancing loss of the last call, without the coefficient."""
 
     def __init__(self, model: nn.Module, batch: Batch) -> None:
         self._model, self._batch = model, batch
@@ -167,7 +167,7 @@ class Balanced:
         return int(self._batch.lengths.sum()) if self._padded else self._batch.lengths.numel()
 
     def __call__(self, **inputs: Any) -> Any:
-        if self._padded:  # padding is routed as well, and must not count
+        if self._padded:  # padding is routed as well and must not count in the loss
             ids = cast("Tensor", inputs["input_ids"])
             inputs["attention_mask"] = (torch.arange(ids.shape[1], device=ids.device) < self._batch.lengths).long()
         outputs = self._model(**inputs, output_router_logits=True)

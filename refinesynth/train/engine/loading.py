@@ -1,7 +1,7 @@
-"""Tokenizers and models from the hub or a folder: safetensors only, remote code only on request.
+"""Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request.
 
-With FSDP one rank per machine reads the weights: eight ranks would need 256 GB of host memory for 8B in fp32, one needs
-32. The other ranks' weights have no memory; accelerate broadcasts those of rank 0.
+With FSDP, one rank per machine reads the weights. Eight ranks would need 256 GB of host memory for 8B parameters in
+fp32; one rank needs 32 GB. The other ranks hold meta tensors, and accelerate broadcasts the weights of rank 0.
 """
 
 import contextlib
@@ -52,40 +52,40 @@ from refinesynth.train.render.template import NAMED, check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
-"""Types of the weights. bf16 keeps fp32 weights: bf16 weights round most steps of 5e-6 away."""
+"""Types of the weights. `bf16` trains fp32 weights: bf16 weights would round away most steps of 5e-6."""
 _FEWEST_TOKENS: Final = 8
-"""Fewest tokens of a tokenizer, special ones left out."""
+"""Minimum number of tokens of a tokenizer, without special tokens."""
 _LOOKED_AT: Final = 64
-"""Examples in which ends of turns are looked up."""
+"""Number of examples from which the ends of turns are read."""
 _MOST_ENDS: Final = 3
 _MAX_PROBLEM: Final = 400
 
 
 def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = ()) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of `config`; for a model from scratch make one of `conversations`. Raises `InputError`."""
+    """Load the tokenizer of `config`; for a model from scratch, train one on `conversations`. Raises `InputError`."""
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
-        name, own, adapter = underlying(config)  # adapters may lie without one
-        revision = config.tokenizer_revision or own
-        if adapter is not None and revision == own and (adapter.folder / TOKENIZER).is_file():
-            name, revision = str(adapter.folder), None  # fetched with it
+        name, base_revision, adapter = underlying(config)  # an adapter folder may have no tokenizer
+        revision = config.tokenizer_revision or base_revision
+        if adapter is not None and revision == base_revision and (adapter.folder / TOKENIZER).is_file():
+            name, revision = str(adapter.folder), None  # downloaded with the adapter
     source = located(name, revision)
     with _refusing("tokenizer", name, config):
-        found = cast(
+        tokenizer = cast(
             "PreTrainedTokenizerBase",
             AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
         )
-        # From a folder without a tokenizer's files, transformers 5 makes one that knows its special tokens alone (Qwen,
-        # Gemma, T5).
-        if len(found) - len(found.all_special_ids) < _FEWEST_TOKENS:
+        # From a folder without tokenizer files, transformers 5 makes a tokenizer with special tokens only (Qwen, Gemma,
+        # T5).
+        if len(tokenizer) - len(tokenizer.all_special_ids) < _FEWEST_TOKENS:
             raise ValueError("its files are missing, or it knows no words")
-    return found
+    return tokenizer
 
 
 def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """Make the renderer of `config`. Raises `InputError` if the chat template is not made for the tokenizer."""
+    """Make the renderer of `config`. Raises `InputError` if the chat template does not fit the tokenizer."""
     check_tokens(config.chat_template, tokenizer)
     template = read_template(config.chat_template)
     return Renderer(
@@ -99,8 +99,8 @@ def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Re
 
 
 def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> ModelShape:
-    """The model's sizes with adapters, without its weights; one from scratch needs its `tokenizer`. Raises
-    `InputError`.
+    """The model's sizes, with adapters, computed without loading weights. A model from scratch needs its `tokenizer`.
+    Raises `InputError`.
     """
     name, revision, adapter = underlying(config)
     source = {} if name == SCRATCH else located(name, revision)
@@ -135,17 +135,17 @@ def load_model(
 ) -> nn.Module:
     """Load the model of `config`, with adapters if configured, ready for training.
 
-    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: the weights
-    are not read and have no memory. Raises `InputError` if the model or its safetensors are missing or incomplete.
+    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: meta tensors
+    replace the weights. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
     base, revision, adapter = underlying(config)
     if base == SCRATCH and tokenizer is not None:
         source = made_from_scratch(config, tokenizer)
     else:
         source = contextlib.nullcontext(base)
-        located(base, revision)  # what it says is no error of loading
+        located(base, revision)  # outside `_refusing`, which would rewrite the error
     with _refusing("model", base, config), source as name:
-        # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
+        # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         kind: Any = AutoModelForCausalLM
         arguments = located(name, revision) | {"trust_remote_code": config.trust_remote_code}
@@ -155,7 +155,7 @@ def load_model(
             "tuple[nn.Module, dict[str, Any]]",
             kind.from_pretrained(
                 **arguments,
-                # Left out, the auto class asks a hub that cannot be reached for adapters, for 23 seconds.
+                # Without this argument, the auto class looks for adapters on the hub, for 23 seconds when offline.
                 adapter_kwargs={"local_files_only": arguments["local_files_only"]},
                 dtype=dtype,
                 use_safetensors=True,
@@ -186,7 +186,7 @@ def load_model(
 
 
 def _without_weights(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class of a model, and arguments of its `from_pretrained` that read no weights."""
+    """The class of a model, and arguments for its `from_pretrained` with which no weights are read."""
     found = cast("Any", AutoConfig.from_pretrained(**arguments))
     with torch.device("meta"):
         made = cast(
@@ -205,7 +205,7 @@ def checkpoint_activations(model: nn.Module) -> None:
 
 
 def _mend_generation(model: nn.Module) -> None:
-    """Repair generation settings that the library reads but refuses to write, as temperatures without sampling."""
+    """Repair generation settings that transformers reads but does not write, such as a temperature without sampling."""
     base = cast("Any", base_model(model))
     if getattr(base, "generation_config", None) is None:
         return
@@ -220,7 +220,7 @@ def _mend_generation(model: nn.Module) -> None:
 
 
 def stop_at(model: nn.Module, store: TokenStore) -> None:
-    """Add the ends of trained turns to the tokens that stop generation."""
+    """Add the last tokens of trained turns to the tokens that stop generation."""
     ends = {
         int(one.input_ids[span.stop - 1])
         for one in islice(store, _LOOKED_AT)
@@ -228,7 +228,7 @@ def stop_at(model: nn.Module, store: TokenStore) -> None:
         if one.labels[span.stop - 1] == Label.TRAINED
     }
     generation = getattr(cast("Any", base_model(model)), "generation_config", None)
-    # More ends than a template can have are no ends of turns but made-up tokens.
+    # No template has more end-of-turn tokens: the last tokens of turns are then ordinary text.
     if generation is None or len(ends) > _MOST_ENDS:
         return
     known: Any = generation.eos_token_id
@@ -239,7 +239,7 @@ def stop_at(model: nn.Module, store: TokenStore) -> None:
 
 
 def shape_of(model: nn.Module, name: str) -> ModelShape:
-    """The sizes of a model, also with weights split over ranks (ZeRO-3)."""
+    """The sizes of a model, which may be sharded over ranks (ZeRO-3)."""
     sizes = [(int(getattr(one, "ds_numel", one.numel())), one.requires_grad) for one in model.parameters()]
     config = cast("Any", base_model(model)).config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 0))
@@ -259,10 +259,10 @@ def shape_of(model: nn.Module, name: str) -> ModelShape:
 def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
     try:
         yield
-    except Exception as exc:  # The library raises many kinds, and the folder is third-party data.
+    except Exception as exc:  # The library raises many kinds of errors on third-party data.
         if name == config.model:
-            refuse_adapter(config)  # of the hub, which was not asked before
-        # Some begin with a line that says nothing without the next.
+            refuse_adapter(config)  # adapters on the hub are not detected earlier
+        # The first line of some messages is useless without the second: join the lines.
         problem = shorten(str(exc), _MAX_PROBLEM, placeholder="...") or type(exc).__name__
         if "trust_remote_code" in str(exc):
             problem += " It brings code of its own, which runs only with trust_remote_code."
@@ -275,13 +275,13 @@ _SCRATCH_TEMPLATE: Final = "chatml"
 _END_OF_TEXT: Final = "<|endoftext|>"
 _VOCABULARY: Final = 2000
 _CHARACTERS: Final = 2_000_000
-"""Characters of the data for the vocabulary: more would change little, and take long."""
+"""Characters of the data for the vocabulary: more data takes longer and changes little."""
 _LONGEST: Final = 32
 _WIDTH: Final = 128
 
 
 def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
-    """Train a byte-level tokenizer with ChatML's template on the beginning of the data, the same on every rank."""
+    """Train a byte-level tokenizer with the ChatML template on the beginning of the data, equal on every rank."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -303,7 +303,7 @@ def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
     left = _CHARACTERS
     for conversation in conversations:
         for turn in conversation.turns:
-            # Half a character cannot be tokenized; the renderer says where it stands.
+            # A lone surrogate cannot be tokenized; the renderer raises the error with its position.
             yield turn.content[:left].encode(errors="replace").decode()
             left -= len(turn.content)
             if left <= 0:
@@ -311,7 +311,7 @@ def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
 
 
 def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
-    """Two layers like Llama's, about a million parameters, `max_length` positions."""
+    """Make a Llama configuration with two layers, at most a million parameters and `max_length` positions."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=_WIDTH,
@@ -320,7 +320,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=config.max_length,
-        # The usual 0.02 is meant for widths of thousands.
+        # The default of 0.02 is for widths in the thousands.
         initializer_range=_WIDTH**-0.5,
         bos_token_id=cast("Any", tokenizer).bos_token_id,
         eos_token_id=cast("Any", tokenizer).eos_token_id,
@@ -330,11 +330,11 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
 
 @contextmanager
 def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """Within, a folder holds the untrained model, to be loaded like any other; it depends on seed and data alone."""
+    """Context with a folder of the untrained model, whose weights depend only on the seed and the data."""
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: Any = LlamaForCausalLM(make_config(config, tokenizer))
-        # Its own save_pretrained writes nothing but on the first of several ranks.
+        # The model's own `save_pretrained` writes only on the first rank.
         save_file(model.state_dict(), Path(folder) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
         for settings in (model.config, model.generation_config):
             settings.save_pretrained(folder)

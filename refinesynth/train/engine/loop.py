@@ -1,7 +1,7 @@
-"""Training loop on accelerate: optimizer steps with one mean over all their trained tokens.
+"""Training loop on accelerate, whose step loss is the mean over all trained tokens of the step.
 
 A step is `batch_size` conversations in micro-batches over ranks. accelerate averages gradients over ranks (DDP, ZeRO,
-FSDP) and sums them over micro-batches. So the sum of a micro-batch's losses is divided by the step's trained tokens and
+FSDP) and sums them over micro-batches. The sum of a micro-batch's losses is divided by the step's trained tokens and
 multiplied by the number of ranks: the gradient does not depend on packing, accumulation and ranks.
 """
 
@@ -48,21 +48,21 @@ _LOSSES: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """Inputs of a loop besides model and settings."""
+    """Inputs of a loop except model and settings."""
 
     store: TokenStore
     held_out: TokenStore | None
     schedule: Schedule
     identity: Mapping[str, Any]
-    """Settings that decide about the weights; kept in every checkpoint."""
+    """Everything that determines the weights; stored in every checkpoint."""
     tokenizer: PreTrainedTokenizerBase | None
     """Saved with every checkpoint."""
     save_dtype: torch.dtype | None = None
-    """Of the weights of the finished model; None: as they are trained."""
+    """Type of the finished model's weights; None: the type in training."""
     router_aux_loss: float = 0.0
     """Coefficient of the load-balancing loss of a mixture of experts (`lm_head.Balanced`)."""
     base: tuple[str, str | None] = ("", None)
-    """Published name and revision of the base of adapters."""
+    """Published name and revision of the adapters' base model."""
 
 
 class Loop:
@@ -87,9 +87,9 @@ class Loop:
         self.progress = Progress()
         self._tokens = self._trained_tokens = 0
         self._seconds = 0.0
-        """Of steps that are not logged yet, without evaluations and saving."""
+        """Duration of the steps since the last log line, without evaluations and saving."""
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
-        """Of the step's micro-batches, with the conversations in each."""
+        """Loss and conversation ids of each of the step's micro-batches."""
         kind = accelerator.distributed_type
         lay_out = partial(
             choose_layout,
@@ -99,7 +99,7 @@ class Loop:
             backward=kind != DistributedType.DEEPSPEED,
             autocast=cast("Any", accelerator.autocast),
         )
-        # Parameters are frozen before DDP looks for them; a split model can be called only when it is wrapped.
+        # DDP reads `requires_grad` when it wraps the model: freeze before. A sharded model can be called only wrapped.
         splits = kind in {DistributedType.DEEPSPEED, DistributedType.FSDP}
         layout = None if splits else lay_out()
         alpha = config.trainer.neftune_noise_alpha
@@ -124,18 +124,18 @@ class Loop:
     # Steps.
 
     def train(self, start: Path | None = None) -> None:
-        """Train to the end of the schedule, an early stop or a signal, from the checkpoint `start`.
+        """Train from the checkpoint `start` to the end of the schedule, an early stop or a signal.
 
         Raises:
-            TrainingError: A gradient is not finite (only DeepSpeed has done that step), or a checkpoint cannot be
-                written or read.
+            TrainingError: A gradient is not finite, or a checkpoint cannot be written or read. DeepSpeed has then
+                already applied the gradient.
         """
         if start is not None:
             self.progress = self.checkpoints.read(start)
         config, progress, schedule = self.config, self.progress, self.task.schedule
         every = config.evaluate_every if self.task.held_out is not None else "never"
         evaluating, saving = (interval(each, schedule.steps_per_epoch) for each in (every, config.save_every))
-        self.stopped_early = self._is_no_better()  # its end was saved, and what follows was not
+        self.stopped_early = self._is_no_better()  # the checkpoint may be of a stopped training
         while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
             began = monotonic()
             norm, rate = self._step(*divmod(progress.step, schedule.steps_per_epoch))
@@ -156,7 +156,7 @@ class Loop:
             tracker.finish()
 
     def _step(self, epoch: int, within: int) -> tuple[float, float]:
-        """Do one optimizer step; its gradient norm before clipping, and its learning rate."""
+        """Do one optimizer step; return the gradient norm before clipping and the learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         kind = accelerator.distributed_type
         packs = self.task.schedule.step(epoch, within)
@@ -167,23 +167,23 @@ class Loop:
         wrapped.train()
         for number, batch in enumerate(batches := [*self._batches(packs)], start=1):
             accelerator.sync_gradients = number == len(batches)
-            # DeepSpeed counts by itself; without sync, FSDP's gradients would be whole on every device.
+            # accelerate passes `sync_gradients` to DeepSpeed; FSDP without sync would hold unsharded gradients.
             waits = kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
             with accelerator.no_sync(wrapped) if waits else nullcontext():
                 loss = self.loss(batch, packs.trained, tokens)
-                # DeepSpeed must not divide by the number of micro-batches.
+                # The loss is already a share of the step's mean: DeepSpeed must not divide it again.
                 options = {"scale_wrt_gas": False} if kind == DistributedType.DEEPSPEED else {}
                 accelerator.backward(loss, **options)
-        found = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
-        norm = float(found.full_tensor() if hasattr(found, "full_tensor") else found)
+        total_norm = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
+        norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
         if not math.isfinite(norm):
             raise TrainingError(self._why_not_finite(norm))
         rate = float(self.rates.get_last_lr()[0])
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.rates.step()
-        here = torch.stack([loss for loss, _ in self._losses]).sum()
-        self.progress.loss += float(cast("Tensor", accelerator.reduce(here, "mean")))
+        step_loss = torch.stack([loss for loss, _ in self._losses]).sum()
+        self.progress.loss += float(cast("Tensor", accelerator.reduce(step_loss, "mean")))
         self.progress.unlogged += 1
         return norm, rate
 
@@ -194,9 +194,9 @@ class Loop:
             yield make([self.task.store[k] for k in mine]).to(self.accelerator.device)
 
     def loss(self, batch: Batch, trained: int, tokens: int) -> Tensor:
-        """A micro-batch's part of the step's mean, times the number of ranks.
+        """A micro-batch's share of the step's mean loss, times the number of ranks.
 
-        `trained` and `tokens` are those of the whole step, over all ranks and micro-batches.
+        `trained` and `tokens` are counts of the whole step, over all ranks and micro-batches.
         """
         ranks, weight = self.task.schedule.ranks, self.task.router_aux_loss
         share = batch.weight * ranks / max(1, trained)
@@ -210,7 +210,7 @@ class Loop:
         return loss
 
     def losses(self, batch: Batch, call: Callable[..., Any] | None = None) -> Tensor:
-        """(K,) Minus log probability of the predicted tokens of `batch`; `call` replaces the model."""
+        """(K,) Negative log probability of the predicted tokens of `batch`; `call` replaces the wrapped model."""
         if self._noise is not None:
             self._noise.tokens = batch.lengths
         inputs = self.layout.inputs(batch)
@@ -233,7 +233,7 @@ class Loop:
     # Evaluation.
 
     def evaluate(self) -> dict[str, float]:
-        """Mean held-out loss per token over all ranks, by the names in `train/events.py`; absent kinds have no entry."""
+        """Mean held-out loss per token over all ranks, by name (`train/events.py`); kinds without tokens are absent."""
         held_out, schedule, device = self.task.held_out, self.task.schedule, self.accelerator.device
         if held_out is None:
             return {}
@@ -244,7 +244,7 @@ class Loop:
         sums = torch.zeros(2, len(number) * KINDS, dtype=torch.float64, device=device)
         self.wrapped.eval()
         with torch.no_grad():
-            # Every rank has as many batches; some may be empty.
+            # All ranks need the same number of forward passes: some batches may be empty.
             for at in range(
                 self.accelerator.process_index, -(-len(packs) // schedule.ranks) * schedule.ranks, schedule.ranks
             ):
@@ -271,7 +271,7 @@ class Loop:
         return better
 
     def _is_no_better(self) -> bool:
-        """Return True if `early_stop` evaluations followed the best one, saved or not."""
+        """Return True if at least `early_stop` evaluations followed the best one."""
         losses = [means[names.LOSS] for _, means in self.progress.evaluations]
         losses = [math.inf if math.isnan(loss) else loss for loss in losses]
         waits = self.config.early_stop
@@ -305,7 +305,7 @@ class Loop:
 class EmbeddingNoise:
     """Uniform noise up to alpha / sqrt(tokens x width) on the embeddings in training (NEFTune).
 
-    The tokens are those of each token's conversation; the library's hook counts the whole row, padding included.
+    `tokens` is the length of each token's conversation; transformers' hook counts the whole row with padding.
     """
 
     def __init__(self, model: nn.Module, alpha: float) -> None:
@@ -322,22 +322,22 @@ class EmbeddingNoise:
 
 
 _ONE_PRESS: Final = 0.2
-"""Seconds within which a second signal counts as the first, which launcher and terminal may both send."""
+"""Seconds in which a second signal counts as the same: launcher and terminal may both send one."""
 _HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
 
 
 class Interruption:
-    """Signals that ask for the end; `note` gets a message at once, since a step may take a minute."""
+    """Handler of signals that end the training; `note` gets a message at once, because a step may take a minute."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note
         self.signal: int | None = None
-        """Signal that any rank got, once all ranks know of it."""
+        """Signal that any rank received, as of the last call of `everywhere`."""
         self._came = 0
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Within, the first signal is only noted; a second one has its usual effect."""
+        """Context in which the first signal is only recorded; a second signal has its usual effect."""
         at = 0.0
 
         def hear(number: int, _frame: FrameType | None) -> None:
@@ -348,7 +348,7 @@ class Interruption:
                     signal.raise_signal(number)
                 return
             self._came, at = number, monotonic()
-            # It may have come while something else was being written; then the result will say it.
+            # A write to the same stream may be in progress; the message is then dropped.
             with suppress(RuntimeError):
                 self._note(_HEARD)
 
@@ -356,7 +356,7 @@ class Interruption:
             yield
 
     def everywhere(self, device: torch.device) -> bool:
-        """Return True if any rank got a signal; all ranks call this after the same steps."""
+        """Return True if any rank received a signal; all ranks call this after the same steps."""
         came = self._came
         if dist.is_available() and dist.is_initialized():
             asked = torch.tensor(came, device=device)

@@ -1,7 +1,7 @@
-"""Writer of the model as others load it, gathered from all ranks, with its tokenizer.
+"""Writer of the model in the hub's file format, gathered from all ranks, with its tokenizer.
 
-Training holds fp32 weights over a bf16 checkpoint. The finished model is written in the base's type unless another is
-given; checkpoints keep all that was trained.
+Training keeps fp32 weights of a bf16 model. The finished model is written in the base's type unless another type is
+given; checkpoints keep the type in training.
 """
 
 import json
@@ -36,7 +36,7 @@ from refinesynth.train.engine.parallel import all_gather_objects
 from refinesynth.train.plan import ModelShape
 
 SHARDS: Final = "pytorch_model_fsdp_0"
-"""accelerate's folder for shards in a checkpoint."""
+"""Folder of the shards in a checkpoint, as accelerate names it."""
 _MOST_NAMED: Final = 4
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -44,15 +44,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Expected content of a save."""
+    """Expected tensors of a saved model."""
 
     shapes: Shapes
-    """Of all tensors that may be in it."""
+    """Shapes of all allowed tensors, by name."""
     needed: tuple[frozenset[str], ...]
-    """One name of each group must be in it: tied weights are saved once, under any of their names."""
+    """Groups of names. One name per group is required: tied weights are saved once, under any of their names."""
 
     def differences(self, found: Shapes) -> list[str]:
-        """Differences of the found tensors, in words."""
+        """Descriptions of the differences of the tensors `found`."""
         lines: list[str] = []
         if missing := [" or ".join(sorted(names)) for names in self.needed if not names & found.keys()]:
             lines.append(f"{len(missing)} of {len(self.needed)} tensors are missing: {_some(missing)}")
@@ -71,8 +71,8 @@ class Wanted:
 class Trained:
     """Names and shapes of the trained tensors, of adapters or a whole model.
 
-    Libraries silently leave out what they do not know by name. So names are taken from the model before it is wrapped,
-    in both forms in which they are saved: files for others (adapter or hub names), and shards of ranks.
+    Libraries silently omit tensors with unknown names. The names are therefore taken from the unwrapped model, in both
+    saved forms: files in the hub's format (adapter or hub names), and shards of ranks.
     """
 
     adapters: bool
@@ -81,9 +81,9 @@ class Trained:
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
-        """Read them from an unwrapped model; its weights may be split (ZeRO-3) or without memory (meta)."""
+        """Read names and shapes from an unwrapped model, whose weights may be sharded (ZeRO-3) or on `meta`."""
         tensors = {name: one for name, one in model.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
-        # One without memory for each tensor, so that tied weights are known after they were renamed.
+        # A meta tensor for each distinct tensor identifies tied weights after renaming.
         alike = {
             id(one): torch.empty(tuple(getattr(one, "ds_shape", one.shape)), dtype=one.dtype, device="meta")
             for one in tensors.values()
@@ -100,7 +100,7 @@ class Trained:
 
 
 def saved_differences(trained: Trained, folder: Path, *, shards: bool = False) -> list[str]:
-    """Differences of the safetensors (or the ranks' `shards`) in `folder` from what was trained, in words."""
+    """Descriptions of the differences between the safetensors (or `shards`) in `folder` and the trained tensors."""
     try:
         if not shards:
             return trained.in_files.differences(_in_files(folder, adapters=trained.adapters))
@@ -112,9 +112,9 @@ def saved_differences(trained: Trained, folder: Path, *, shards: bool = False) -
 
 
 def _adapters(model: nn.Module, held: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All names, adapters' as peft saves them; tensors unknown to peft keep their names, and are missed if trained."""
+    """All tensors, adapters under peft's saved names. Tensors that peft does not save keep their names."""
     adapter = cast("str", cast("Any", model).active_adapter)
-    # Embeddings that are saved besides are asked for on the hub, and need not be there.
+    # With the default `save_embedding_layers="auto"`, peft would look up the base model on the hub.
     named: dict[str, Tensor] = require("peft", "train").get_peft_model_state_dict(
         model, dict(held), adapter_name=adapter, save_embedding_layers=False
     )
@@ -136,7 +136,7 @@ def _in_files(folder: Path, *, adapters: bool) -> Shapes:
     if single.exists() or adapters or not index.exists():
         return dict(_header(single)) if single.exists() else {}
     files = cast("dict[str, str]", json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-    # A tensor counts where the index says that it is.
+    # A tensor counts only in the file that the index names.
     return {
         name: shape
         for file in sorted(set(files.values()))
@@ -157,21 +157,21 @@ def _some(names: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelWriter:
-    """Writer of a model for others, which compares the files with what is trained."""
+    """Writer of a model, which compares the written files with the trained tensors."""
 
     accelerator: Accelerator
     model: nn.Module
     """Wrapped model."""
     trained: Trained
-    """Of the model before it was wrapped."""
+    """Names and shapes of the unwrapped model."""
     tokenizer: PreTrainedTokenizerBase | None
     base: tuple[str, str | None]
-    """Published name and revision of the base of adapters."""
+    """Published name and revision of the adapters' base model."""
 
     def write(self, folder: Path, *, dtype: torch.dtype | None = None) -> None:
-        """Write model, settings and tokenizer; every rank calls this. `dtype` None: as the weights are trained.
+        """Write model, settings and tokenizer; every rank calls this. `dtype` None: the type in training.
 
-        Raises `TrainingError` on every rank, if a weight is out of range of `dtype` or a file is not what was trained.
+        Raises `TrainingError` on every rank, if a weight is out of fp16's range or the files differ from the model.
         """
         is_main = self.accelerator.is_main_process
         model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model)))
@@ -196,12 +196,12 @@ class ModelWriter:
         self._refuse(folder, differences)
 
     def check_shards(self, folder: Path) -> None:
-        """Compare the ranks' shards; raises `TrainingError` on every rank if they are not what was trained."""
+        """Compare the ranks' shards with the trained tensors. Raises `TrainingError` on every rank if they differ."""
         is_main = self.accelerator.is_main_process
         self._refuse(folder, saved_differences(self.trained, folder, shards=True) if is_main else [])
 
     def _gathered(self) -> dict[str, Any] | None:
-        """All weights on the first rank, if they are split; None where every rank has them whole."""
+        """All weights, at least on the first rank, if they are sharded; None if every rank has whole weights."""
         kind = self.accelerator.distributed_type
         if kind == DistributedType.FSDP:
             adapters = self.trained.adapters
@@ -211,14 +211,14 @@ class ModelWriter:
             state = cast("dict[str, Any] | None", self.accelerator.get_state_dict(self.model))
         else:
             return None
-        # Put together from ranks, tied weights come once under each of their names.
+        # Gathering makes a copy of a tied weight for each of its names.
         for names in self.trained.in_shards.needed if state else ():
             if state and len(names) > 1 and names <= state.keys():
                 state.update(dict.fromkeys(names, state[min(names)]))
         return state
 
     def _refuse(self, folder: Path, differences: list[str]) -> None:
-        """Raises: TrainingError: On every rank, where the first one has found differences."""
+        """Raises: TrainingError: On every rank, if the first rank has found differences."""
         if found := all_gather_objects(differences)[0]:
             raise TrainingError(
                 f"what was saved in {folder} is not what was trained: {'; '.join(found)}. Do not use it. Checkpoints of earlier steps are "
@@ -227,7 +227,7 @@ class ModelWriter:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> list[str]:
-    """Write a tokenizer with the chat template of the training, and read it back; the differences, in words."""
+    """Write a tokenizer with its chat template, and read it back; return descriptions of the differences."""
     tokenizer.save_pretrained(str(folder))
     kept: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
     if _prompt(kept) == _prompt(tokenizer):
@@ -248,7 +248,7 @@ def _prompt(tokenizer: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[None]:
-    """Turn libraries' errors on a checkpoint's files, full disks and damaged files too, into a `TrainingError`."""
+    """Convert errors on a checkpoint's files, such as full disks and damaged files, to `TrainingError`."""
     what_to_do = "Make room or take another output folder" if verb == "written" else "Remove that folder"
     try:
         yield
@@ -256,7 +256,7 @@ def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[Non
         raise
     except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError) as exc:
         if verb == "written" and not isinstance(exc, OSError | RuntimeError | SafetensorError):
-            raise  # a library's own fault, which no room on the disk mends
+            raise  # a bug in a library, which more disk space does not fix
         raise TrainingError(
             f"{folder} cannot be {verb}: {exc}. {what_to_do}, and start again: the training goes on from the newest sound checkpoint."
         ) from exc
@@ -268,7 +268,7 @@ _FILES: Final = ("model.safetensors", "model.safetensors.index.json")
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
-    """Type of the finished model's weights; None: as they were trained, as adapters are (fp32)."""
+    """Type of the finished model's weights; None: the type in training, which is the default for adapters."""
     if config.save_dtype != "auto":
         return _DTYPES[config.save_dtype]
     if config.lora is not None:
@@ -289,12 +289,12 @@ def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
 
 
 def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state dict of `model` for writing (`state`, if gathered from the ranks), on the CPU and in `dtype`.
+    """The state dict of `model` (or `state`, if gathered from the ranks) on the CPU and in `dtype`.
 
-    Weights that the architecture holds in fp32 stay so, tied weights stay tied, and frozen weights below adapters,
-    which are not written, stay as they are. Raises `TrainingError` if a weight is out of the range of `dtype`.
+    Weights that the architecture requires in fp32 are written in fp32, and tied weights stay tied. Frozen weights under
+    adapters are not written and not converted. Raises `TrainingError` if a weight is out of the range of fp16.
     """
-    # The library has no public name for the weights that it would load in fp32 itself.
+    # transformers has no public name for the weights that it always loads in fp32.
     plan: Any = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
     held = [re.compile(each.replace("*", ".*")) for each in cast("Iterable[str]", plan(dtype) if plan else ())]
     adapted = base_model(model) is not model
@@ -319,7 +319,7 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
 
 
 def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
-    """Note the written type in the settings beside the weights, and the published base of adapters."""
+    """Write the weights' type to `config.json`, and the published base model to the adapter's settings."""
     config = cast("Any", base_model(model)).config
     settings = _read(folder / "config.json")
     if settings is not None and dtype is not None:
@@ -331,9 +331,9 @@ def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base
     if adapter is not None:
         adapter |= {"base_model_name_or_path": base[0], "revision": base[1]}
         write_json_file(folder / "adapter_config.json", adapter)
-        (folder / "README.md").unlink(missing_ok=True)  # peft's, with the path in it; the card is written at the end
+        (folder / "README.md").unlink(missing_ok=True)  # peft's README contains the local path; the model card follows
         if (generation := getattr(base_model(model), "generation_config", None)) is not None:
-            generation.save_pretrained(str(folder))  # where trained turns end; a merge needs that
+            generation.save_pretrained(str(folder))  # a merge needs the tokens that end turns
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
-"""This process among the ranks, and parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2).
+"""Ranks and parallel training with accelerate (DDP, DeepSpeed's ZeRO, FSDP2).
 
-Also what the loop is made of besides the model: optimizer, schedule and trackers.
+Also the optimizer, the learning rate schedule and the trackers of the loop.
 """
 
 import os
@@ -43,12 +43,12 @@ from refinesynth.train.training_folder import TENSORBOARD
 
 @dataclass(frozen=True, slots=True)
 class Distributed:
-    """This process among the ranks of a training."""
+    """Position of this process among the ranks of a training."""
 
     rank: int
-    """Number of this process; 0 alone writes files and reports."""
+    """Number of this process; rank 0 writes the model and reports."""
     local_rank: int
-    """Number among the ranks of this machine, and of its GPU."""
+    """Number of this process on this machine, and index of its GPU."""
     world_size: int
     kind: Literal["cpu", "gpu"]
 
@@ -58,14 +58,14 @@ class Distributed:
         environment = os.environ
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
-        # Every process of this machine finds this error, so that none waits for another.
+        # Every process of this machine raises this error: none waits for another one.
         here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
         if gpu and here > torch.cuda.device_count():
             raise InputError(
                 f"there are {here} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
                 f"GPUs, or give device cpu"
             )
-        # Those that a plan is made for are not started yet.
+        # For a plan, the ranks are not started yet.
         ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
         return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
 
@@ -78,14 +78,14 @@ class Distributed:
 
 
 def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any]:
-    """Within, a single process has the environment that torchrun would set, as ZeRO and FSDP need it."""
+    """Context in which a single process has torchrun's environment variables, which ZeRO and FSDP need."""
     if is_launched() or parallel not in {"zero2", "zero3", "fsdp"}:
         return nullcontext()
     return patch_environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
 
 
 def all_gather_objects(here: Any) -> list[Any]:
-    """Gather an object from every rank, in order; all ranks call this."""
+    """Gather an object from every rank, in rank order; all ranks call this function."""
     if not (dist.is_available() and dist.is_initialized()):
         return [here]
     gathered: list[Any] = [None] * dist.get_world_size()
@@ -94,7 +94,7 @@ def all_gather_objects(here: Any) -> list[Any]:
 
 
 def destroy_process_group() -> None:
-    """Wait for all ranks and destroy the process group: one that is left hangs or warns at exit."""
+    """Wait for all ranks and destroy the process group, which would otherwise hang or warn at exit."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
@@ -104,9 +104,9 @@ _BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 
 
 def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: Distributed) -> Accelerator:
-    """Form the process group and configure accelerate; ZeRO-3 needs this before the model is loaded.
+    """Initialize the process group and accelerate; ZeRO-3 needs this before the model is loaded.
 
-    Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` without DeepSpeed.
+    Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` if DeepSpeed is not installed.
     """
     extra, cpu = config.trainer, distributed.kind == "cpu"
     is_first = not dist.is_initialized()
@@ -115,7 +115,7 @@ def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: D
     half = means.precision == "bf16" or (means.precision == "bf16-pure" and means.deepspeed)
     if extra.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
-    # Of an earlier training of this process; accelerate has no public way to have settings of another.
+    # The state of an earlier training in this process would persist; accelerate has no public way to reset it.
     AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     PartialState(cpu=cpu)
     plugins: dict[str, Any] = {}
@@ -128,13 +128,13 @@ def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: D
             reshard_after_forward=True,
             auto_wrap_policy="transformer_based_wrap",
             state_dict_type="SHARDED_STATE_DICT",
-            # Sums over ranks in fp32, and losses that come out of the model as they are.
+            # Gradients are reduced over ranks in fp32, and outputs of the model keep their type.
             mixed_precision_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else None,
         )
     elif means.parallel == "ddp":
         plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False)]
     return Accelerator(
-        # The loop cuts steps itself, whatever the environment says.
+        # The loop splits steps itself: ignore ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         mixed_precision="bf16" if half else "no",
         log_with=cast("Any", _trackers(config) or None),
@@ -144,8 +144,8 @@ def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: D
 
 
 def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
-    """Name the layers that FSDP splits one by one, before the model is wrapped: those that transformers marks for gradient
-    checkpointing, and those that the model itself names and has.
+    """Set the layer classes that FSDP shards separately, before the model is wrapped: those with gradient checkpointing
+    in transformers, and those in the model's `_no_split_modules`.
     """
     if accelerator.distributed_type != DistributedType.FSDP:
         return
@@ -158,7 +158,7 @@ def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
 
 
 def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
-    """Begin a run with every tracker."""
+    """Start a run in every tracker."""
     if _trackers(config):
         name = config.trainer.run_name or Path(config.output).name
         named = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
@@ -168,7 +168,7 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
-    """Trackers by name; TensorBoard writes into the output folder, unless its own variable says where."""
+    """Trackers; TensorBoard writes into the output folder, or into $TENSORBOARD_LOGGING_DIR."""
     others = [name for name in config.trainer.report_to if name != "tensorboard"]
     if len(others) == len(config.trainer.report_to) and not config.tensorboard:
         return others
@@ -179,12 +179,12 @@ def _trackers(config: TrainConfig) -> list[Any]:
 def deepspeed_json(
     config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, half: bool = False
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration: the user's own file, or ours. It names no optimizer: ours is used."""
+    """Make DeepSpeed's configuration from the user's file or defaults, without an optimizer (`make_optimizer`)."""
     require("deepspeed", "deepspeed")
     if kind == "cpu":
         import deepspeed.ops
 
-        # Its shared-memory kernel for CPU ranks would be compiled, which takes a minute and a compiler.
+        # Compiling the shared-memory kernel for CPU ranks would take a minute and need a compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
     ours: dict[str, Any] = {
         "zero_allow_untested_optimizer": True,
@@ -197,7 +197,7 @@ def deepspeed_json(
     }
     return (ours if config.deepspeed is None else own_deepspeed(config.deepspeed)) | {
         "train_micro_batch_size_per_gpu": 1,
-        # Not the number, which differs from step to step: accelerate says at each backward pass whether it is the last.
+        # Any number above 1: accelerate sets the boundary at each backward pass, and the real number varies.
         "gradient_accumulation_steps": 2,
         "gradient_clipping": config.max_grad_norm,
         "bf16": {"enabled": half},
@@ -205,7 +205,7 @@ def deepspeed_json(
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
-    """Make the optimizer of trained parameters; those with one dimension (biases, norms) do not decay."""
+    """Make the optimizer of the trained parameters, without weight decay for one-dimensional ones (biases, norms)."""
     trained = [one for one in model.parameters() if one.requires_grad]
     decays = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) > 1]
     plain = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) <= 1]
@@ -221,7 +221,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
     if name == "adafactor":
         from transformers import Adafactor
 
-        # The learning rate is ours, as with the others.
+        # The learning rate comes from the schedule, as with the other optimizers.
         return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
     library = require("bitsandbytes", "quantize").optim
     paged, what, bits = _BITSANDBYTES.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
@@ -236,14 +236,14 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
-    """Make the learning rate schedule; transformers' constant one has no warm-up."""
+    """Make the learning rate schedule. `constant` with warm-up has another name in transformers."""
     warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
     name = "constant_with_warmup" if config.schedule == "constant" and config.warmup else config.schedule
     return get_scheduler(name, optimizer, warmup, steps, dict(config.trainer.lr_scheduler_kwargs))
 
 
 def check_loop(config: TrainConfig) -> None:
-    """Check before loading that optimizer, schedule and trackers can be made. Raises `ConfigurationError` if not."""
+    """Raises: ConfigurationError: A tracker is not installed, or the optimizer or schedule settings are invalid."""
     for name in (*config.trainer.report_to, *(["tensorboard"] if config.tensorboard else ())):
         if find_spec(name) is None:
             raise ConfigurationError(
@@ -261,9 +261,9 @@ def check_loop(config: TrainConfig) -> None:
 
 
 def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
-    """Load a model with FSDP: `load(empty=...)` reads weights on one rank per machine. All ranks call this.
+    """Load a model for FSDP with `load(empty=...)`, on one rank per machine with weights. All ranks call this function.
 
-    Raises `RefinesynthError` on every rank, if one of them cannot load its model.
+    A model that cannot be broadcast is loaded on every rank. Raises `RefinesynthError` on every rank if one rank fails.
     """
 
     def loaded(*, empty: bool) -> nn.Module | RefinesynthError:
@@ -273,7 +273,7 @@ def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Mo
             return exc
 
     is_first = distributed.local_rank == 0
-    # transformers reads these when it loads a model.
+    # transformers reads these variables when it loads a model.
     with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
         model = loaded(empty=not is_first)
     if isinstance(model, nn.Module) and not can_be_broadcast(model) and not is_first:
@@ -288,16 +288,16 @@ def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Mo
 
 
 def can_be_broadcast(model: nn.Module) -> bool:
-    """Return False for models with saved buffers (some routers), which accelerate would take for parameters."""
+    """Return False for models with saved buffers (some routers), which accelerate would treat as parameters."""
     return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
 
 
 def _give_addresses(model: nn.Module) -> None:
-    """Give parameters without memory an address, by which accelerate finds an optimizer's parameters."""
+    """Give meta parameters a memory address, with which accelerate identifies the parameters of an optimizer."""
     made: dict[int, nn.Parameter] = {}  # tied weights stay tied
     for module in model.modules():
         for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if one.is_meta:
-                shown = torch.zeros((), dtype=one.dtype).expand(one.shape)  # one number, seen everywhere
+                shown = torch.zeros((), dtype=one.dtype).expand(one.shape)  # a view of one number
                 made.setdefault(id(one), nn.Parameter(shown, requires_grad=one.requires_grad))
                 setattr(module, name, made[id(one)])

@@ -1,4 +1,4 @@
-"""Training on one rank: data, plan, model, steps, the finished model."""
+"""Training on one rank: data, plan, model, steps and the finished model."""
 
 import logging
 import warnings
@@ -51,7 +51,7 @@ from refinesynth.train.training_folder import CHECKPOINTS, MAY_CHANGE
 
 @contextmanager
 def libraries_silenced() -> Generator[None]:
-    """Within, libraries print nothing: errors are raised, and remarks for the user are reported here."""
+    """Context in which libraries log errors only and show no progress bars."""
     bars = library.is_progress_bar_enabled()
     loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
     levels = [each.level for each in loggers]
@@ -60,7 +60,7 @@ def libraries_silenced() -> Generator[None]:
         each.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
+            # DeepSpeed and FSDP use deprecated names of torch, which a user cannot change.
             warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
             yield
     finally:
@@ -72,7 +72,7 @@ def libraries_silenced() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedTraining:
-    """Inputs of a training besides its model."""
+    """Inputs of a training except its model."""
 
     tokenizer: PreTrainedTokenizerBase
     store: TokenStore
@@ -83,9 +83,9 @@ class PreparedTraining:
 def prepare_training(
     config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
 ) -> PreparedTraining:
-    """Read and render the data, and plan; every rank does this by itself. `sources` replace `config.data`.
+    """Read and render the data and make the plan, on every rank separately. `sources` replaces `config.data`.
 
-    Raises `InputError` if data, tokenizer or model cannot be used, or the plan cannot work.
+    Raises `InputError` if data, tokenizer or model cannot be used, or if the plan is infeasible.
     """
     reading = read_configured(config, sources).open()
     conversations = list(reading) if config.model == SCRATCH else reading
@@ -95,20 +95,20 @@ def prepare_training(
     means = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
     trained, kept_out = (
-        prepare(each, renderer, config.max_length, config.over_length) for each in (training, held_out)
+        prepare(part, renderer, config.max_length, config.over_length) for part in (training, held_out)
     )
     evaluated = kept_out.store if len(kept_out.store) else None
-    by_source = {each.name: each for each in reading.taken}
-    for one in trained.store:
-        by_source[one.source].tokens += len(one)
-        by_source[one.source].trained_tokens += one.trained
+    by_source = {source.name: source for source in reading.taken}
+    for example in trained.store:
+        by_source[example.source].tokens += len(example)
+        by_source[example.source].trained_tokens += example.trained
     for conversation in held_out:
         by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
         held_out=None if evaluated is None else kept_out.counts,
         largest_id=max(trained.store.largest_id, kept_out.store.largest_id),
-        longest=max(int(each.store.lengths.max(initial=0)) for each in (trained, kept_out)),
+        longest=max(int(part.store.lengths.max(initial=0)) for part in (trained, kept_out)),
         digest=trained.store.digest,
         sources=tuple(reading.taken),
     )
@@ -125,15 +125,15 @@ def _remarks(reading: Reading) -> Iterator[str]:
 
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
-"""Settings that other entries of the identity stand for."""
+"""Settings whose effect is part of other entries of the identity."""
 
 
 def run_training(
     config: TrainConfig, *, events: Events, ready: PreparedTraining | None = None, sources: Sequence[Any] | None = None
 ) -> TrainResult:
-    """Train on this rank; every rank of a training calls this.
+    """Train on this rank; every rank of a training calls this function.
 
-    `sources` replace `config.data`; `ready` replaces data, tokenizer and template by tokens.
+    `sources` replaces `config.data`; `ready` replaces the data, tokenizer and plan.
 
     Raises:
         InputError: The settings cannot be used.
@@ -171,12 +171,12 @@ class _Training:
         (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
         ready = ready or prepare_training(config, distributed, self._sources)
         identity = self._identity(ready)
-        # A refused command must not change the settings and the plan in the folder.
+        # `planned` writes settings and plan into the folder; a refused command must not change them.
         start, remarks = self._checkpoint(identity)
         self._events.planned(ready.plan)
         for remark in remarks:
             self._events.note(remark)
-        # accelerate leaves its choice there, and a later training of this process would be taken for one of that kind.
+        # accelerate leaves these variables set; a later training in this process would read them.
         neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
         with neither, single_process_environment(ready.plan.means.parallel):
             return self._trained(ready, identity, start)
@@ -224,23 +224,23 @@ class _Training:
         return self._result(loop, start)
 
     def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
-        """Everything that decides about the weights, by name."""
+        """Everything that determines the weights, by name."""
         means, left_out = ready.plan.means, MAY_CHANGE | _STOOD_FOR
         settings = {name: value for name, value in portable_config(self._config).items() if name not in left_out}
         passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
         split = means.parallel in {"zero2", "zero3", "fsdp"}
-        found = {
+        computed = {
             "tokens and labels": ready.store.digest,
             "held-out tokens": ready.held_out.digest if ready.held_out else None,
             "precision": means.precision,
-            # Optimizer states that are split over ranks fit as many ranks alone; whole ones fit any number.
+            # Sharded optimizer states fit only the same number of ranks; whole states fit any number.
             "parallel": means.parallel if split else "whole",
             "ranks": self._distributed.world_size if split else None,
         }
-        return settings | passed | found
+        return settings | passed | computed
 
     def _checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
-        """The checkpoint to resume from, and remarks for the user. Raises `InputError` for one of another training."""
+        """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
         resume = self._config.resume
         if resume == "never":
             return None, []

@@ -1,8 +1,8 @@
 """Schedule of conversations over optimizer steps, micro-batches and ranks.
 
 A step is `batch_size` conversations over all ranks and micro-batches. Each epoch is a permutation of all conversations,
-drawn from the seed and the epoch's number alone. A step's conversations are packed into as few micro-batches as they need,
-each of one pack per rank. Every rank computes the same schedule, and resuming needs only the number of the step.
+drawn from the seed and the epoch number. The conversations of a step are packed into few micro-batches of one pack per
+rank. Every rank computes the same schedule; resuming needs only the step number.
 """
 
 import heapq
@@ -18,13 +18,12 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.tokens import Label, TokenStore
 
 Pack = tuple[int, ...]
-"""Positions, in the packed sequence of lengths, of one pack's conversations; may be empty."""
+"""Indices of one pack's conversations; may be empty."""
 
 
 def best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
-    """Few packs of at most `capacity` tokens: longest first, each into the fullest pack with room.
-
-    One longer than `capacity` gets a pack of its own. No pack is empty.
+    """Pack into few packs of at most `capacity` tokens: longest first, each into the fullest pack with room. No pack is
+    empty. A conversation longer than `capacity` gets its own pack.
     """
     packs: list[list[int]] = []
     room: list[int] = []
@@ -41,9 +40,10 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
 
 
 def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
-    """Exactly `number` packs of similar size, largest first, at least as many as `best_fit` needs; some may be empty.
+    """Pack into exactly `number` packs of similar size, largest first; some may be empty.
 
-    Longest first into the emptiest pack balances best, but may exceed `capacity`; then it is best fit.
+    Each conversation, longest first, goes into the emptiest pack. If a pack then exceeds `capacity`, the packs are
+    those of `best_fit`, and `number` must be at least as many.
     """
     heap = [(0, p) for p in range(number)]
     packs: list[list[int]] = [[] for _ in range(number)]
@@ -59,7 +59,7 @@ def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
 
 
 def padded(lengths: Sequence[int], capacity: int) -> list[Pack]:
-    """Few batches of at most `capacity` tokens with padding, one conversation per row, longest first."""
+    """Split into batches of at most `capacity` tokens including padding, one conversation per row, longest first."""
     batches: list[Pack] = []
     rows: list[int] = []
     for k in _longest_first(lengths):
@@ -82,9 +82,9 @@ class Step(NamedTuple):
     """One optimizer step."""
 
     packs: tuple[tuple[Pack, ...], ...]
-    """[micro-batch][rank]: numbers, in the store, of a pack's conversations. Empty packs keep all ranks in step."""
+    """[micro-batch][rank]: store indices of a pack's conversations. Empty packs give all ranks as many passes."""
     trained: int
-    """Tokens that give loss, over all packs: the divisor of the loss (equation 1 as a mean)."""
+    """Number of tokens that give loss, over all packs: the divisor of the loss (equation 1 as a mean)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,27 +92,27 @@ class Schedule:
     """All steps of a training."""
 
     lengths: NDArray[np.int64]
-    """(conversations,) Tokens."""
+    """(conversations,) Number of tokens."""
     trained: NDArray[np.int64]
-    """(conversations,) Tokens that give loss."""
+    """(conversations,) Number of tokens that give loss."""
     batch_size: int
-    """Conversations per step; the last step of an epoch has the rest."""
+    """Conversations per step; the last step of an epoch may have fewer."""
     ranks: int
     capacity: int
-    """Tokens of a pack or, unpacked, of a padded batch; at least the longest conversation."""
+    """Tokens per pack or, without packing, per padded batch; at least the longest conversation."""
     seed: int
     packed: bool
     steps_per_epoch: int
     steps: int
-    """Steps over all epochs; the last one may be cut short."""
+    """Steps over all epochs; the last epoch may be partial."""
 
     @classmethod
     def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int) -> Self:
-        """Schedule a training on `store`. A longer conversation raises the capacity of packs: nothing is cut here."""
+        """Schedule a training on `store`. A conversation longer than `pack_tokens` raises the capacity."""
         lengths = store.lengths
         return cls(
             lengths,
-            # A conversation's first token is predicted from nothing.
+            # The first token of a conversation has no context to be predicted from.
             np.asarray([np.count_nonzero(one.labels[1:] == Label.TRAINED) for one in store], dtype=np.int64),
             config.batch_size,
             ranks,
@@ -124,12 +124,12 @@ class Schedule:
         )
 
     def conversations(self, epoch: int, step: int) -> NDArray[np.int64]:
-        """Numbers, in the store, of the conversations of step `step` of epoch `epoch`; both from 0."""
+        """Store indices of the conversations of step `step` of epoch `epoch`; both count from 0."""
         start = step * self.batch_size
         return _order(len(self.lengths), self.seed, epoch)[start : start + self.batch_size]
 
     def step(self, epoch: int, step: int) -> Step:
-        """The packs of step `step` of epoch `epoch`; both from 0."""
+        """The packs of step `step` of epoch `epoch`; both count from 0."""
         chosen = self.conversations(epoch, step)
         lengths = [int(self.lengths[k]) for k in chosen]
         packs = (best_fit if self.packed else padded)(lengths, self.capacity)
@@ -137,7 +137,7 @@ class Schedule:
         packs = balanced(lengths, self.capacity, number) if self.packed else [*packs, *[()] * (number - len(packs))]
         named = [tuple(int(chosen[k]) for k in pack) for pack in packs]
         dealt = [tuple(named[start : start + self.ranks]) for start in range(0, number, self.ranks)]
-        # Packs come largest first; every second micro-batch deals them backwards: no rank gets all the larger ones.
+        # Packs are sorted by size: every second micro-batch is reversed, to balance the ranks.
         dealt[1::2] = [packs[::-1] for packs in dealt[1::2]]
         return Step(tuple(dealt), int(self.trained[chosen].sum()))
 

@@ -1,7 +1,7 @@
-"""Text to token ids, with the characters of each token.
+"""Encoder of text as token ids, with the character range of each token.
 
-Text that reads like a control token stays text: it is encoded by the tokenizer's model without added tokens. The ids
-are those of transformers' `apply_chat_template(..., tokenize=True)`, there with `sanitize_control_tokens=True`.
+Message text that looks like a control token is encoded by the tokenizer's model without added tokens. The ids equal
+those of transformers' `apply_chat_template(..., tokenize=True, sanitize_control_tokens=True)`.
 """
 
 import re
@@ -23,10 +23,10 @@ class CharRange(NamedTuple):
 
 
 class Controls:
-    """Added tokens of a tokenizer that mean something to its chat template.
+    """Added tokens of a tokenizer that are control tokens of its chat template.
 
-    Special ones always do. Others, such as `<think>`, do if the template writes or reads them; a model may write those,
-    so they are forged only in messages of users and systems. Tokens of blanks alone (Gemma) are ordinary text.
+    All special tokens are. Other added tokens, such as `<think>`, are if the template's source contains them. A model
+    may write the latter, so they count as forged only outside assistant messages. Whitespace tokens (Gemma) are text.
     """
 
     def __init__(self, tokenizer: Any, template: str) -> None:
@@ -37,61 +37,61 @@ class Controls:
             if not str(token.content).isspace()
         ]
         special = {text: number for number, text, is_special in added if is_special}
-        every = special | {text: number for number, text, _ in added if text in template}
-        self._any = _any_of(every)
+        controls = special | {text: number for number, text, _ in added if text in template}
+        self._any = _any_of(controls)
         self._special = _any_of(special)
-        self._kind = np.zeros(max([len(tokenizer) - 1, *every.values()]) + 1, np.int8)
-        self._kind[list(every.values())] = 1
+        self._kind = np.zeros(max([len(tokenizer) - 1, *controls.values()]) + 1, np.int8)
+        self._kind[list(controls.values())] = 1
         self._kind[list(special.values())] = 2
         unknown: int | None = getattr(tokenizer, "unk_token_id", None)
         eos: int | None = getattr(tokenizer, "eos_token_id", None)
         if unknown is not None and unknown != eos:
-            self._kind[unknown] = 0  # What ordinary text becomes where the vocabulary has nothing for it.
+            self._kind[unknown] = 0  # Ordinary text outside the vocabulary gets this token.
         self.eos = str(getattr(tokenizer, "eos_token", None) or "")
-        """Token that ends generation; empty if the tokenizer names none."""
+        """End-of-sequence token; empty if the tokenizer has none."""
 
     def kinds(self, ids: NDArray[np.int32]) -> NDArray[np.int8]:
-        """(tokens,) 0: no control token, 1: one that is not special, 2: a special one."""
+        """(tokens,) 0: no control token, 1: a control token that is not special, 2: a special token."""
         return self._kind[ids]
 
     def first(self, text: str, start: int, stop: int) -> CharRange | None:
         """The first control token in `text[start:stop]`."""
-        found = self._any.search(text, start, stop)
-        return CharRange(*found.span()) if found else None
+        match = self._any.search(text, start, stop)
+        return CharRange(*match.span()) if match else None
 
     def end(self, text: str, start: int, stop: int) -> CharRange | None:
-        """The first control token in `text[start:stop]`, with those that follow up to the end-of-sequence token.
+        """The first control token in `text[start:stop]`, extended to the end-of-sequence token.
 
-        Without the end-of-sequence token, if it is among them, a model would not stop.
+        The range is extended only if control tokens alone lie between. A model needs that token in training to stop.
         """
-        found = at = self.first(text, start, stop)
-        while at is not None and text[slice(*at)] != self.eos:
-            following = self._any.match(text, at.stop, stop)
-            at = CharRange(*following.span()) if following else None
-        return CharRange(found.start, at.stop) if found and at else found
+        first = last = self.first(text, start, stop)
+        while last is not None and text[slice(*last)] != self.eos:
+            following = self._any.match(text, last.stop, stop)
+            last = CharRange(*following.span()) if following else None
+        return CharRange(first.start, last.stop) if first and last else first
 
     def closing(self, text: str, start: int, stop: int) -> CharRange | None:
-        """The last special token of `text[start:stop]`, if only blanks follow it."""
-        found = [*self._special.finditer(text, start, stop)]
-        return CharRange(*found[-1].span()) if found and not text[found[-1].end() : stop].strip() else None
+        """The last special token of `text[start:stop]`, if only whitespace follows the token."""
+        matches = [*self._special.finditer(text, start, stop)]
+        return CharRange(*matches[-1].span()) if matches and not text[matches[-1].end() : stop].strip() else None
 
     def opening(self, text: str, start: int) -> CharRange | None:
-        """The special token that `text[start:]` begins with after blanks."""
-        found = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
-        return CharRange(*found.span()) if found else None
+        """The special token at the beginning of `text[start:]`, leading whitespace skipped."""
+        match = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
+        return CharRange(*match.span()) if match else None
 
     def before(self, text: str, at: int) -> int:
-        """The character itself, or the beginning of the control token that it lies in."""
-        return next((found.start() for found in self._any.finditer(text) if found.start() < at < found.end()), at)
+        """`at`, or the start of the control token around it."""
+        return next((match.start() for match in self._any.finditer(text) if match.start() < at < match.end()), at)
 
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
-        """Places in the message `text[start:stop]` that would become control tokens."""
+        """Ranges of the message `text[start:stop]` that would be encoded as control tokens."""
         pattern = self._special if assistant else self._any
-        return (CharRange(*found.span()) for found in pattern.finditer(text, start, stop))
+        return (CharRange(*match.span()) for match in pattern.finditer(text, start, stop))
 
 
 def _any_of(texts: dict[str, int]) -> re.Pattern[str]:
-    # Longest first: a token goes before those that it begins with.
+    # Longest first, because a token may be a prefix of another one.
     return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
 
 
@@ -101,16 +101,16 @@ class Encoded(NamedTuple):
     ids: NDArray[np.int32]
     """(tokens,)"""
     starts: NDArray[np.int32]
-    """(tokens,) First character of each. Some blanks belong to no token, some characters to several (their bytes)."""
+    """(tokens,) First character. Some whitespace has no token; one character may have several tokens (bytes)."""
     stops: NDArray[np.int32]
     """(tokens,) One past its last character."""
 
     def at(self, character: int) -> int:
-        """The first token that ends behind this character; `len(ids)` if there is none."""
+        """The first token that ends after this character; `len(ids)` if there is none."""
         return int(np.searchsorted(self.stops, character, side="right"))
 
     def behind(self, character: int) -> int:
-        """The first token that begins at this character or later; `len(ids)` if there is none."""
+        """The first token that begins at or after this character; `len(ids)` if there is none."""
         return int(np.searchsorted(self.starts, character, side="left"))
 
 
@@ -118,7 +118,7 @@ class Encoder:
     """Encoder with one tokenizer."""
 
     def __init__(self, tokenizer: Any, controls: Controls) -> None:
-        """Take a fast tokenizer. Raises `TemplateError` for a slow one, which gives no positions."""
+        """Take a fast tokenizer. Raises `TemplateError` for a slow tokenizer, which returns no offsets."""
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateError(
                 f"the tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__} does not say which characters its tokens "
@@ -128,10 +128,10 @@ class Encoder:
         self._controls = controls
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
-        """Encode whole texts; many at once are quicker, on all processor cores."""
+        """Encode whole texts; the tokenizer spreads a batch of texts over all processor cores."""
         if not texts:
             return []
-        made = self._tokenizer(
+        out = self._tokenizer(
             list(texts),
             add_special_tokens=False,
             return_attention_mask=False,
@@ -141,10 +141,10 @@ class Encoder:
             truncation=False,
             verbose=False,
         )
-        return [_encoded(ids, offsets) for ids, offsets in zip(made["input_ids"], made["offset_mapping"], strict=True)]
+        return [_encoded(ids, offsets) for ids, offsets in zip(out["input_ids"], out["offset_mapping"], strict=True)]
 
     def encode_forged(self, text: str, forged: Sequence[CharRange]) -> Encoded:
-        """Encode a text in which some places, in order, only read like control tokens. Raises `TemplateError`."""
+        """Encode `text`, with the ranges `forged` (sorted) as plain text. Raises `TemplateError`."""
         newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
         parts: list[Encoded] = []
         at = 0
@@ -157,7 +157,7 @@ class Encoder:
         return Encoded(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def _part(self, text: str, at: int, newline: Sequence[int]) -> Encoded:
-        """Encode a part that begins at `at`, behind a newline: many tokenizers put a blank before the first word."""
+        """Encode the part at `at` with a newline before it: many tokenizers put a space before the first word."""
         if at:
             (encoded,) = self.encode(["\n" + text])
             count = len(newline)
@@ -174,7 +174,7 @@ class Encoder:
             raise TemplateError(
                 f"the tokenizer always makes a control token of {written!r}; leave this conversation out"
             )
-        # Which of its characters a token stands for does not matter: all are inside one message.
+        # Exact offsets are not needed: the whole range lies within one message.
         return Encoded(
             np.array(ids, np.int32), np.full(len(ids), place.start, np.int32), np.full(len(ids), place.stop, np.int32)
         )
@@ -201,14 +201,14 @@ def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
 
 
 def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """Raises: TemplateError: A call or a tool holds text that reads like a control token, whose place is unknown."""
-    called = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
-    for what, value in (("a function that may be called", list(tools)), *called):
+    """Raises: TemplateError: A call or a tool contains text that looks like a control token."""
+    calls = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
+    for what, value in (("a function that may be called", list(tools)), *calls):
         for text in _texts(value):
-            found = controls.first(text, 0, len(text))
-            if found is not None:
+            place = controls.first(text, 0, len(text))
+            if place is not None:
                 raise TemplateError(
-                    f"{what} holds text that reads like a control token ({text[slice(*found)]!r}); leave this conversation out"
+                    f"{what} holds text that reads like a control token ({text[slice(*place)]!r}); leave this conversation out"
                 )
 
 
@@ -216,9 +216,9 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, each in cast("dict[str, Any]", value).items():
+        for key, item in cast("dict[str, Any]", value).items():
             yield key
-            yield from _texts(each)
+            yield from _texts(item)
     elif isinstance(value, list):
-        for each in cast("list[Any]", value):
-            yield from _texts(each)
+        for item in cast("list[Any]", value):
+            yield from _texts(item)

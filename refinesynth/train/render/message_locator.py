@@ -1,13 +1,13 @@
-"""Places of messages and assistant turns in a template's text, in characters.
+"""Character ranges of messages and assistant turns in a rendered conversation.
 
-Three renderings are compared: the conversation, the conversation with marks around every message (for the places of
-messages and their completeness), and for each assistant turn its prompt. A turn begins where its prompt ends and ends
-with the first control token behind the message. The text before it must be its prompt, or it is not trained.
+Three renderings are compared: the conversation, the conversation with marks around every message, and the prompt of
+each assistant turn. The marks give the range of each message and show that it is complete. A turn begins where its
+prompt ends and ends with the first control token after the message. The text before a turn must equal its prompt.
 
-Calls are written by the template, so no mark can be put around them. Where functions may be called, a fourth rendering
-finds the end of a turn: the text up to it, which the whole must begin with. It ends in a special token that the
-template writes behind the turn and not behind each call; or, without one (GLM), in the one that heads the next message,
-since that is what a model writes there to stop.
+The template writes calls, so they cannot be marked. For conversations with functions, a fourth rendering of the
+messages up to a turn finds the end of that turn. The turn ends with a special token that the template writes after the
+turn and not after each call. Without such a token (GLM), the turn ends with the header token of the next message: a
+model writes that token to stop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ class MessagePart(NamedTuple):
     message: int
     role: str
     key: str
-    """Its key in the message: `content`, or one of `THOUGHTS`."""
+    """Key of the text in the message: `content`, or one of `THOUGHTS`."""
     text: str
 
     @property
     def core(self) -> str:
-        """The text without surrounding blanks."""
+        """The text without surrounding whitespace."""
         return self.text.strip()
 
 
@@ -53,13 +53,13 @@ class Located(NamedTuple):
     text: str
     parts: tuple[MessagePart, ...]
     places: tuple[CharRange | None, ...]
-    """Place of every part without surrounding blanks; None if unknown, and then nothing of it is trained."""
+    """Range of every part without surrounding whitespace; None if unknown (such a part is not trained)."""
     turns: dict[int, CharRange]
-    """Text of each assistant turn with its end-of-turn token, by message index."""
+    """Range of each assistant turn with its end-of-turn token, by message index."""
 
 
 class Locator(NamedTuple):
-    """Finder of messages and turns, for one template, its control tokens, and the functions of a conversation."""
+    """Finder of messages and turns, for one template and the functions of one conversation."""
 
     template: ChatTemplate
     controls: Controls
@@ -68,13 +68,13 @@ class Locator(NamedTuple):
     """True if functions may be called."""
 
     def locate(self, messages: Sequence[ChatMessage]) -> Located:
-        """Locate all messages and assistant turns of a conversation that ends with an assistant's.
+        """Locate all messages and assistant turns of a conversation that ends with an assistant message.
 
         Raises:
-            RewritesHistoryError: A message is not whole or not in its place, or a prompt or turn is not what the text
-                begins with.
-            TemplateError: An assistant's turn has no end-of-turn token, a call or a function is not written whole, or
-                one of them holds a control token.
+            RewritesHistoryError: The template changes or moves a message, or the text does not begin with the prompt
+                of a turn.
+            TemplateError: An assistant turn has no end-of-turn token, the template omits part of a call or a function,
+                or one of those contains a control token.
         """
         written, last = self._written(messages), len(messages) - 1
         parts = message_parts(messages)
@@ -97,9 +97,9 @@ class Locator(NamedTuple):
         return _undoubled(Located(text, tuple(parts), tuple(places), turns))
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
-        """Locate the last message alone, an assistant's; earlier ones may be rewritten, as in its prompt.
+        """Locate the last message, an assistant message; the template may rewrite earlier messages.
 
-        Raises `RewritesHistoryError` if the text before it is not its prompt; `TemplateError` as `locate`.
+        Raises `RewritesHistoryError` if the text does not begin with the message's prompt; `TemplateError` as `locate`.
         """
         written = self._written(messages)
         last, before = len(messages) - 1, messages[:-1]
@@ -107,9 +107,7 @@ class Locator(NamedTuple):
         own = [part for part in parts if part.message == last]
         prompt = self._write(before, prompt=True)
         places = laid_out(own, written, len(prompt)) if written.startswith(prompt) else []
-        if (
-            not places
-        ):  # The prompt may open the message itself, as with <think>; or is another, which `_begin` refuses.
+        if not places:  # The prompt may open the message itself (<think>). `_begin` refuses a prompt that differs.
             bare = self._write(before)
             places = laid_out(own, written, len(bare)) if written.startswith(bare) else []
         if own and not places and written.startswith(prompt):
@@ -137,13 +135,13 @@ class Locator(NamedTuple):
     def _marked(
         self, text: str, messages: Sequence[ChatMessage], numbers: Sequence[int], *, prompt: bool = False
     ) -> tuple[str, list[str], str]:
-        """The text with marks around the parts of these numbers, the mark before each, and the mark behind."""
+        """The text with marks around the parts `numbers`, the opening mark of each part, and the closing mark."""
         opening, middle, closing = _unused_characters(text, messages)
         heads = {number: f"{opening}{number}{middle}" for number in numbers}
         return self._write(_with_marks(messages, heads, closing), prompt=prompt), [*heads.values()], closing
 
     def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
-        """Places of the parts in `text`. Raises `RewritesHistoryError` if one is not whole or not in order."""
+        """Ranges of the parts in `text`. Raises `RewritesHistoryError` if a part is incomplete or out of order."""
         parts = message_parts(messages)
         marked, heads, closing = self._marked(text, messages, range(len(parts)))
         starts = [marked.find(head) for head in heads]
@@ -164,7 +162,7 @@ class Locator(NamedTuple):
         return list(_unmarked(parts, heads, starts, closing))
 
     def _find_spoken(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
-        """Places of users' and systems' messages in the prompt that `text` begins with; None for unknown ones."""
+        """Ranges of the parts in the prompt at the beginning of `text`; None for assistant and changed parts."""
         parts = message_parts(messages)
         spoken = [number for number, part in enumerate(parts) if part.role != "assistant"]
         marked, heads, closing = self._marked(text, messages, spoken, prompt=True)
@@ -176,12 +174,11 @@ class Locator(NamedTuple):
         return [found.get(number) for number in range(len(parts))]
 
     def find_calls(self, messages: Sequence[ChatMessage], at: int, located: Located) -> tuple[CharRange, ...] | None:
-        """Places of the calls of message `at`, each from where a model decides to make it to where it decides on what
-        follows; None if they are not certain.
+        """Ranges of the calls of message `at`; None if they are not certain.
 
-        The message is written with its first call, with two, and so on, and with one more than it has: a call begins where
-        the text without it parts from the text with it. That must be behind the message's text and in its turn, and another
-        name of a call must make a difference in its place.
+        A range begins at the token with which a model decides to make the call and ends at the next decision. The
+        message is rendered with 0, 1, ... calls and one extra call: a call begins where two successive texts differ.
+        That place must lie after the message's text and within its turn. A changed name must change the range's text.
         """
         message, turn = messages[at], located.turns[at]
         calls: list[Any] = message["tool_calls"]
@@ -214,10 +211,10 @@ class Locator(NamedTuple):
     # Turns.
 
     def _begin(self, messages: Sequence[ChatMessage], at: int, text: str, message: CharRange | None) -> int:
-        """The character at which turn `at` begins, where its prompt ends; `message` is the place of its text.
+        """The first character of turn `at`, at the end of its prompt; `message` is the range of its text.
 
-        A template without generation prompts leaves the header to the caller: there the turn begins with the message.
-        Raises `RewritesHistoryError` if `text` does not begin with the prompt, or the whole message is in it.
+        With a template that has headers but no generation prompt, the turn begins with the message. Raises
+        `RewritesHistoryError` if `text` does not begin with the prompt, or if the prompt contains the whole message.
         """
         prompt = self._write(messages[:at], prompt=True)
         if not text.startswith(prompt) or len(prompt) >= (message.stop if message else len(text)):
@@ -231,17 +228,17 @@ class Locator(NamedTuple):
         return message.start if message and headed and prompt == self._write(messages[:at]) else len(prompt)
 
     def _end_of_turn(self, text: str, start: int, stop: int, turn: int) -> int:
-        """The end of the first control token in `text[start:stop]`. Raises `TemplateError` if text stands before it."""
-        found = self.controls.end(text, start, stop)
-        if found is None or text[start : found[0]].strip():
+        """The end of the first control token in `text[start:stop]`. Raises `TemplateError` if text precedes it."""
+        token = self.controls.end(text, start, stop)
+        if token is None or text[start : token[0]].strip():
             raise TemplateError(
                 f"the chat template writes {text[start:stop]!r} after message {turn + 1}, an assistant's, and no end-of-turn token "
                 "at once; a model tuned on it would not learn to stop. Give a template that writes one (often {{ eos_token }})"
             )
-        return found[1]
+        return token[1]
 
     def _ended(self, messages: Sequence[ChatMessage], written: str, message: CharRange | None) -> tuple[str, int]:
-        """`written` up to the end of its last turn, and that end: for GLM the header of the next message."""
+        """The text up to the end of the last turn or further, and that end. For GLM, the next header is appended."""
         if self.calls or message is None:
             text = self._upto(messages, written)
             return text, len(text)
@@ -254,15 +251,15 @@ class Locator(NamedTuple):
             return text, len(text)
 
     def _upto(self, messages: Sequence[ChatMessage], written: str) -> str:
-        """`written` up to the end of the last turn, which may call. Raises `TemplateError` if it has no end."""
+        """The text up to the end of the last turn, which may have calls. Raises `TemplateError` without an end."""
         before = self._write(messages[:-1])
         if len(before) >= len(written):
             raise RewritesHistoryError(
                 f"it leaves something out of earlier messages once message {len(messages)} follows"
             )
-        found = self.controls.closing(written, len(before), len(written))
-        if found is not None and not self._closes_calls(messages, written[slice(*found)], written):
-            return written[: found[1]]
+        token = self.controls.closing(written, len(before), len(written))
+        if token is not None and not self._closes_calls(messages, written[slice(*token)], written):
+            return written[: token[1]]
         text = self._headed(messages, written)
         if text is None:
             raise TemplateError(
@@ -272,9 +269,9 @@ class Locator(NamedTuple):
         return text
 
     def _end_of_begun(self, messages: Sequence[ChatMessage], text: str, start: int) -> int:
-        """The end of the last of these messages in the longer `text`; some templates add a token where nothing follows.
+        """The end of the last of `messages` in the longer `text`; some templates add a token after the last message.
 
-        Raises `RewritesHistoryError` if `text` does not begin with these messages.
+        Raises `RewritesHistoryError` if `text` does not begin with the rendered `messages`.
         """
         rest = full = self._upto(messages, self._write(messages))
         closing = self.controls.closing(rest, start, len(rest))
@@ -288,23 +285,23 @@ class Locator(NamedTuple):
         return len(rest)
 
     def _closes_calls(self, messages: Sequence[ChatMessage], token: str, written: str) -> bool:
-        """Return True if a token stands behind every call: one more call brings one more of it."""
+        """Return True if the template writes `token` after every call: an extra call adds an extra token."""
         *before, message = messages
         calls: list[Any] = message.get("tool_calls") or []
         if not calls:
             return False
         try:
             more = self._write([*before, {**message, "tool_calls": [*calls, calls[-1]]}])
-        except TemplateError:  # It takes one call a turn.
+        except TemplateError:  # The template accepts one call per turn.
             return False
         return more.count(token) > written.count(token)
 
     def _headed(self, messages: Sequence[ChatMessage], text: str) -> str | None:
-        """`text` and the control token that heads the next message; None if there is none, or if it heads all."""
+        """`text` with the control token of the next message's header; None if there is none or all headers share it."""
         calls: list[Any] = messages[-1].get("tool_calls") or []
         answer = {"role": "tool", "content": ".", "tool_call_id": calls[0]["id"]} if calls else None
         continued = self._write([*messages, answer or {"role": "user", "content": "."}])
-        # Thoughts may be left out of the turn as soon as another follows, so only its end need be there.
+        # Templates may drop the thoughts of a turn once another message follows: only the turn's end is compared.
         text = text.rstrip()
         content = str(messages[-1]["content"]).rstrip()
         end = (content if text.endswith(content) else text.rpartition("\n")[2])[-_SHOWN:] or text[-_SHOWN:]
@@ -346,12 +343,12 @@ class Locator(NamedTuple):
         ranges: Mapping[int, CharRange],
         turns: Mapping[int, CharRange],
     ) -> None:
-        """Raise `TemplateError` if a turn ends in the header of the next message, where the last turn ends otherwise.
+        """Raise `TemplateError` if a turn ends with the header of the next message and the last turn does not.
 
-        A template may write an end-of-turn token behind the last turn alone; a model tuned on it would write the user's
-        header. A token that ends users' turns too is no header, unless it also begins an assistant's prompt.
+        A template may write an end-of-turn token after the last turn only; a model tuned on it would write the user's
+        header. A token that also ends other messages is no header, unless a generation prompt contains it.
         """
-        if self.calls:  # There the text up to each turn is compared.
+        if self.calls:  # `_end_of_begun` has compared the text up to each turn.
             return
 
         def ending(at: int) -> str:
@@ -374,7 +371,7 @@ class Locator(NamedTuple):
 
 
 def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
-    """All parts in the order of the text: thoughts before content, calls left out."""
+    """All parts in text order: thoughts before content, without calls."""
     return [
         MessagePart(at, message["role"], key, message[key])
         for at, message in enumerate(messages)
@@ -386,7 +383,7 @@ def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
 def _unmarked(
     parts: Sequence[MessagePart], heads: Sequence[str], starts: Sequence[int], closing: str
 ) -> Iterator[CharRange]:
-    """Places in the text without marks: earlier marks move later places."""
+    """Ranges in the text without marks: earlier marks shift later ranges."""
     shift = 0
     for part, head, start in zip(parts, heads, starts, strict=True):
         yield CharRange(start - shift, start - shift + len(part.core))
@@ -394,7 +391,7 @@ def _unmarked(
 
 
 def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closing: str) -> list[ChatMessage]:
-    """Put marks inside the blanks around each part, so that a template may strip those."""
+    """Put marks inside the surrounding whitespace of each part, because a template may strip whitespace."""
     marked = [dict(message) for message in messages]
     for number, part in enumerate(message_parts(messages)):
         if number in heads:
@@ -413,12 +410,12 @@ def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str,
 
 
 def _same(text: str, other: str) -> int:
-    """Number of characters at the beginning of both."""
+    """Length of the common prefix, in characters."""
     return len(commonprefix((text, other)))  # noqa: RUF071 - characters are meant
 
 
 def _undoubled(located: Located) -> Located:
-    """Refuse thoughts in a message that are written behind others, or behind an empty block of them."""
+    """Return `located`; raise `RewritesHistoryError` if a thinking mark precedes content that holds thoughts."""
     for part, place in zip(located.parts, located.places, strict=True):
         if part.role != "assistant" or place is None or part.key != "content" or thinking_in(part.text).form is None:
             continue
@@ -432,10 +429,10 @@ def _undoubled(located: Located) -> Located:
 
 
 def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
-    """Places of the parts in `text` from `start` on, in order, ignoring blanks; empty if one is missing."""
+    """Ranges of the parts in `text[start:]`, in order, whitespace ignored; empty if a part is missing."""
     places = [at for at in range(start, len(text)) if not text[at].isspace()]
     squeezed = "".join(text[place] for place in places)
-    found: list[CharRange] = []
+    ranges: list[CharRange] = []
     after = 0
     for part in parts:
         core = "".join(part.text.split())
@@ -443,5 +440,5 @@ def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRa
         if at < 0:
             return []
         after = at + len(core)
-        found.append(CharRange(places[at], places[after - 1] + 1))
-    return found
+        ranges.append(CharRange(places[at], places[after - 1] + 1))
+    return ranges

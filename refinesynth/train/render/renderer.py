@@ -1,6 +1,6 @@
 """Renderer of conversations as token ids and labels, for any chat template (paper, equation 1).
 
-They are refused where a label is not certain.
+A conversation is refused if a label is not certain.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,23 +20,23 @@ from refinesynth.train.tokens import Label, Rendered, Span
 
 
 class LabelTask(NamedTuple):
-    """Example with known text and unknown tokens."""
+    """Example with located text, before tokenization."""
 
     id: str
     conversation: Conversation
     located: Located
     trained: tuple[bool, ...]
     apart: int | None = None
-    """Turn whose tokens are made apart from those of its prompt; None: all are made together."""
+    """Turn that is encoded separately from its prompt; None: the whole text is encoded at once."""
     masked: Mapping[int, tuple[CharRange, ...] | None] = MappingProxyType({})
-    """Places of mistakes among the calls of trained turns; None for a turn that is masked whole for them."""
+    """Ranges of mistaken calls, by trained turn; None for a turn that is masked as a whole because of them."""
 
 
 class _Prompt(NamedTuple):
     token: int
-    """Its last control token."""
+    """Position of the prompt's last control token."""
     end: str
-    """The text from that token on."""
+    """The prompt's text from that token on."""
     stop: int
     """Character at which the prompt ends."""
 
@@ -51,9 +51,9 @@ class Labeller:
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
 
     def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
-        """Label each record; an error in its place where tokens of a trained turn merge with those of its prompt.
+        """Label each record; the result is an error if tokens of a trained turn merge with those of its prompt.
 
-        Raises `TemplateError` if no certain labels can be made for one.
+        Raises `TemplateError` if the labels of a record are not certain.
         """
         forged = [self._forged(record) for record in records]
         plain = [record for record, places in zip(records, forged, strict=True) if not places]
@@ -65,20 +65,20 @@ class Labeller:
             except TemplateError as error:
                 raise TemplateError(f"{record.conversation.where}: {error}") from error
         prompts = [self._prompts(*each) for each in zip(records, encoded, strict=True)]
-        # Most prompts end alike.
+        # Most prompts share their end: each distinct end is encoded once.
         ends = sorted({prompt.end for each in prompts for prompt in each.values()})
         alone = zip(ends, self._encoder.encode(ends), strict=True)
         tokens = {end: found.ids.tobytes() for end, found in alone}
         return [self._labelled(*each, tokens) for each in zip(records, encoded, forged, prompts, strict=True)]
 
     def _forged(self, record: LabelTask) -> list[CharRange]:
-        """Places to encode apart, in order: text of messages that reads like a control token."""
+        """Ranges to encode separately, sorted: message text that looks like a control token, and the cut at `apart`."""
         located = record.located
-        found: list[CharRange] = []
+        ranges: list[CharRange] = []
         for part, place in zip(located.parts, located.places, strict=True):
             assistant = part.role == "assistant"
             if place is not None:
-                found += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
+                ranges += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
             elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
                 raise TemplateError(
                     f"{record.conversation.where}: a message holds text that reads like a control token, and the chat template changes that "
@@ -86,8 +86,8 @@ class Labeller:
                 )
         if record.apart is not None:
             start = located.turns[record.apart].start
-            found.append(CharRange(start, start))
-        return sorted(found)
+            ranges.append(CharRange(start, start))
+        return sorted(ranges)
 
     def _labelled(
         self,
@@ -98,7 +98,7 @@ class Labeller:
         ends: Mapping[str, bytes],
         /,
     ) -> Rendered | RewritesHistoryError:
-        """`ends` are the tokens of the prompts' ends by themselves."""
+        """Label one record; `ends` are the token ids of each prompt's end, encoded alone."""
         conversation, located = record.conversation, record.located
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
         spans: list[Span] = []
@@ -112,7 +112,7 @@ class Labeller:
             if record.trained[at]:
                 prompt = prompts[at]
                 stands = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
-                if not stands:  # by the prompt's end; by the whole prompt they may
+                if not stands:  # the whole prompt may still give the same tokens
                     before = [each for each in forged if each.stop <= prompt.stop]
                     whole = self._encoder.encode_forged(located.text[: prompt.stop], before)
                     stands = encoded.ids[:start].tobytes() == whole.ids.tobytes()
@@ -132,20 +132,20 @@ class Labeller:
 
     def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
-        found: dict[int, _Prompt] = {}
+        prompts: dict[int, _Prompt] = {}
         for turn, (stop, _) in record.located.turns.items():
             if record.trained[turn]:
                 k = int(np.searchsorted(controls, encoded.at(stop)))
                 token = int(controls[k - 1]) if k else 0
                 since = int(encoded.starts[token]) if k else 0
-                found[turn] = _Prompt(token, record.located.text[since:stop], stop)
-        return found
+                prompts[turn] = _Prompt(token, record.located.text[since:stop], stop)
+        return prompts
 
     def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
-        A token that begins with a blank before the turn belongs to it, since many tokenizers make the blank part of a
-        word. One outside of the turn that takes in blanks at its edge, as control tokens may, does not.
+        A token that begins with whitespace before the turn belongs to the turn: many tokenizers join a space with the
+        next word. A token outside the turn that includes whitespace at its edge, such as a control token, does not.
         """
         start, stop = encoded.at(place.start), encoded.behind(place.stop)
         text = record.located.text
@@ -169,7 +169,7 @@ class Labeller:
         """Raises: TemplateError: The template's end-of-turn token is no control token of the tokenizer."""
         located = record.located
         own = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == at]
-        calls = bool(record.conversation.turns[at].calls)  # Which may be written with control tokens of their own.
+        calls = bool(record.conversation.turns[at].calls)  # Templates may write calls with control tokens.
         behind = stop - 1 if calls or own[-1] is None else encoded.at(own[-1].stop)
         if not self._controls.kinds(encoded.ids[behind:stop]).any():
             raise TemplateError(
@@ -179,7 +179,7 @@ class Labeller:
             )
 
     def _refuse_control_tokens(self, record: LabelTask, encoded: Encoded) -> None:
-        """Raises: TemplateError: The tokenizer makes a control token of message text, or the text has two BOS."""
+        """Raises: TemplateError: The tokenizer encodes message text as a control token, or the text has two BOS."""
         ids, located = encoded.ids, record.located
         if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
             raise TemplateError(
@@ -201,33 +201,31 @@ class Labeller:
 
 
 def _swallows(outside: str, inside: str) -> bool:
-    """Return True if a token across a turn's edge has only blanks inside of it."""
+    """Return True if a token across a turn's edge has only whitespace inside the turn."""
     return bool(outside.strip()) and not inside.strip()
 
 
 VARIABLES: Final = ("enable_thinking", "thinking", "preserve_thinking", "truncate_history_thinking", "clear_thinking")
-"""Variables of templates that decide where thinking is written."""
+"""Template variables that control where thinking is written."""
 
 OnRewrite = Literal["refuse", "expand"]
 ThoughtAs = Literal["content", "reasoning", "omit"]
 
 _TOGETHER = 64
-"""Conversations per tokenizer call, which uses all processor cores."""
+"""Conversations per tokenizer call; a call uses all processor cores."""
 
 
 class Renderer:
-    """Maker of examples for one tokenizer and template.
+    """Renderer of training examples for one tokenizer and template.
 
-    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`,
-    or rendering is refused with the settings that would give this. A template without generation prompts is held to the
-    same up to the end of the message before; its header there is one text for all turns, and context. All tokens that a
-    model would write are trained, with the end-of-turn token of every turn. Text after the last assistant turn is cut
-    off.
+    The tokens before each trained turn equal `apply_chat_template(earlier turns, add_generation_prompt=True)`.
+    Otherwise rendering raises an error that names settings to try. For a template without generation prompts, the
+    tokens up to the end of the previous message are equal; the header is context, and the same for all turns. All
+    tokens that a model would write are trained, including each end-of-turn token. Text after the last turn is cut off.
 
-    Where a tokenizer merges tokens across a prompt's end, which inference cannot, the ids are those of the prompt and
-    of the turn apart, and the conversation gives one example per turn (`on_rewrite`). Text in a message that reads like
-    a control token stays text. Positions come from comparing renderings (`message_locator.py`), also where a template has
-    generation markers.
+    If a tokenizer merges tokens across a prompt's end, prompt and turn are encoded separately, as at inference, and
+    each trained turn becomes an example (`on_rewrite`). Message text that looks like a control token is encoded as
+    text. Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
     """
 
     def __init__(
@@ -240,23 +238,23 @@ class Renderer:
         chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
         thought_as: ThoughtAs = "content",
     ) -> None:
-        """Take a fast tokenizer of transformers. Its `chat_template` becomes the one in use, with the kwargs as
-        defaults.
+        """Set the tokenizer's `chat_template` to the template in use, with the kwargs as defaults.
 
         Args:
-            tokenizer: Of the model that is tuned.
+            tokenizer: Fast transformers tokenizer of the model to tune.
             loss_on: Turns that give loss.
             template: Jinja text of a chat template; by default the tokenizer's own, else `REACT_TEMPLATE`.
-            on_rewrite: For conversations that the template does not write as in the prompts (Qwen3 strips earlier
-                reasoning): `refuse` raises; `expand` makes one exact example of each trained turn and all before it,
-                with several times the tokens. If only the last turn is trained, that one example is always made.
+            on_rewrite: Handling of conversations that the template writes differently in prompts (Qwen3 strips earlier
+                reasoning). `refuse` raises; `expand` makes one exact example per trained turn, with several times the
+                tokens. If only the last turn is trained, that example is always made.
             chat_template_kwargs: Variables of the template, such as `enable_thinking`.
-            thought_as: `reasoning` gives the text before `Action:` to the template as the message's thought
-                (`reasoning_content` or its own key); `omit` leaves it out. Thinking of a record, apart or between
-                marks, is treated alike; with `content` it is written between `<think>` and `</think>`.
+            thought_as: `reasoning` passes the text before `Action:` to the template as the message's thought, under the
+                key that it reads; `omit` drops that text. A record's own thinking is treated in the same way. `content`
+                writes separate thinking between `<think>` and `</think>`.
 
         Raises:
-            TemplateError: There is no template and none can be made, or it does not read its variables.
+            TemplateError: The tokenizer is slow or has no usable template, or the template does not read a variable
+                or, for `reasoning`, thoughts.
         """
         self._template = ChatTemplate(tokenizer, template, variables=chat_template_kwargs)
         self.tokenizer: Any = tokenizer
@@ -281,28 +279,28 @@ class Renderer:
         return self._template.source
 
     def prompt(self, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The text behind which a model writes the next turn, with these functions: that of training. Raises as `render`."""
+        """Write the prompt of the next turn as in training, with these functions. Raises as `render`."""
         messages = [self._message(turn, f"message {at + 1}") for at, turn in enumerate(turns)]
         return self._template.write(messages, prompt=True, tools=tools)
 
     def render(self, conversation: Conversation) -> list[Rendered]:
-        """The examples of one conversation: one, several if it is expanded, or none without an assistant turn.
+        """Render one conversation: one example, several if it is expanded, or none without an assistant turn.
 
         Raises:
-            RewritesHistoryError: The template rewrites it, and `on_rewrite` is `refuse`.
-            TemplateError: No certain labels can be made for it.
-            InputError: A turn is empty, or `loss_on` needs labels that the record does not have.
+            RewritesHistoryError: The template rewrites earlier turns and `on_rewrite` is `refuse`, or a trained turn.
+            TemplateError: The labels are not certain.
+            InputError: A turn contains half a character, or `loss_on` needs labels that the record does not have.
         """
         return next(self.render_many([conversation]))
 
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
-        """The examples of each conversation, in order; several times quicker than `render` on several cores."""
+        """Render conversations in batches, in order; several times faster than `render` on several cores."""
         source = iter(conversations)
-        while some := list(islice(source, _TOGETHER)):
-            records = [self._records(conversation) for conversation in some]
-            made = iter(self._labeller.label([record for each in records for record in each]))
-            for conversation, each in zip(some, records, strict=True):
-                yield self._checked(conversation, each, [next(made) for _ in each])
+        while batch := list(islice(source, _TOGETHER)):
+            records = [self._records(conversation) for conversation in batch]
+            labelled = iter(self._labeller.label([record for tasks in records for record in tasks]))
+            for conversation, tasks in zip(batch, records, strict=True):
+                yield self._checked(conversation, tasks, [next(labelled) for _ in tasks])
 
     def _records(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
@@ -319,9 +317,7 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {error}") from error
 
     def _masked(self, task: LabelTask, locator: Locator, messages: Sequence[ChatMessage]) -> LabelTask:
-        """The task with the places of mistakes among right calls of a turn; without certain places, the turn is not
-        trained.
-        """
+        """Add the ranges of mistaken calls in mixed turns; a turn without certain ranges is not trained."""
         masked: dict[int, tuple[CharRange, ...] | None] = {}
         for at in task.located.turns:
             turn = task.conversation.turns[at]
@@ -339,7 +335,7 @@ class Renderer:
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
     ) -> list[Rendered]:
-        """The examples of a conversation; made anew with prompts apart where tokens of prompts and turns merge."""
+        """The examples of a conversation; prompts are encoded separately if their tokens merge with those of turns."""
         error = next((each for each in made if isinstance(each, RewritesHistoryError)), None)
         if error is None:
             return [each for each in made if isinstance(each, Rendered)]
@@ -351,9 +347,9 @@ class Renderer:
     def _expanded(
         self, conversation: Conversation, error: RewritesHistoryError, *, apart: bool = False
     ) -> list[LabelTask]:
-        """Make an example for each trained turn, that trains on it alone and ends with it.
+        """Make an example for each trained turn, which ends with that turn and trains on it alone.
 
-        Raises `RewritesHistoryError` if another turn than the last is trained, and `on_rewrite` is `refuse`.
+        Raises `RewritesHistoryError` if a turn before the last is trained and `on_rewrite` is `refuse`.
         """
         messages = self._messages(conversation)
         targets = [at for at, train in enumerate(conversation.trained(self.loss_on)) if train]
@@ -379,24 +375,24 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {last}") from last
 
     def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
-        ways = [
+        options = [
             f"--set chat_template_kwargs.{each}=true|false" for each in VARIABLES if mentions(self._template.bare, each)
         ]
-        ways += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
-        ways += ["--thought-as omit"] if self.thought_as != "omit" else []
+        options += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
+        options += ["--thought-as omit"] if self.thought_as != "omit" else []
         if self.on_rewrite == "refuse":
-            ways.append(
+            options.append(
                 "--set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens)"
             )
         model = getattr(self.tokenizer, "name_or_path", "")
         return RewritesHistoryError(
             f"{conversation.where}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
-            f"behind other text than it is given when it plays: {error}. Try {', '.join([*ways, '--chat-template FILE'])}, or several "
+            f"behind other text than it is given when it plays: {error}. Try {', '.join([*options, '--chat-template FILE'])}, or several "
             "of them; docs/training.md lists what each family of templates needs"
         )
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
-        """The turns up to the last assistant's, without their flags."""
+        """The turns up to the last assistant turn, as messages without labels."""
         turns = conversation.turns
         count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
         if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
@@ -445,9 +441,9 @@ class Renderer:
 
 
 def _split(turn: Turn) -> tuple[str, str]:
-    """Split an assistant's turn into its thought and the rest of its message.
+    """Split an assistant turn into its thought and the rest of its message.
 
-    The thought is the record's thinking, else the text before the action or beside a call.
+    The thought is the record's thinking, else thinking between marks, else the text before the action or with a call.
     """
     if turn.thinking:
         return turn.thinking, turn.content

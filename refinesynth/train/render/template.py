@@ -1,7 +1,7 @@
-"""Chat templates as functions from messages to text, and templates by name.
+"""Chat templates as functions from messages to text, and named templates.
 
-`react` is for base models, whose tokenizers have no template: plain ReAct text (the paper trains base models and prints
-no template, section 4.1):
+`react` writes plain ReAct text. It is for base models, whose tokenizers have no template. (The paper, section 4.1,
+trains base models and prints no template.)
 
     <bos>{the task, the first user message}
     Thought: ...
@@ -11,9 +11,9 @@ no template, section 4.1):
     Thought: ...
     Action: ...<eos>
 
-Every assistant turn ends in the end-of-sequence token, so an agent stops after its action. An assistant turn has no
-header: it begins on a new line, and its `Thought:` is trained. There is one line feed, since GPT-2's tokenizers make
-one token of two at a prompt's end, and two tokens before a word.
+Every assistant turn ends with the end-of-sequence token: an agent stops after its action. An assistant turn has no
+header: it begins on a new line, and its `Thought:` is trained. The separator is a single line feed: GPT-2's tokenizers
+encode two line feeds as one token at the end of a prompt, but as two tokens before a word.
 """
 
 import re
@@ -34,15 +34,13 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "chatml": ("<|im_start|>", "<|im_end|>"),
     "react": (),
 }
-"""The names, each with the control tokens that its template writes."""
+"""Named templates, each with the control tokens that it writes."""
 REACT_TEMPLATE: Final = (_FOLDER / "react.jinja").read_text(encoding="utf-8")
-"""Needs an `eos_token`."""
+"""Template `react`. The tokenizer needs an `eos_token`."""
 
 
 def read_template(name: str | None) -> str | None:
-    """The Jinja text of a named template or a file; None: the tokenizer's own. Raises `InputError` if it cannot be
-    read.
-    """
+    """Read a named template or a Jinja file; None stays None. Raises `InputError` if the file cannot be read."""
     if name is None:
         return None
     path = _FOLDER / f"{name}.jinja" if name in NAMED else Path(name)
@@ -55,7 +53,7 @@ def read_template(name: str | None) -> str | None:
 
 
 def check_tokens(template: str | None, tokenizer: Any) -> None:
-    """Check that a tokenizer has a named template's control tokens: else they would be a few characters each."""
+    """Raises: InputError: The tokenizer lacks a control token of the named template and would split its text."""
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
     missing = [token for token in NAMED.get(template or "", ()) if token not in vocabulary]
     if missing:
@@ -66,17 +64,17 @@ def check_tokens(template: str | None, tokenizer: Any) -> None:
 
 
 class TemplateError(InputError):
-    """No right labels can be made with this chat template and tokenizer."""
+    """Correct labels cannot be computed with this chat template and tokenizer."""
 
 
 class RewritesHistoryError(TemplateError):
-    """The template changes an earlier turn once later turns follow, so one text cannot serve all turns."""
+    """The template rewrites messages, or tokens of a prompt and a turn merge: one text cannot train all turns."""
 
 
 ChatMessage = Mapping[str, Any]
-"""Message for a chat template: `role`, `content`, maybe one of `THOUGHTS`, `tool_calls`, `tool_call_id`; no labels."""
+"""Message for a chat template: `role`, `content`, optionally one of `THOUGHTS`, `tool_calls`, `tool_call_id`."""
 Tools = Sequence[Mapping[str, Any]]
-"""Functions that a model may call, as a chat completion's `tools`."""
+"""Functions that a model may call, in the form of a chat completion's `tools`."""
 
 _WORD: Final = {"type": "object", "properties": {"word": {"type": "string", "description": "words"}}}
 _PROBE: Final = {
@@ -91,10 +89,11 @@ class ChatTemplate:
     def __init__(
         self, tokenizer: Any, source: str | None = None, *, variables: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        """`source` is Jinja; by default the tokenizer's own template, else `REACT_TEMPLATE`.
+        """Take the Jinja text `source`; default: the tokenizer's own template, else `REACT_TEMPLATE`.
 
-        `variables`, such as `enable_thinking`, become defaults in the template itself. Raises `TemplateError` if it
-        does not read one, if several templates have no default, or without an end-of-sequence token for ours.
+        `variables`, such as `enable_thinking`, become defaults in the template. Raises `TemplateError` if the template
+        does not read a variable, if the tokenizer has several templates and no default, or if it has neither a template
+        nor an end-of-sequence token.
         """
         self._tokenizer = tokenizer
         self.bare = source if source is not None else _own(tokenizer)
@@ -104,39 +103,39 @@ class ChatTemplate:
 
     @cached_property
     def thought(self) -> str | None:
-        """The one of `THOUGHTS` that it reads, if any."""
+        """The first of `THOUGHTS` that the template reads; None if it reads none."""
         read = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
         return next(read, None)
 
     def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False, tools: Tools = ()) -> str:
-        """The messages as text, after the `tools`; `prompt` adds the generation prompt. Raises `TemplateError`."""
+        """Write messages and `tools` as text; `prompt` adds the generation prompt. Raises `TemplateError`."""
         if not messages:
             return ""
         options = {"chat_template": self.source, "tokenize": False, "add_generation_prompt": prompt}
         try:
             return str(self._tokenizer.apply_chat_template(list(messages), tools=list(tools) or None, **options))
-        except Exception as error:  # A template is a program of a third party, and fails in any way.
+        except Exception as error:  # A template is third-party code and may raise anything.
             raise TemplateError(
                 f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
             ) from error
 
     @cached_property
     def wants_text(self) -> bool:
-        """True if it writes a call's arguments right only as JSON text, not as an object."""
+        """True if the template takes a call's arguments as JSON text, not as an object."""
         arguments = {"word": "words"}
         call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
         asked = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
-        for tools in ([_PROBE], ()):  # Some fail where there are no tools, and some on what these say.
+        for tools in ([_PROBE], ()):  # Some templates fail without tools, and some fail on these tools.
             with suppress(TemplateError):
                 return str(arguments) in self.write(asked, tools=tools)
         return True
 
     @cached_property
     def left_out(self) -> Mapping[tuple[bool, bool], str | None]:
-        """The part of a call that it does not write, if any, by (there are tools, a turn has several calls).
+        """The part of a call that the template omits, or None, by (tools given, several calls per turn).
 
-        It writes two turns of calls with a mark for each name, key and value; the opposite of a truth value must give
-        another text. Where it refuses all such turns, nothing is left out.
+        Two turns of calls are rendered with a mark for each name, key and value; the opposite truth value must change
+        the text. None also if the template raises for all such turns.
         """
         ways = product(((), (_PROBE,)), (1, 2))
         return {(bool(tools), calls > 1): _left_out(self, tools, calls) for tools, calls in ways}
@@ -149,7 +148,7 @@ def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
                 f"chat_template_kwargs gives {name!r}, and the chat template reads nothing of that name; leave it out, or spell it "
                 "as the template does"
             )
-    # The line feed is taken away with the block that it follows, as everywhere in the templates of tokenizers.
+    # transformers sets `trim_blocks`: the line feed after a block is not written.
     defaults = "".join(
         f"{{% if {name} is not defined %}}{{% set {name} = {value!a} %}}{{% endif %}}\n"
         for name, value in sorted(variables.items())
@@ -158,7 +157,7 @@ def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
 
 
 def mentions(source: str, name: str) -> bool:
-    """Return True if the name stands by itself in a template."""
+    """Return True if a template contains the name as a whole word, not as an attribute."""
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", source) is not None
 
 
@@ -180,12 +179,12 @@ def _own(tokenizer: Any) -> str:
 
 
 def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """Raises: TemplateError: A function does not stand in the first prompt."""
+    """Raises: TemplateError: The first prompt lacks the name of a function."""
     task = messages[: next(at for at, message in enumerate(messages) if message["role"] == "assistant")]
     prompt = template.write(task, prompt=True, tools=tools)
     names = [str(tool["function"]["name"]) for tool in tools]
     missing = [name for name in names if name not in prompt]
-    with suppress(TemplateError):  # Some cannot be written without tools.
+    with suppress(TemplateError):  # Some templates fail without tools.
         missing = names if prompt == template.write(task, prompt=True) else missing
     if missing:
         raise TemplateError(
@@ -195,7 +194,7 @@ def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessag
 
 
 def refuse_unwritten_calls(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """Raises: TemplateError: The template leaves out a call or part of one."""
+    """Raises: TemplateError: The template omits part of a call."""
     most = max((len(message.get("tool_calls") or ()) for message in messages), default=0)
     if most and (missing := template.left_out[bool(tools), most > 1]):
         raise TemplateError(
@@ -206,7 +205,7 @@ def refuse_unwritten_calls(template: ChatTemplate, messages: Sequence[ChatMessag
 
 
 def _left_out(template: ChatTemplate, tools: Tools, calls: int) -> str | None:
-    # Some templates take no text beside a call, or texts alone as arguments.
+    # Some templates accept no content with a call, or only strings as arguments.
     for rich, content in product((True, False), ("words", "")):
         with suppress(TemplateError):
             (written, marks), (other, _) = (
@@ -220,7 +219,7 @@ def _left_out(template: ChatTemplate, tools: Tools, calls: int) -> str | None:
 def _marked_calls(
     template: ChatTemplate, tools: Tools, calls: int, content: str, *, truth: bool, rich: bool
 ) -> tuple[str, dict[str, str]]:
-    """Two turns of so many calls and of one as text, and the marks in the calls, each with its meaning."""
+    """Render a turn with `calls` calls and one with a single call; return the text and the meaning of each mark."""
     marks: dict[str, str] = {}
 
     def mark(what: str) -> str:
