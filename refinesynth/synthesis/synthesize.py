@@ -80,7 +80,7 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     progress: bool = False,
     call: Completion | None = None,
 ) -> SynthesisResult:
-    """Start personas until `n` trajectories are accepted, the personas run out, or `early_stop` episodes gave none.
+    """Start personas until `n` trajectories are accepted, the personas run out, or the first `early_stop` episodes give none.
 
     `SynthesisResult.ended` states the reason of an end before `n`. Trajectories are in the order of the personas. The
     same personas, seed and deterministic backend give the same bytes in trajectories.jsonl and rejected.jsonl, at any
