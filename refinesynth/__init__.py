@@ -4,8 +4,7 @@
 
     result = await rs.synthesize("personas.jsonl", n=100, backend="gpt-4o")
 
-Names are imported on first use, from the modules that the imports below state, so `import refinesynth` itself costs next
-to nothing.
+The imports below state the module of each name. A name is imported on first use, which keeps `import refinesynth` fast.
 """
 
 import os
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from refinesynth._version import __version__
 from refinesynth.lazy_imports import lazy_names
 
-# A link to pydantic's pages under each error of a value says less than the error. It is read when the first is shown.
+# Pydantic's links add nothing to its error messages. Pydantic reads the variable when it formats the first error.
 os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
 if TYPE_CHECKING:

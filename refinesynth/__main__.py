@@ -1,4 +1,4 @@
-"""The entry point of the process; `python -m refinesynth` is the command `refinesynth`."""
+"""Entry point of the process: `python -m refinesynth` is the command `refinesynth`."""
 
 import os
 import signal
@@ -10,11 +10,9 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line. A Ctrl-C ends it without a traceback, also while it is still being imported, or is about to
-    have ended.
-    """
+    """Run the command line; Ctrl-C ends it without a traceback, also during its imports and the interpreter's exit."""
     before = signal.getsignal(signal.SIGINT)
-    # One that is ignored stays ignored.
+    # A parent process may have set the signal to be ignored.
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     try:
@@ -25,13 +23,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     finally:
-        # What libraries do when an interpreter ends can take a second, and would report an exception.
+        # The exit handlers of libraries can take a second, and would print an exception.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _leave)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    # Not by an exception: some of what is imported would report it, or take it for its own.
+    # Modules that are being imported would print an exception, or catch it.
     os._exit(_INTERRUPTED)
 
 

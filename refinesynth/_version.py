@@ -1,3 +1,3 @@
-"""The package version, stored in every artefact that a run writes."""
+"""Package version, stored in every artefact of a run."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Cost of something in tokens, requests and US dollars; added up and shared out without loss."""
+"""Cost in tokens, requests and US dollars, with sums and shares that lose no token."""
 
 from pydantic import Field
 
@@ -6,29 +6,27 @@ from refinesynth.trajectory import Usage, Value
 
 
 class Cost(Value):
-    """Tokens and requests, and what they cost."""
+    """Tokens and requests, with their price."""
 
     usage: Usage = Usage()
     cost_usd: float | None = Field(default=0.0, allow_inf_nan=False)
-    """US dollars; None as soon as the price of one completion is unknown."""
+    """US dollars; None if the price of a completion is unknown."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(usage=self.usage + other.usage, cost_usd=_sum(self.cost_usd, other.cost_usd, 1))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        """Return what is left without `other`, which was part of this."""
+        """Return the rest of this cost without its part `other`."""
         usage = {name: mine - getattr(other.usage, name) for name, mine in self.usage}
         return Cost(usage=Usage(**usage), cost_usd=_sum(self.cost_usd, other.cost_usd, -1))
 
     def share(self, part: int, of: int) -> "Cost":
-        """`part` of `of` equal parts, tokens rounded down, so that this minus the share is the rest to the last
-        token.
-        """
+        """Return `part` of `of` equal parts; tokens and requests are rounded down."""
         usage = {name: count * part // of for name, count in self.usage}
         return Cost(usage=Usage(**usage), cost_usd=None if self.cost_usd is None else self.cost_usd * part / of)
 
     def divided(self, parts: int) -> list["Cost"]:
-        """This in so many equal parts, whose tokens add up to it."""
+        """Return this cost in equal parts, whose tokens and requests add up to it."""
         rest, shares = self, list["Cost"]()
         for left in range(parts, 0, -1):
             shares.append(rest.share(1, left))
@@ -37,10 +35,10 @@ class Cost(Value):
 
     @property
     def tokens(self) -> int:
-        """Of prompts and answers together."""
+        """Number of tokens of prompts and completions together."""
         return self.usage.input_tokens + self.usage.output_tokens
 
 
 def _sum(one: float | None, other: float | None, sign: int) -> float | None:
-    # To a millionth of a millionth: what is less is no money but rounding.
+    # Differences below 1e-12 US dollars are rounding errors.
     return None if one is None or other is None else round(one + sign * other, 12) + 0.0

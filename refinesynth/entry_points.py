@@ -1,4 +1,4 @@
-"""Tables of named objects: those of the package, and those that installed packages register as entry points."""
+"""Tables of named objects of this package and of installed packages, which register theirs as entry points."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from refinesynth.errors import InputError
 
 @dataclass(frozen=True)
 class Table:
-    """Objects of one kind by name. Nothing is imported before it is loaded."""
+    """Objects of one kind by name; an object is imported when it is loaded."""
 
     kind: str
     """Name of the kind in messages: `play`."""
@@ -20,13 +20,13 @@ class Table:
     """Name to `module:object` in the package. An entry point of the same name does not replace it."""
 
     def entries(self) -> dict[str, EntryPoint]:
-        """All entries: built-in ones in their order, then those of installed packages by name."""
+        """Return all entries: built-in ones in their order, then entries of installed packages by name."""
         own = {name: EntryPoint(name, place, self.group) for name, place in self.built_in.items()}
         installed = sorted(entry_points(group=self.group), key=lambda entry: entry.name)
         return {**own, **{entry.name: entry for entry in installed if entry.name not in own}}
 
     def entry(self, name: str) -> EntryPoint:
-        """The entry of that name; raises InputError for an unknown one."""
+        """Return the entry of that name; raises InputError for an unknown name."""
         known = self.entries()
         # Untyped callers may pass anything.
         found = known.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -35,10 +35,10 @@ class Table:
         return found
 
     def load(self, name: str, fits: Callable[[Any], bool], expected: str) -> Any:
-        """The object of that name.
+        """Import and return the object of that name.
 
         Raises:
-            InputError: The name is unknown, the object cannot be loaded, or it does not fit; `expected` describes what does.
+            InputError: The name is unknown, or the object cannot be loaded or does not fit; `expected` describes fitting objects.
         """
         entry = self.entry(name)
         try:

@@ -1,71 +1,66 @@
-"""Everything that refinesynth raises on purpose, in one tree.
+"""Exceptions of refinesynth, in one class hierarchy.
 
-A bad turn is data (a `Violation`), never an exception. These are for the cases in which the work itself cannot go on;
-each message says what was got, what was expected and what to do.
+A bad turn is data (a `Violation`), never an exception. An exception means that the work cannot continue. Its message
+states the received value, the expected value and the remedy.
 """
 
 
 class RefinesynthError(Exception):
-    """Base of all errors that refinesynth raises on purpose."""
+    """Base class of all errors of refinesynth."""
 
 
 class InputError(RefinesynthError):
-    """Something that the user gave cannot be used: an option, a file, a rule name. The command line exits with 2."""
+    """The user's input cannot be used: an option, a file, a rule name. The command line exits with 2."""
 
 
 class ConfigurationError(InputError):
-    """A backend, prompt folder or rule chain is described wrongly."""
+    """The description of a backend, prompt folder or rule chain is wrong, or a package is missing."""
 
 
 class RunFolderError(InputError):
-    """The output folder cannot be used: it is in use, holds other files or a run with other settings, or cannot be written."""
+    """A run folder cannot be used: it is missing, damaged or in use, or holds other files or a run with other settings."""
 
 
 class RuleFailed(RefinesynthError):
-    """A rule of the user's own raised, which no rule may."""
+    """A rule raised an exception; a rule must never raise."""
 
 
 class StorageError(RefinesynthError):
-    """A write of a run failed: a full disk, a folder that may not be written, a damaged journal or one of a newer
-    version.
+    """Storage failed: a full disk, a folder without write permission, or a journal that is damaged or of a newer version.
 
-    Everything that was committed before stays. The command line exits with 3.
+    Earlier commits stay. The command line exits with 3.
     """
 
 
 class TrainingError(RefinesynthError):
-    """A training cannot go on: memory is short, the loss is no number, a checkpoint cannot be written or read."""
+    """Training cannot continue: memory is short, the loss is not finite, a checkpoint cannot be written or read."""
 
 
 class BackendError(RefinesynthError):
-    """A request to a model failed for good, after the retries that its kind allows."""
+    """A request to a model failed, after the retries that its kind of failure allows."""
 
 
 class EpisodeAbandoned(BackendError):
-    """This episode cannot go on, others can: content policy, context too long, answers that never became valid."""
+    """One episode cannot continue: content policy, context too long, no valid answer. Other episodes continue."""
 
 
 class EpisodeLost(EpisodeAbandoned):
-    """The backend kept failing over this episode while it answered others, so nothing is known of what it would have
-    given.
-    """
+    """The backend failed for this episode while it answered others; the failure says nothing about the data."""
 
 
 class NoTools(EpisodeAbandoned):
-    """A model that is asked to call one of several functions takes no tools; it may be asked for text."""
+    """The model does not support tool calls; the same request for text may succeed."""
 
 
 class EpisodeDoubtful(EpisodeAbandoned):
-    """The backend refused the requests of this episode or gave no usable answer, and has not given a usable answer to
-    any request yet, so its settings may be the cause.
+    """The backend failed or refused the requests of this episode before its first usable answer to any request; its
+    settings may be the cause.
     """
 
 
 class RunStopped(BackendError):
-    """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""
+    """No episode can continue: authentication, unknown model, exhausted quota, a backend that stays down."""
 
 
 class BudgetSpent(RunStopped):
-    """The rest of the budget does not pay for this request; cheaper ones, and those of other episodes, may still be
-    paid.
-    """
+    """The rest of the budget does not cover this request; it may cover cheaper requests, also of other episodes."""

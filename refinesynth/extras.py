@@ -1,6 +1,4 @@
-"""Libraries that some features need and the package does without; they come with its extras, as `pip install
-'refinesynth[train]'`.
-"""
+"""Optional libraries, installed with the package's extras: `pip install 'refinesynth[train]'`."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,10 +8,10 @@ from refinesynth.errors import ConfigurationError
 
 
 def require(name: str, extra: str) -> ModuleType:
-    """The library of that name, imported.
+    """Import and return the library of that name.
 
     Raises:
-        ConfigurationError: It is not installed; the message says how to install it.
+        ConfigurationError: The library is not installed; the message states the installation command.
     """
     try:
         return import_module(name)
@@ -24,15 +22,15 @@ def require(name: str, extra: str) -> ModuleType:
 
 
 def check_installed(extra: str, *names: str) -> None:
-    """Look for libraries without importing them, which takes seconds.
+    """Check that libraries are installed, without their imports, which take seconds.
 
     Raises:
-        ConfigurationError: One is not installed.
+        ConfigurationError: A library is not installed.
     """
     for name in names:
         try:
             found = find_spec(name) is not None
-        except ValueError:  # another module in its place
+        except ValueError:  # a module of this name without a spec is loaded
             found = False
         if not found:
             raise ConfigurationError(missing(name, extra))

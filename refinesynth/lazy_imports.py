@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use."""
+"""Import of a package's names on first use."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,7 +7,7 @@ from sys import modules
 
 
 def lazy_names(package: str) -> Callable[[str], object]:
-    """Return a `__getattr__` for a package. Its imports under `if TYPE_CHECKING` state the module of each name."""
+    """Return a `__getattr__` for a package that states the module of each name by imports under `if TYPE_CHECKING`."""
 
     @cache
     def homes() -> dict[str, str]:
@@ -26,7 +26,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
         if (home := homes().get(name)) is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(f"{package}.{name}" if home == package else home)
-        # A module of that name stands before an object in it.
+        # A submodule of that name takes precedence over an object of that name in it.
         return vars(modules[package]).get(name) or getattr(module, name)
 
     return find

@@ -1,21 +1,21 @@
-"""Fields of settings that are options of a command: `cli/field_options.py` makes an option of each."""
+"""Annotation for fields of settings that `cli/field_options.py` turns into options of a command."""
 
 from typing import NamedTuple
 
 
 class Option(NamedTuple):
-    """Annotation of a field. The option's help text is the field's docstring, its name the field's."""
+    """Annotation of a field; the option has the field's name, and the field's docstring as its help text."""
 
     panel: str
     """Group of options in the help of the command."""
     metavar: str | None = None
     """Placeholder of the value in the help; None for the name of its type."""
     names: tuple[str, ...] = ()
-    """Names in the place of `--field-name`."""
+    """Names of the option; `--field-name` if empty."""
     shows_default: bool = True
-    """False where the command has no default, or another one."""
+    """False if the command has no default, or a default of its own."""
     required: bool = False
-    """The command is refused without it."""
+    """True if the command requires the option."""
 
 
 INPUT = "Input"
@@ -29,4 +29,4 @@ MACHINES = "Many machines"
 LEARNING = "Learning"
 ADVANCED = "Advanced"
 PANELS = (INPUT, MODEL, PLAY, MISTAKES, RULES, LEARNING, LIMITS, OUTPUT, MACHINES, ADVANCED)
-"""In the order of the help: what is used most comes first."""
+"""Panels in the order of the help: the most used options come first."""

@@ -1,4 +1,4 @@
-"""Outcome of one episode: its trajectories or the reason why there is none, and all that was refused."""
+"""Outcome of one episode: its trajectories or the reason for their absence, and its refused scripts and drafts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -12,47 +12,47 @@ from refinesynth.trajectory.value import absent
 
 
 class Refused(Value):
-    """A script or a draft that was paid for and not kept: one line of rejected.jsonl.
+    """A refused script or draft: one line of rejected.jsonl.
 
-    It holds what a rule needs to look at it again, see `evidence`.
+    `evidence` returns the draft for a second verification.
     """
 
     episode: str
-    """Id of the episode that it belongs to."""
+    """Id of its episode."""
     persona: Persona
     stage: Literal["script", "draft"]
     attempt: int = Field(ge=0)
-    """The how-many-th script or draft of its episode this is, from 1; 0 for a script that was there already."""
+    """Number of the script or draft within its episode, from 1; 0 for a given script."""
     script: Script | None = None
-    """The refused script; None for a draft (which holds its own) and for a script that could not be read."""
+    """The refused script; None for a draft, which holds its script, and for an unreadable script."""
     draft: Draft | None = None
-    """The refused draft, as far as it came."""
+    """The refused draft, possibly incomplete."""
     text: str | None = None
-    """Fault of an answer that could not be read at all; None where a script or draft is there."""
+    """Fault of an unreadable answer; None if there is a script or draft."""
     record: str = Field(default="", exclude_if=absent)
-    """Of an import: the record that could not be read, as it stood in the file."""
+    """Unreadable record of an import, as in the file."""
     violations: tuple[Violation, ...] = ()
-    """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
+    """Violations, warnings included. The LLM judge's refusal is a violation of the rule `Judge`."""
     usage: Usage = Usage()
-    """Cost that was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that
-    no attempt continued, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
+    """Wasted usage. For a script: all usage since its first request. For a draft: the usage of the turns that no attempt
+    continued, also of earlier attempts. The usage of an attempt is spread evenly over its turns."""
     cost_usd: float | None = 0.0
-    """The same in US dollars; None where a model's price is unknown."""
+    """Wasted US dollars, as for `usage`; None if a model's price is unknown."""
 
     @property
     def rejecting(self) -> tuple[str, ...]:
-        """The rules that refused it, each once, in the order of their violations; empty if it was broken off."""
+        """Names of the rules that refused it, each once, in the order of their violations; empty for an aborted draft."""
         return tuple(dict.fromkeys(found.rule for found in self.violations if rejects(found)))
 
     def evidence(self) -> Draft | None:
-        """Draft to verify again, or the script without turns; None if nothing could be read."""
+        """Return the draft, or the script as a draft without turns; None for unreadable text."""
         if self.draft is not None:
             return self.draft
         return None if self.script is None else Draft(script=self.script, finished=False)
 
 
 class EpisodeOutcome(Value):
-    """The whole answer about one persona."""
+    """Result of the episode of one persona."""
 
     index: int = Field(ge=0)
     """The persona's position in the run's source, from 0."""
@@ -60,22 +60,21 @@ class EpisodeOutcome(Value):
     """The episode's id. It begins the id of each of its trajectories."""
     persona: Persona
     trajectories: tuple[Trajectory, ...] = ()
-    """Accepted trajectories in the order in which they were played; several where an episode plays its script more than
-    once."""
+    """Accepted trajectories in the order of play; several if the episode plays its script more than once."""
     refused: tuple[Refused, ...] = ()
-    """Refused scripts and drafts in the order in which they were made."""
+    """Refused scripts and drafts in the order of their creation."""
     reason: str | None = None
-    """Reason why there is no trajectory, in a sentence; None if there is one."""
+    """Reason for the absence of trajectories, in a sentence; None if there is a trajectory."""
     lost: bool = False
-    """True if there is none because the backend failed or the deadline passed, which tells nothing of the data."""
+    """True if there is no trajectory because the backend failed or the deadline passed; says nothing about the data."""
     doubtful: bool = False
-    """True if its backend has not given a usable answer to any request yet, see `EpisodeDoubtful`."""
+    """True if the episode ended with `EpisodeDoubtful`: its backend has not given a usable answer to any request yet."""
     salvaged: Mapping[str, int] = Field(default_factory=dict[str, int])
-    """Repairs of answers that could be used, by kind."""
+    """Number of repairs in usable answers, by kind of repair."""
     usage: Usage = Usage()
-    """Of the whole episode, refused attempts included."""
+    """Usage of the whole episode, refused attempts included."""
     cost_usd: float | None = None
-    """US dollars for the whole episode; None where a model's price is unknown."""
+    """US dollars for the whole episode; None if a model's price is unknown."""
 
     @property
     def accepted(self) -> bool:
@@ -84,14 +83,12 @@ class EpisodeOutcome(Value):
 
     @property
     def trajectory(self) -> Trajectory | None:
-        """The first of `trajectories`, mostly the only one; None if there is none."""
+        """First of `trajectories`; None without trajectories."""
         return self.trajectories[0] if self.trajectories else None
 
 
 def wasted(refused: Iterable[Refused]) -> dict[str, Cost]:
-    """Rule name to what was spent on what it refused. Where several rules refused one thing, they share its cost
-    evenly.
-    """
+    """Return the cost of refused scripts and drafts by rule name; several rules share a cost evenly."""
     by_rule: dict[str, Cost] = {}
     for item in refused:
         rules = item.rejecting

@@ -1,4 +1,4 @@
-"""Old names of public objects, which work for one release with a warning."""
+"""Old names of public objects, valid for one release with a warning."""
 
 import warnings
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Meaning of an action's text: patterns written by an LLM, executed safely, and the values that they capture."""
+"""Meaning of an action's text: safe execution of an LLM's patterns, and the values that they capture."""
 
 from refinesynth.actions.matching import Match, Mismatch, action_form, explain_mismatch, match_action
 

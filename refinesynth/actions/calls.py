@@ -1,4 +1,4 @@
-"""Actions as function calls, the form in which agents are trained and served beside text.
+"""Actions as function calls, besides text the other form of training and serving agents.
 
 Each action of a script is a function with its placeholders as typed properties; listed values are an `enum`. Text and
 call are equivalent: `text_of(call_of(text))` is the text if it is a filled template or no action. If a pattern is wider
@@ -23,12 +23,12 @@ from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.weak_cache import weakly_cached
 
 TEXT = "action"
-"""Only argument of a call that represents a text which is no action: the whole text."""
+"""Name of the only argument, the whole text, in a call for a text that is no action."""
 
 _LONGEST = 60
 """Longest name, in characters: providers accept 64, and a number may be appended."""
 _LONGEST_TEXT = 20_000
-"""Longest text that is searched for a call in Python's syntax, in characters; a call's arguments have at most 1,000."""
+"""Maximum length of the searched beginning of a text for a call in Python's syntax, in characters."""
 _ABSURD = 1e15
 _LINE = re.compile(
     r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z0-9_][\w-]{0,63}\([^\n]{0,1000}\))`*[ \t]*$",
@@ -60,9 +60,9 @@ class Tool:
     """Placeholder to property name, derived like a function's name; for a user's function, its own argument name."""
 
     def spelled(self, placeholder: str, value: str | None) -> str:
-        """Return the canonical spelling of `given` in an action's text, or `given` itself if it has none.
+        """Return the canonical spelling of `value` in an action's text, or `value` itself if it has none.
 
-        A missing value becomes the default; without a default, it is empty if it is optional, else the placeholder.
+        A missing value becomes the default; without a default, an empty text if it is optional, else the placeholder.
         """
         kind = self.action.type_of(placeholder)
         if value is None:
@@ -71,7 +71,7 @@ class Tool:
         return (kind.spelled(value) if kind.type != "string" else None) or value
 
     def definition(self) -> dict[str, Any]:
-        """The function in the form of a chat completion's `tools`."""
+        """Return the function in the form of a chat completion's `tools`."""
         action = self.action
         if action.function is not None:
             return {"type": "function", "function": action.function}
@@ -102,16 +102,16 @@ def call_of(script: Script, text: str) -> Call:
     A text that is no action becomes a typical wrong call: a value outside its list, or an unknown function with the
     whole text as argument.
     """
-    found = match_in(script, text)
+    match = match_in(script, text)
     for tool in tools_of(script):
-        if found is not None:
-            values = found.values if found.action is tool.action else None
+        if match is not None:
+            values = match.values if match.action is tool.action else None
         else:
             captured = match_pattern(tool.action, text) or {}
             values = {name: value for name, value in captured.items() if value is not None}
         call = None if values is None else _call_with(tool, values)
         again = text if call is None else text_of(script, call)
-        same = text == again or (found is not None and meaning(script, text) == meaning(script, again))
+        same = text == again or (match is not None and meaning(script, text) == meaning(script, again))
         if call is not None and same:
             return call
     return Call(_unique(_named(text.partition(" ")[0]) or "act", _tools(script)), {TEXT: text})
@@ -141,14 +141,15 @@ def python_call(script: Script, text: str) -> tuple[int, Call] | None:
     """Return the only call in Python's syntax in a text, such as `open(door="red")`, and its position; None for no call
     or several different ones.
 
-    The call is on the last line, alone, in a fence or after `Action:`. It names a function of the script, or the first
-    words of only one that fits. Its arguments are literals, none is unknown, and no required one is missing.
+    The call is on the last line, alone, in a fence or after `Action:`. It has the name of a function of the script, or the
+    first words of the name of a single suitable function. The arguments are literals of at most 1,000 characters in all;
+    none is unknown, and no required one is missing.
     """
     matches = [*_LINE.finditer(text[:_LONGEST_TEXT])]
     if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
-        return None  # words behind a call may say that it is not taken
-    found = {match["call"]: match.start() for match in reversed(matches)}
-    (line, at), *others = found.items() or [("", 0)]
+        return None  # text after the call may revoke it
+    positions = {match["call"]: match.start() for match in reversed(matches)}
+    (line, at), *others = positions.items() or [("", 0)]
     call = None if others else _of_python(script, line)
     return call and (at, call)
 
@@ -157,7 +158,7 @@ def _of_python(script: Script, line: str) -> Call | None:
     name, _, rest = line.partition("(")
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes such as \d
-            # The name of a function may hold signs or be a keyword.
+            # A function's name may contain `-` or be a keyword; Python could not parse it.
             tree = ast.parse(f"call({rest}", mode="eval").body
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             return None
@@ -169,7 +170,7 @@ def _of_python(script: Script, line: str) -> Call | None:
     for tool in tools_of(script):
         names = [*tool.properties.values()]
         arguments = dict(zip(names, positional, strict=False)) | named
-        # May be missing for a user's function.
+        # A user's function may lack the key.
         needed: list[str] = tool.definition()["function"]["parameters"].get("required") or []
         complete = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(positional) + len(named)
         # Only a JSON parameter accepts lists and objects.

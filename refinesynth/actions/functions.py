@@ -111,7 +111,7 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
         raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
     if depth(root) > _DEPTH or len(write_json((root, description), default=str)) > MOST_BYTES:
         raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MOST_BYTES:,} bytes")
-    template, pattern, about = name, re.escape(name), [description]
+    template, pattern, descriptions = name, re.escape(name), [description]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
     required: object = root.get("required")
@@ -128,10 +128,10 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
             raise ValueError(f"its argument {quoted(argument)} {error}") from None
         template += f" {argument}={{{place}}}"
         pattern += f" {re.escape(argument)}=(.{'*' if types[place].optional else '+'}?)"
-        about += [f"{place}: {own}"] if own else []
+        descriptions += [f"{place}: {own}"] if own else []
     return ActionSpec(
         name=template,
-        description=" ".join(" ".join(about).split()),
+        description=" ".join(" ".join(descriptions).split()),
         pattern=f"(?s){pattern}",
         parameters=values,
         types={place: kind for place, kind in types.items() if kind != ParameterType()},
@@ -142,7 +142,7 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
 def _argument(
     schema: Mapping[str, Any], root: Mapping[str, Any], *, needed: bool
 ) -> tuple[ParameterType, tuple[str, ...], object]:
-    """Return type, listed values and description; raises ValueError, with a message that continues the argument's name."""
+    """Return type, listed values and description; raises ValueError with a message to follow the argument's name."""
     every = list(islice(_alternatives(schema, root, count()), _MOST_ALTERNATIVES))
     others = [one for one in every if one["type"] != "null"]
     kinds = sorted({str(one["type"]) for one in others})
@@ -166,7 +166,7 @@ def _argument(
 def _alternatives(
     schema: Mapping[str, Any], root: Mapping[str, Any], visited: Iterator[int], deep: int = 8
 ) -> Iterator[dict[str, Any]]:
-    """Yield the single-type schemas behind a schema's references and unions; the type is None if there is none."""
+    """Yield the single-type schemas from a schema's references and unions; the type is None for a schema without one."""
     if next(visited) > _MOST_VISITED:
         raise ValueError(f"leads to more than {_MOST_VISITED:,} schemas")
     several = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")

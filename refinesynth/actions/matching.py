@@ -65,8 +65,7 @@ class ActionForm:
     names: tuple[str, ...]
     """Placeholder of each group, in order; empty if groups and placeholders do not correspond."""
     problem: str | None
-    """Reason why no text can match, addressed to the LLM that wrote the action; None if groups and placeholders
-    correspond."""
+    """Reason why no text can match, for the LLM that wrote the action; None if groups and placeholders correspond."""
 
 
 def action_form(action: ActionSpec) -> ActionForm:
@@ -127,8 +126,8 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
         return None
     encoded = to_utf8(trimmed)
     for action in _likely_first(actions, trimmed):
-        if found := _match(action, encoded):
-            return found
+        if match := _match(action, encoded):
+            return match
     return None
 
 
@@ -153,8 +152,8 @@ _ARTICLE = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 
 
 def leniently(script: Script, text: str) -> str:
-    """Return the text, or if it is no action, the only action that equals it except for quotes, final full stops or
-    exclamation marks, articles and the case of its first letter.
+    """Return the text if it is an action; else the only action that differs from it in surrounding quotes, final full
+    stops or exclamation marks, articles and the case of its first letter; else the text.
     """
     if match_in(script, text) is not None:
         return text
@@ -187,8 +186,8 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
     The amount of white space is ignored; case counts if it matters to the pattern.
     """
-    found = match_in(script, text)
-    parts = (text,) if found is None else (found.action.name, *found.values.values())
+    match = match_in(script, text)
+    parts = (text,) if match is None else (match.action.name, *match.values.values())
     return tuple(" ".join(part.split()) for part in parts)
 
 
@@ -279,7 +278,7 @@ def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | Non
     wanted = value.strip() if kind is None else kind.spelled(value)
     allowed = action.parameters.get(name, ())
     if action.function is not None and wanted == f"{{{name}}}":
-        return None  # a call without an argument that it must have
+        return None  # the placeholder stands for a required argument that a call lacks
     if not allowed or wanted is None or wanted in allowed or (kind is not None and kind.optional and not wanted):
         return wanted
     spelled = str.strip if kind is None else kind.spelled

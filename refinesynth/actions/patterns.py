@@ -38,7 +38,7 @@ class Pattern:
     __slots__ = ("_regexp", "groups", "names", "source")
 
     def __init__(self, source: str, *, ignore_case: bool = False, max_memory: int = MAX_MEMORY) -> None:
-        """Compile `source`, whose length is not limited here.
+        """Compile `source`, without a limit of its length.
 
         Raises:
             PatternError: RE2 refuses it, or it holds a lone surrogate.
@@ -57,7 +57,7 @@ class Pattern:
         """Named groups: name to number, from 1."""
 
     def fullmatch(self, text: bytes) -> tuple[str | None, ...] | None:
-        """Return the capture of each group if all of `text` matches (None for a group without a part in it), else None."""
+        """Return the captures of all groups if all of `text` matches, else None; an unused group has None."""
         found = self._regexp.fullmatch(text)
         if found is None:
             return None
@@ -87,7 +87,7 @@ class PatternSet:
             for pattern in patterns:
                 self._set.Add(pattern.source.encode())
             self._set.Compile()
-        except _re2.error:  # together they are too large
+        except _re2.error:  # the patterns together are too large
             self._set = None
 
     def at_once(self, text: bytes) -> Sequence[int]:

@@ -4,7 +4,7 @@ from refinesynth.diversity.contamination import CONTAMINATED, WORDS, Contaminati
 from refinesynth.diversity.novelty import NEAR, NEAR_DUPLICATE, NearDuplicate, Novelty
 
 CURATING = frozenset({NEAR_DUPLICATE, CONTAMINATED})
-"""Rules that compare a draft with others, so they cannot be checked again with the draft alone."""
+"""Rules that compare a draft with other data and cannot be verified with the draft alone."""
 
 __all__ = [
     "CONTAMINATED",

@@ -1,4 +1,4 @@
-"""Overlaps between trajectories and evaluation sets: what is trained on should not be what is measured with."""
+"""Overlaps between trajectories and evaluation sets, which training data should not contain."""
 
 import re
 import zlib
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 1 << 30
-"""Most bytes of an unpacked file."""
+"""Maximum size of an unpacked file, in bytes."""
 
 MAX_DOCUMENT = 1 << 26
-"""Longest JSON document or line, in bytes (its values take some 20 times the memory). Longer lines are split into plain texts."""
+"""Maximum size of a JSON document or line, in bytes; its values take about 20 times the memory. Longer lines are split
+into plain texts."""
 
 _LINES = (".jsonl", ".ndjson")
 _SEPARATORS = b"\n\r\t ,"
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield every text of a file with its line, or its item of a JSON list, from 1; also of `.gz` and `.zst`.
+    """Yield every text of a file, also of `.gz` and `.zst`, with the number of its line or JSON list item, from 1.
 
-    A file is JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text. Of JSON, all texts except keys. What is not
-    JSON counts as plain text, line by line.
+    A file is JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text. The texts of JSON exclude keys. Other content
+    counts as plain text, line by line.
 
     Raises:
         InputError: The file cannot be read, or is longer than `MAX_BYTES`.
@@ -74,7 +75,7 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(data: bytes) -> JsonValue:
-    """The JSON object or list in `data`; None if there is none, or it is longer than `MAX_DOCUMENT`."""
+    """Return the JSON object or list in `data`; None for other data, or if it is longer than `MAX_DOCUMENT`."""
     data = data.removeprefix(b"\xef\xbb\xbf").strip(_SEPARATORS) if len(data) <= MAX_DOCUMENT else b""
     if data[:1] not in (b"{", b"["):
         return None
@@ -85,7 +86,9 @@ def _parsed(data: bytes) -> JsonValue:
 
 
 def _texts(value: JsonValue, *, keys: bool = False) -> Iterator[str]:
-    """All texts in a JSON value in order: with its keys, or with each list of texts (such as a walkthrough) joined as well."""
+    """Yield all texts in a JSON value in order. `keys` adds its keys; otherwise, lists of texts (such as a walkthrough) are
+    also yielded as one text.
+    """
     stack = [value]
     while stack:
         item = stack.pop()
@@ -105,14 +108,14 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 def words_of(text: str) -> list[str]:
-    """Runs of letters, digits and underscores."""
+    """Return the words of a text: runs of letters, digits and underscores."""
     return _WORD.findall(text)
 
 
 def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
-    """Yield (length, hashes of all runs of that length) for lengths 1 to `longest`; case does not count.
+    """Yield each length from 1 to `longest` with the hashes of all runs of that length, ignoring case.
 
-    The i-th hash is that of the run that begins at the i-th word. Two runs collide with a probability of 2**-64.
+    The i-th hash belongs to the run from the i-th word on. Two runs collide with a probability of 2**-64.
     """
     import numpy as np
 
@@ -120,13 +123,13 @@ def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint
     current = hashes
     for length in range(1, min(longest, len(hashes)) + 1):
         if length > 1:
-            # Wraps around, which is meant.
+            # The product overflows on purpose, modulo 2**64.
             current = current[:-1] * np.uint64(_FACTOR) + hashes[length - 1 :]
         yield length, _mixed(current, length)
 
 
 def _mixed(values: "NDArray[np.uint64]", length: int) -> "NDArray[np.uint64]":
-    """Spread small differences over all bits; runs of different lengths differ."""
+    """Return hashes with small differences spread over all bits, and different for different lengths."""
     import numpy as np
 
     mixed = values ^ np.uint64(length * 0xD6E8FEB86659FD93 & (1 << 64) - 1)
@@ -140,19 +143,19 @@ def _hash(word: str) -> int:
 
 
 CONTAMINATED = "Contaminated"
-"""Name of the rule that refuses a trajectory which overlaps with an evaluation set."""
+"""Name of the rule that refuses trajectories with an overlap."""
 
 WORDS = 13
-"""Default length of a run of words that counts as an overlap."""
+"""Default length of a run that counts as an overlap, in words."""
 
 _QUOTED = 300
 
 
 SHORTEST = 8
-"""Least words of a text shorter than a run that is matched as a whole."""
+"""Minimum length of a text that is matched as a whole because it is shorter than a run, in words."""
 
 MAX_RUNS = 20_000_000
-"""Most distinct runs, 16 bytes each."""
+"""Maximum number of distinct runs, 16 bytes each."""
 
 _PENDING = 1 << 20
 
@@ -162,28 +165,28 @@ _MAX_ENTRY = (1 << _ENTRY_BITS) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A stretch of a trajectory's words that is covered by runs of an evaluation set."""
+    """Stretch of a trajectory's words that runs of evaluation sets cover."""
 
     where: str
-    """Text of the trajectory: `goal`, `turn 4 observation`, ..."""
+    """Name of the text in the trajectory: `goal`, `turn 4 observation`, ..."""
     start: int
     words: int
     text: str
     source: str
-    """File and entry of the evaluation set that hold its beginning: `test.jsonl:17`; of several, the first."""
+    """First file and entry of the evaluation sets with the beginning of the stretch, such as `test.jsonl:17`."""
 
 
 class Contamination:
-    """Index of evaluation sets that finds their overlaps with trajectories.
+    """Index of evaluation sets that finds overlaps with trajectories.
 
-    Matches all runs of `words` words, and shorter texts of at least `SHORTEST` words as a whole, 16 bytes each. Case and
-    punctuation do not count. No run is missed; a false match has a probability of 2**-64 per run kept.
+    It matches all runs of `words` words, and shorter texts of at least `SHORTEST` words as a whole, ignoring case and
+    punctuation; each takes 16 bytes. It misses no run; the probability of a false match is 2**-64 per run in the index.
     """
 
     def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
-        """Read the files (`texts_of`); of a folder, all files in it.
+        """Read the files (`texts_of`), and of a folder all files in it.
 
-        Raises InputError: a file cannot be read or is too long, all hold more than `MAX_RUNS` runs, or a package is missing.
+        Raises InputError: a file is unreadable or too long, the total exceeds `MAX_RUNS`, or a package is missing.
         """
         check_installed("diversity", "datasketch", "numpy")
         if words < 1:
@@ -196,18 +199,18 @@ class Contamination:
         self._runs = np.empty(0, dtype=np.uint64)
         """Sorted hashes of the runs."""
         self._sources = np.empty(0, dtype=np.uint64)
-        """For each run the file and the entry that hold it, packed."""
+        """First file and entry of each run, packed."""
         pending: list[tuple[NDArray[np.uint64], int]] = []
         gathered = 0
         for file, path in enumerate(self.files):
             for entry, text in texts_of(path):
-                found = words_of(text)
-                mine = min(words, len(found))
-                if mine < min(words, SHORTEST):
+                text_words = words_of(text)
+                length = min(words, len(text_words))
+                if length < min(words, SHORTEST):
                     continue
-                self._lengths.add(mine)
-                # The longest runs come last.
-                *_, (_, hashed) = runs(found, mine)
+                self._lengths.add(length)
+                # `runs` yields the longest runs last.
+                *_, (_, hashed) = runs(text_words, length)
                 pending.append((hashed, file << _ENTRY_BITS | min(entry, _MAX_ENTRY)))
                 gathered += len(hashed)
                 if gathered >= _PENDING:
@@ -221,11 +224,11 @@ class Contamination:
     def _merge(self, pending: "list[tuple[NDArray[np.uint64], int]]") -> None:
         import numpy as np
 
-        found = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
+        hashes = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
         places = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
         sources = np.concatenate([self._sources, *places])
-        # The index is that of the first of several that are equal: what was added first.
-        self._runs, first = np.unique(found, return_index=True)
+        # `unique` returns the index of the first of equal runs, which is the one added first.
+        self._runs, first = np.unique(hashes, return_index=True)
         self._sources = sources[first]
         if len(self) > MAX_RUNS:
             raise InputError(
@@ -233,20 +236,20 @@ class Contamination:
             )
 
     def overlaps(self, trajectory: Trajectory) -> tuple[Overlap, ...]:
-        """Overlaps of a trajectory and its script, in the order of its texts. More evaluation sets never find less."""
-        # Most texts are short, so they are looked at together, with an empty word after each: no run that goes over the
-        # end of a text is in an evaluation set.
+        """Return the overlaps of a trajectory and its script, in the order of its texts."""
+        # Most texts are short: one search covers all of them. The empty word after each text occurs in no evaluation set,
+        # which excludes runs beyond the end of a text.
         row, starts, names = list[str](), list[int](), list[str]()
         for name, text in texts(trajectory):
             names.append(name)
             starts.append(len(row))
             row += (*words_of(text), "")
-        found: list[Overlap] = []
+        result: list[Overlap] = []
         for start, end, place in self._stretches(row):
             number = bisect_right(starts, start) - 1
             packed = int(self._sources[place])
             quoted = " ".join(row[start:end])
-            found.append(
+            result.append(
                 Overlap(
                     where=names[number],
                     start=start - starts[number],
@@ -255,10 +258,10 @@ class Contamination:
                     source=f"{self.files[packed >> _ENTRY_BITS]}:{packed & _MAX_ENTRY}",
                 )
             )
-        return tuple(found)
+        return tuple(result)
 
     def _stretches(self, row: list[str]) -> Iterator[tuple[int, int, int]]:
-        """Beginning and end of every maximal stretch that is covered by runs, and the place of its first run."""
+        """Yield beginning and end of every maximal covered stretch, and the position of its first run in the index."""
         import numpy as np
 
         steps = np.zeros(len(row) + 1, dtype=np.int64)
@@ -278,18 +281,18 @@ class Contamination:
 
 
 def files_of(paths: Iterable[str | Path]) -> tuple[Path, ...]:
-    """Files of evaluation sets; of a folder, all files in it. Raises InputError for an empty folder."""
-    found: list[Path] = []
+    """Return the files of evaluation sets, and of a folder all files in it. Raises InputError: a folder is empty."""
+    files: list[Path] = []
     for path in map(Path, paths):
         inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         if not inside:
             raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
-        found += inside
-    return tuple(found)
+        files += inside
+    return tuple(files)
 
 
 def digest_of(paths: Iterable[str | Path]) -> str:
-    """SHA-256 of the contents, in hexadecimal, independent of names and order; raises InputError for unreadable files."""
+    """Return a SHA-256 of the contents in hexadecimal, independent of names and order. Raises InputError: unreadable."""
     digests: list[bytes] = []
     for path in files_of(paths):
         try:
@@ -301,7 +304,7 @@ def digest_of(paths: Iterable[str | Path]) -> str:
 
 
 def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
-    """Texts of a trajectory with their places, and the sequence of its actions."""
+    """Yield the texts of a trajectory with their names, and the sequence of its actions as one text."""
     script = trajectory.script
     yield "introduction", script.introduction
     yield "goal", script.goal

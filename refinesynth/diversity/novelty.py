@@ -1,9 +1,9 @@
-"""Near-duplicates among scripts, compared by sketches of 256 bytes of their structure, independent of names.
+"""Near-duplicates among scripts, by sketches of their structure (256 bytes), independent of names.
 
-The world is a tree of facts in which names stand for things. Things are distinguished as in the colour refinement of
-graphs (Weisfeiler and Leman): by the actions that take them, then by their own facts, then by those of the things
-mentioned with them. Worlds that differ only in names have equal facts at every level; worlds that differ in one fact
-share nearly all facts at the first level and fewer at the next ones.
+The world is a tree of facts in which names stand for things. Colour refinement of graphs (Weisfeiler and Leman)
+distinguishes things: by the actions that take them, then by their own facts, then by the facts of things mentioned with
+them. Worlds that differ only in names have equal facts at every level. Worlds that differ in one fact share nearly all
+facts at the first level and fewer at the next ones.
 """
 
 import re
@@ -30,26 +30,26 @@ NAME = "<name>"
 ACTIONS_COMPARED = 100
 
 _MAX_VALUES = 500
-"""Values of one parameter that are names."""
+"""Maximum number of names among one parameter's values."""
 
 _MAX_NAME = 200
 
 _MAX_TEXT = 8_000
-"""Characters of one text that are looked at."""
+"""Maximum length of the compared beginning of a text, in characters."""
 
 
 def words(text: str) -> list[str]:
-    """Casefolded words of a text, of a long one those at its beginning."""
+    """Return the casefolded words of a text's beginning."""
     return re.findall(r"\w+", text[:_MAX_TEXT].casefold())
 
 
 class ScriptNames:
-    """Values of the parameters of a script's actions; in a text, the longest match counts."""
+    """Names in a script: the values of its actions' parameters. In a text, the longest match counts."""
 
     def __init__(self, script: Script) -> None:
         self._by_first: dict[str, list[tuple[str, ...]]] = {}
         self.slots: dict[str, set[str]] = {}
-        """Name to the places of actions that take it: `1/2` is the second of two."""
+        """Places of actions that take a name, by name: `1/2` is the second of two placeholders."""
         for action in script.actions[:ACTIONS_COMPARED]:
             self._learn(action)
         for spelled in self._by_first.values():
@@ -70,16 +70,16 @@ class ScriptNames:
                 self.slots[name].add(f"{at}/{len(placeholders)}")
 
     def known(self, text: str) -> str | None:
-        """The name that a text is, ignoring case and punctuation."""
+        """Return the name that equals a text, ignoring case and punctuation; None if there is none."""
         name = " ".join(words(text[:_MAX_NAME]))
         return name if name in self.slots else None
 
     def masked(self, text: str) -> list[str]:
-        """The words of a text with `NAME` for each name."""
+        """Return the words of a text, with `NAME` for each name."""
         return [NAME if isinstance(part, tuple) else part for part in self._parts(words(text))]
 
     def mentioned(self, text: str) -> list[str]:
-        """The names in a text, in order."""
+        """Return the names in a text, in order."""
         return [" ".join(part) for part in self._parts(words(text)) if isinstance(part, tuple)]
 
     def _parts(self, text: Sequence[str]) -> Iterator[str | tuple[str, ...]]:
@@ -99,15 +99,15 @@ LEVELS = 3
 """Rounds of refinement: by actions alone, by own facts, by neighbours' facts."""
 
 _MAX_FACTS = 2_000
-"""Facts of an environment that are looked at, in its own order."""
+"""Maximum number of compared facts of an environment, in its order."""
 
 _MAX_DEPTH = 32
 
 _MAX_LITERAL = 32
-"""Longest text of a fact that is compared, in characters."""
+"""Maximum length of a compared text in a fact, in characters."""
 
 _MAX_LAW = 2_000
-"""Characters of a condition or path that are compared."""
+"""Maximum length of the compared beginning of a condition or path, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,47 +117,47 @@ class Structure:
     world: Counter[str]
     """Facts of the environment, at each level."""
     actions: Counter[str]
-    """Forms, laws and words of the actions."""
+    """Forms, words, requirements and effects of the actions."""
     goal: Counter[str]
-    """Words of goal and completion conditions, the things they mention, and their laws."""
+    """Words and things of goal and completion conditions, and the rulebook's goal."""
 
     @classmethod
     def of(cls, script: Script) -> "Structure":
-        """Features of a script. Never raises; time is bounded by the limits above."""
+        """Return the features of a script. Never raises; the limits above bound the time."""
         names = ScriptNames(script)
         world, colours = _world(script.environment, names)
         return cls(world=world, actions=_actions(script, names), goal=_goal(script, names, colours))
 
 
 _Step = tuple[str, str | None]
-"""Text of a step to a fact, and the name that it is."""
+"""Text of a step in the path to a fact, and its name; None if it is no name."""
 
 _ITEM: _Step = ("*", None)
 
 
 def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Counter[str], dict[str, str]]:
-    """Facts at each level, and the colours of things after the first level."""
+    """Return the facts at each level, and the colours of things after the first level."""
     facts = list(_facts(environment, names))
     colours = {name: digest("slots", *sorted(slots)) for name, slots in names.slots.items()}
     features: Counter[str] = Counter()
     own = colours
     for level in range(LEVELS):
-        about: dict[str, list[str]] = {}
+        facts_of: dict[str, list[str]] = {}
         for fact in facts:
             known = digest(str(level), *[text if name is None else colours[name] for text, name in fact])
             features[known] += 1
             for at, (_, name) in enumerate(fact):
                 if name is not None:
-                    about.setdefault(name, []).append(f"{at}{known}")
+                    facts_of.setdefault(name, []).append(f"{at}{known}")
         if level + 1 < LEVELS:
-            colours = {name: digest(colour, *sorted(about.get(name, ()))) for name, colour in colours.items()}
+            colours = {name: digest(colour, *sorted(facts_of.get(name, ()))) for name, colour in colours.items()}
         if level == 0:
             own = colours
     return features, own
 
 
 def _facts(environment: Mapping[str, JsonValue], names: ScriptNames) -> Iterator[tuple[_Step, ...]]:
-    """Paths from the root to every leaf, iteratively for any depth."""
+    """Yield the paths from the root to the leaves, iteratively for any depth."""
 
     def step(text: str) -> _Step:
         return text[:_MAX_LITERAL], names.known(text)
@@ -228,32 +228,32 @@ def _goal(script: Script, names: ScriptNames, colours: Mapping[str, str]) -> Cou
         for name in names.mentioned(text):
             features[digest("about", colours.get(name, name))] = 1
     for law in laws:
-        about = (colours.get(name, name) for name in names.mentioned(law))
-        features[digest("goal law", *names.masked(law[:_MAX_LAW]), *about)] += 1
+        mentioned_colours = (colours.get(name, name) for name in names.mentioned(law))
+        features[digest("goal law", *names.masked(law[:_MAX_LAW]), *mentioned_colours)] += 1
     return features
 
 
 def digest(*parts: str) -> str:
-    """Eight hexadecimal digits of a feature. Not collision-resistant."""
+    """Return a feature as eight hexadecimal digits, without collision resistance."""
     joined = "\0".join(parts)
     return f"{crc32(joined.encode('utf-8', 'surrogatepass')):08x}"
 
 
 PARTS = {"world": 128, "actions": 80, "goal": 48}
-"""Bytes of a sketch for each part of a structure, which are its weight."""
+"""Bytes in a sketch for each part of a structure, and thus the part's weight."""
 
 SIZE = sum(PARTS.values())
 
 _MAX_COUNT = 64
-"""Most occurrences of a feature that count."""
+"""Maximum number of counted occurrences of a feature."""
 
 
 def sketch(script: Script) -> "NDArray[np.uint8]":
-    """Sketch of a script, `SIZE` bytes, deterministic.
+    """Return the sketch of a script, `SIZE` bytes; deterministic.
 
-    MinHash by parts: a byte of a part is equal in two sketches with the probability that is the Jaccard similarity of the
-    two multisets of features, and by chance in 1 of 256 cases. The share of equal bytes is the mean of the parts'
-    similarities weighted by `PARTS`, with a standard error of at most 0.03.
+    The sketch is a MinHash for each part. The probability that a byte of a part is equal in two sketches is the Jaccard
+    similarity of the multisets of features; other bytes are equal by chance in 1 of 256 cases. The share of equal bytes
+    estimates the mean of the parts' similarities, weighted by `PARTS`, with a standard error of at most 0.03.
     """
     import numpy as np
 
@@ -270,32 +270,32 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
         ]:
             minhash.update_batch(hashes)
         parts.append(minhash.hashvalues)
-    # The lowest bits are as good as any: the hash is a bijection of well-mixed bits.
+    # The lowest eight bits suffice: the hash is a bijection of well-mixed bits.
     return np.concatenate(parts).astype(np.uint8)
 
 
 @cache
 def empty_minhash(permutations: int, seed: int = 1) -> Any:
-    """Return a MinHash of 32-bit numbers without any; copy it before an update."""
+    """Return an empty MinHash for 32-bit numbers; copy it before an update."""
     from datasketch import MinHash
 
     return MinHash(num_perm=permutations, seed=seed, hashfunc=int, scheme="affine32")
 
 
 NEAR_DUPLICATE = "NearDuplicate"
-"""Name of the rule that refuses a script which resembles another."""
+"""Name of the rule that refuses near-duplicate scripts."""
 
 NEAR = 0.85
-"""Threshold that separates copies from other scripts, measured in docs/diversity.md."""
+"""Minimum similarity of near-duplicates; docs/diversity.md has the measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearDuplicate:
-    """The most similar script that was admitted before; of several, the first."""
+    """Most similar script among the admitted ones; of equally similar scripts, the first."""
 
     of: str
     similarity: float
-    """0 to 1, the mean of world, actions and goal, weighted 8 : 5 : 3."""
+    """Mean of the similarities of world, actions and goal, from 0 to 1, weighted 8 : 5 : 3."""
     world: float
     """Similarity of the environments' facts, independent of names."""
     actions: float
@@ -305,14 +305,14 @@ class NearDuplicate:
 
 
 class Novelty:
-    """Index that admits scripts which resemble no earlier one. Results depend on the order alone.
+    """Index that admits scripts unless they resemble an admitted one. Results depend only on the scripts and their order.
 
-    Memory: up to 512 bytes per script and its name, and 256 more during a comparison. A comparison with 32,000 scripts
-    takes about 2 ms, 8 ms on a busy core.
+    Memory per script: up to 512 bytes and its name, and 256 more bytes during a comparison. A comparison with 32,000
+    scripts takes about 2 ms, or 8 ms on a busy core.
     """
 
     def __init__(self, threshold: float = NEAR) -> None:
-        """Refuse scripts of at least this similarity, above 0 and at most 1.
+        """Make an empty index that refuses scripts with at least this similarity, above 0 and at most 1.
 
         Raises InputError: `threshold` is out of range, or a package is missing (extra `diversity`).
         """
@@ -324,13 +324,13 @@ class Novelty:
 
         self._names: list[str] = []
         self._sketches = np.empty((64, SIZE), dtype=np.uint8)
-        """Sketches of the scripts in order, with room for more."""
+        """Sketches of the scripts in order, with free rows at the end."""
 
     def __len__(self) -> int:
         return len(self._names)
 
     def admits(self, script: Script, name: str) -> NearDuplicate | None:
-        """The script that this one resembles too much; None admits it as `name`. Never raises."""
+        """Return the near-duplicate of a script, or add the script as `name` and return None. Never raises."""
         known = sketch(script)
         found = self._nearest(known)
         if found is not None and found.similarity >= self.threshold:
@@ -339,7 +339,7 @@ class Novelty:
         return None
 
     def learn(self, scripts: Iterable[tuple[str, Script]]) -> None:
-        """Add scripts with their names that were admitted before, in the same order."""
+        """Add scripts of an earlier process with their names, in the order of their admission."""
         for name, script in scripts:
             self._remember(sketch(script), name)
 

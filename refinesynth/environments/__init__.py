@@ -1,4 +1,4 @@
-"""Grounded worlds to act in, for reinforcement learning and for agents of any kind."""
+"""Grounded worlds as environments, for reinforcement learning and for any agent."""
 
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld, find_world, read_worlds
 

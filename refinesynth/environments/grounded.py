@@ -1,7 +1,6 @@
-"""The world of a grounded script as an environment: reset, act, reward.
+"""World of a grounded script as an environment: reset, act, reward.
 
-Deterministic in script, seed and actions; no model is called. Observations are the world's own words (`terse`), as in
-runs that a model was tuned on.
+Plays are deterministic in script, seed and actions, without a model. Observations are the rulebook's texts (`terse`).
 """
 
 import re
@@ -30,10 +29,10 @@ _WHOLE = 2**64
 
 
 def share_of_mistakes(start: str) -> float:
-    """Share of the trajectories that begin behind their first mistake, of a `start` in the form of `START_HELP`.
+    """Return the share of trajectories with plays that begin behind the first mistake, from a `start` (`START_HELP`).
 
     Raises:
-        InputError: It has another form.
+        InputError: `start` has another form.
     """
     if start in {"clean", "mistakes"}:
         return float(start == "mistakes")
@@ -44,14 +43,14 @@ def share_of_mistakes(start: str) -> float:
 
 
 def behind_mistake(trajectory: Trajectory) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
-    """The turns up to the answer that flags the first mistake; none if the trajectory has no mistake."""
+    """Return the turns up to the answer that flags the first mistake; none for a trajectory without a mistake."""
     flagged = (at for at, turn in enumerate(trajectory.turns) if isinstance(turn, DungeonMasterTurn) and turn.flagged)
     at = next(flagged, None)
     return () if at is None else trajectory.turns[: at + 1]
 
 
 def beginning(trajectory: Trajectory, share: float) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
-    """The turns behind which a play begins, by the share of mistakes and the trajectory's id; none for a clean start."""
+    """Return the turns before a play, drawn by the share of mistakes and the trajectory's id; none for a clean start."""
     if not share:
         return ()
     drawn = int.from_bytes(blake2b(trajectory.id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
@@ -59,23 +58,23 @@ def beginning(trajectory: Trajectory, share: float) -> tuple[PlayerTurn | Dungeo
 
 
 class NamedWorld(NamedTuple):
-    """A grounded script, and where its plays begin."""
+    """A grounded script with the beginning of its plays."""
 
     id: str
-    """Id of the first trajectory that was played in it, or of the one whose mistake the play begins behind."""
+    """Id of the first trajectory with the script, or of the trajectory with the mistake in `before`."""
     script: Script
     before: tuple[PlayerTurn | DungeonMasterTurn, ...] = ()
-    """Turns behind which a play begins, see `GroundedEnvironment.reset`."""
+    """Turns before the play, as for `GroundedEnvironment.reset`."""
 
 
 def read_worlds(source: str | PathLike[str], start: str = "clean") -> Iterator[NamedWorld]:
-    """Yield the worlds of a run folder or a file of trajectories in order; scripts without a rulebook are skipped.
+    """Yield the worlds of a run folder or a file of trajectories in order, without scripts that have no rulebook.
 
-    `start` is `clean`, each world once; `mistakes`, each trajectory behind its first mistake; or `mixed:0.5`, that share
-    of the trajectories behind their mistake.
+    `start` is `clean` for each world once, `mistakes` for each trajectory behind its first mistake, or `mixed:0.5` for
+    that share of the trajectories behind their mistake, and the other worlds once.
 
     Raises:
-        InputError: It cannot be read, the start is unknown; or, at the end, there is none to begin in.
+        InputError: The source cannot be read, the start is unknown, or, at the end, no world was found.
     """
     share, seen, grounded, none = share_of_mistakes(start), set[str](), False, True
     for one in stored_trajectories(source):
@@ -96,7 +95,7 @@ def read_worlds(source: str | PathLike[str], start: str = "clean") -> Iterator[N
 
 
 def find_world(source: str | PathLike[str], wanted: str | None = None, start: str = "clean") -> NamedWorld:
-    """The world of a trajectory, or the first one; raises InputError if there is none, or none with such a start."""
+    """Return the world of a trajectory, or the first world; raises InputError if there is none with this start."""
     if wanted is None:
         return next(read_worlds(source, start))
     one = next((one for one in stored_trajectories(source) if one.id == wanted), None)
@@ -113,15 +112,15 @@ def find_world(source: str | PathLike[str], wanted: str | None = None, start: st
 
 
 STEPS = 30
-"""Default limit of actions, that of the paper's evaluation (section 4)."""
+"""Default limit of actions, from the paper's evaluation (section 4)."""
 
 RECOVERY = 5
-"""Default limit of actions until the mistake that a play begins behind is repaired."""
+"""Default limit of actions for the repair of the mistake before the play."""
 
 OVER = "It is over; nothing more can be done."
 
 SO_FAR = "What you have done so far, each action behind a >, and what happened:"
-"""Line above the turns behind which a play begins."""
+"""Line above the turns before the play."""
 
 
 Form = Literal["react", "tools", "act"]
@@ -130,23 +129,23 @@ _TASKS = {"react": render_task, "tools": render_tool_task, "act": render_act_tas
 
 
 def tell_task(script: Script, before: Sequence[PlayerTurn | DungeonMasterTurn] = (), form: Form = "react") -> str:
-    """The first user message of a play, with the turns that it begins behind."""
+    """Return the first user message of a play, with the turns before the play."""
     task = _TASKS[form](script)
     history = [f"> {turn.action}" if isinstance(turn, PlayerTurn) else turn.observation for turn in before]
     return "\n".join((task, "", SO_FAR, *history)) if history else task
 
 
 class GroundedEnvironment:
-    """One world, played repeatedly. Instances are independent and can be pickled, also during a play."""
+    """World for repeated plays. Instances are independent and can be pickled, also during a play."""
 
     def __init__(self, script: Script, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY) -> None:
         """Compile the world.
 
         Args:
-            script: A grounded one, such as `trajectory.script`.
-            steps: Most actions of a play, refused ones included.
-            slips: Share of right actions that fail for a moment, drawn by the seed.
-            recovery: Most actions in which the mistake that a play begins behind counts as repaired.
+            script: A grounded script, such as `trajectory.script`.
+            steps: Maximum number of actions in a play, refused ones included.
+            slips: Share of right actions that fail transiently, drawn by the seed.
+            recovery: Maximum number of actions for the repair of the mistake before the play.
 
         Raises:
             RulebookError: The script's world cannot be executed.
@@ -168,17 +167,17 @@ class GroundedEnvironment:
         form: Form = "react",
         before: Sequence[PlayerTurn | DungeonMasterTurn] = (),
     ) -> str:
-        """Begin a play and return the first user message of `chat` in this form.
+        """Begin a play and return its first user message in this form.
 
         Args:
-            seed: Draws the slips, and what the rulebook leaves to chance (`Rulebook.draws`): `script` is then the one
-                that was drawn.
-            form: Actions as text, as calls, or as the argument of the one function `act`.
-            before: Turns of a play in this world, behind which this one begins: they are carried out, cost no steps and
-                are no mistakes of this play, and the message tells them. The environment is then the written one.
+            seed: Seed of the slips and of the rulebook's random parts (`Rulebook.draws`); `script` becomes the drawn
+                script.
+            form: Actions as text, as calls, or as the argument of the function `act`.
+            before: Turns of an earlier play in this world. They are executed without counting as steps or mistakes of
+                this play, and the message lists them. With them, the script is the written one, without draws.
 
         Raises:
-            ValueError: `before` is no play of this world (an answer's flag is not the world's), reaches the goal, or
+            ValueError: `before` is no play of this world (the world rules differently on an action), reaches the goal, or
                 does not end with an answer.
         """
         self._seed = seed
@@ -186,14 +185,14 @@ class GroundedEnvironment:
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
-        """Highest share of the goal's conditions so far."""
+        """Highest share of the goal's conditions that held at once."""
         self.success = False
         self.taken = 0
         self.mistakes = 0
         self.repeats = 0
-        """Refused actions that had been refused in the same state before."""
+        """Number of refused actions that were refused in the same state before."""
         self.recovered = False
-        """True once the last mistake of `before` is repaired: what it lacked holds, or the goal is reached."""
+        """True once the last mistake of `before` is repaired: its unmet requirement holds, or the goal is reached."""
         self._refused = set[tuple[str, ...]]()
         self._mistake: tuple[str, int | None] | None = None
         self.before = tuple(before)
@@ -206,25 +205,25 @@ class GroundedEnvironment:
 
     @property
     def turns(self) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
-        """Turns of the play so far, without thoughts."""
+        """Turns of `before` and of the play so far; the play's have no thoughts."""
         return tuple(self._turns)
 
     def act(self, action: str | Call | Mapping[str, Any]) -> str:
-        """Take an action, as text or as a call, and return the observation. Never raises: an unknown action is a mistake.
+        """Execute an action, as text or as a call, and return the observation. Never raises: an unknown action is a mistake.
 
-        A call is a `Call` or a chat completion's `{"name": ..., "arguments": ...}` with arguments as an object.
+        A call is a `Call` or a chat completion's `{"name": ..., "arguments": ...}` with an object as arguments.
         """
         if self.done:
             return OVER
         return self.rule(action if isinstance(action, str) else self._text(action))[1].observation
 
     def reply(self, message: str) -> str:
-        """Take a player's message (`chat.parse_player`) and return the observation.
+        """Execute the action of a player's message (`chat.parse_player`) and return the observation.
 
-        A message without an action costs a step and is a mistake; the answer says what is wrong with it.
+        A message without an action costs a step and is a mistake; the observation states the problem.
         """
         try:
-            # What a model thinks before it speaks may hold actions that it does not take.
+            # The thoughts of a reasoning model may mention actions that it does not take.
             return self.act(parse_player(split_thinking(message).text).action)
         except ValueError as error:
             if self.done:
@@ -235,9 +234,9 @@ class GroundedEnvironment:
             return f"{reason[:1].upper()}{reason[1:]}."
 
     def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
-        """Take an action's text, also after the last step; return the ruling and the answer for the record."""
+        """Execute an action's text, also after the last step; return the ruling and the DungeonMaster's turn."""
         ruling = self.world.step(self.state, action)
-        # A failure by chance keeps the present progress, which may be lower than the highest so far.
+        # A transient failure keeps the present progress, which may be lower than `self.progress`.
         present = self.world.progress(self.state)
         ruled = Ruled(action, ruling, (), present, self._excuse(action, ruling))
         answer = ruled.turn("", ruled.text)
@@ -258,11 +257,11 @@ class GroundedEnvironment:
         recovered: float = 0.0,
         repeat: float = 0.0,
     ) -> float:
-        """Reward of the play so far, by default 1 for success, else 0.
+        """Return the present reward of the play, by default 1 for success, else 0.
 
-        `success` if the goal is reached, plus `progress` times the highest share of its conditions, plus `recovered` if
-        the mistake that the play began behind is repaired within `recovery` actions; less `mistake` per refused action,
-        `repeat` per action that had been refused in the same state before, and `length` per action.
+        The reward is `success` if the goal is reached, plus `progress` times the highest share of its conditions, plus
+        `recovered` if the mistake before the play is repaired within `self.recovery` actions; less `mistake` per refused
+        action, `repeat` per action that was refused in the same state before, and `length` per action.
         """
         gained = success * self.success + progress * self.progress + recovered * self.recovered
         return gained - mistake * self.mistakes - repeat * self.repeats - length * self.taken
@@ -271,7 +270,7 @@ class GroundedEnvironment:
         return render_tools(self.script)
 
     def solution(self) -> tuple[str, ...] | None:
-        """Return the shortest known solution, or one that the search finds from a later state; None if none is found."""
+        """Return the shortest known solution, or from a later state one that the search finds; None without a solution."""
         script = self.script
         if self.state is not script.environment and script.rulebook is not None:
             bare = script.rulebook.model_copy(update={"solution": ()})
@@ -279,7 +278,7 @@ class GroundedEnvironment:
         return check_solvability(script).shortest
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is compiled stays behind, and is made again.
+        # The compiled world cannot be pickled; `__setstate__` compiles it again.
         return {name: value for name, value in vars(self).items() if name != "world"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -287,7 +286,7 @@ class GroundedEnvironment:
         self.world = World(self.script)
 
     def _enter(self, action: str, ruling: Ruling) -> None:
-        """Go on in the state after a ruling, and note repeated and repaired mistakes."""
+        """Enter the state after a ruling, and count repeated and repaired mistakes."""
         key = meaning(self.script, action)
         if ruling.state is not self.state:
             self._refused.clear()
@@ -301,7 +300,7 @@ class GroundedEnvironment:
             self.recovered = self.recovered or ruling.done or self._is_repaired(*self._mistake, ruling)
 
     def _is_repaired(self, mistake: str, requirement: int | None, ruling: Ruling) -> bool:
-        """Return whether what a mistake lacked holds now; a slip of form is repaired by an action that is accepted."""
+        """Return whether a mistake's unmet requirement holds now; without one, any accepted action repairs the mistake."""
         read = self.world.read(mistake)
         if read is None or requirement is None:
             return ruling.kind is None
@@ -341,7 +340,7 @@ class GroundedEnvironment:
         return text_of(self.script, call)
 
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
-        """The excuse of an action that slips; only effective actions do, and never twice in a row."""
+        """Return the excuse for a slip of an action, or None; only effective actions slip, and never twice in a row."""
         if ruling.kind is not None or ruling.state is self.state:
             return None
         return excuse(self._turns, action, self.slips, seed=self._seed)

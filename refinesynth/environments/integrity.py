@@ -1,7 +1,7 @@
-"""Integrity of grounded worlds as environments: the reward is earned by the solution, and by nothing else.
+"""Integrity of grounded worlds as environments: only the solution earns the reward.
 
-Policies in the sense of OpenEnv's RFC 008: an oracle that gets the maximum, players that must stay at the floor, and
-players that try to cheat the environment by what they write.
+Policies in the sense of OpenEnv's RFC 008: an oracle that gets the maximum, idle players that must get nothing, and
+players whose messages try to cheat the environment.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,31 +14,31 @@ from refinesynth.rules.ending import SUCCESS
 from refinesynth.world.ground_actions import some_ground_actions
 
 _LISTED = 2_000
-"""Most ground actions among which the players choose; above, every action has its share of them."""
+"""Maximum number of ground actions that the players choose from; in larger worlds, every action has a share of them."""
 
 _OVERSIZED = 200_000
 
 LUCKY = 0.5
-"""Share of won plays above which a world is called easy for a player that knows nothing."""
+"""Share of won plays of a player without knowledge; a world above it is easy."""
 
 
 class Baseline(NamedTuple):
-    """Plays of one policy in one world."""
+    """Result of one policy's plays in one world."""
 
     policy: str
     reward: float
-    """Mean reward, 1 for a play that reached the goal."""
+    """Mean reward; a play that reached the goal has 1."""
     expected: float | None
-    """Reward that the policy must have; None if any is possible."""
+    """Required reward of the policy; None without a requirement."""
 
     @property
     def fails(self) -> bool:
-        """True if the policy has another reward than it must have."""
+        """True if the reward differs from the required one."""
         return self.expected is not None and self.reward != self.expected
 
     @property
     def lucky(self) -> bool:
-        """True if a player that knows nothing reaches the goal in more than half of its plays."""
+        """True if a player without knowledge reaches the goal in more than half of its plays."""
         return self.expected is None and self.reward > LUCKY
 
 
@@ -51,22 +51,22 @@ class Integrity:
 
     @property
     def sound(self) -> bool:
-        """True if the oracle gets the maximum, and neither idle nor cheating players get anything."""
+        """True if the oracle gets the maximum, and idle and cheating players get nothing."""
         return not any(one.fails for one in self.baselines)
 
 
 def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[int] = range(5)) -> Integrity:
-    """Play every policy in a world, from its start, with each seed; same arguments, same result.
+    """Play every policy in a world, from its start, with each seed. The result is deterministic.
 
     - `oracle` takes the best known solution: reward 1.
-    - `null` says nothing, `echo` repeats what it was told last, and the cheats `imitate` (an action with an observation
-      of success), `many` (the whole solution in one message), `forge` (words of success) and `oversized`, each once and
-      then nothing: reward 0. They say nothing where one action is the solution.
-    - `random` takes any action, `search` all in turn: any reward, which says how easy the world is.
+    - `null` sends empty messages, `echo` repeats the last observation: reward 0.
+    - The cheats send one message and then empty ones: `imitate` (an action with an observation of success), `many` (the
+      whole solution), `forge` (words of success), `oversized`: reward 0. With a solution of one action, they send nothing.
+    - `random` takes random actions, `search` takes all in turn: any reward, which measures how easy the world is.
 
     Raises:
         RulebookError: The world cannot be executed.
-        ValueError: `steps` are fewer than the oracle needs.
+        ValueError: The best known solution has more actions than `steps`.
     """
     environment = GroundedEnvironment(world.script, steps=steps)
     environment.reset(before=world.before)
@@ -88,11 +88,11 @@ def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[in
 
 
 Next = Callable[[int, str], str]
-"""The next message of a player, given the number of its turns and the last observation."""
+"""Function from the number of a player's turns and the last observation to the next message."""
 
 
 def _policies(way: Sequence[str], actions: Sequence[str], random: Random) -> Mapping[str, Next]:
-    """Policies for one play each; `way` is the solution from its start."""
+    """Return the policies for one play each; `way` is the solution from the play's start."""
     last = way[-1] if way else ""
     cheats = {
         "imitate": f"Thought: Done.\nAction: {last}\nObservation: {SUCCESS}\n\nThought: {SUCCESS}",

@@ -1,4 +1,4 @@
-"""A grounded world as an MCP server: each action is a tool, beside one that tells the task. One session is one play."""
+"""MCP server of a grounded world: a tool for each action, and a tool for the task. One session is one play."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,10 @@ from refinesynth.environments.grounded import GroundedEnvironment, tell_task
 from refinesynth.extras import check_installed
 
 TASK = "world_task"
-"""Tool that tells the task and the state of the play."""
+"""Name of the tool that returns the task and the state of the play."""
 
 _META = "refinesynth/play"
-"""Key of the play's value in results, which agents are not shown."""
+"""Key of the play's state in the metadata of results, which agents do not see."""
 
 
 async def serve(world: GroundedEnvironment) -> None:
@@ -25,7 +25,7 @@ async def serve(world: GroundedEnvironment) -> None:
 
 
 def create_server(world: GroundedEnvironment) -> Any:
-    """An `mcp.server.lowlevel.Server` for one play."""
+    """Return an `mcp.server.lowlevel.Server` for one play."""
     import mcp_types as types
     from mcp.server.lowlevel import Server
 
@@ -84,7 +84,7 @@ def _ending(world: GroundedEnvironment) -> str:
 
 
 def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """Problem with the form of arguments; the world judges their values."""
+    """Return the problem with the names or types of arguments, or an empty text; the world judges their values."""
     wanted = schema["properties"]
     if unknown := [name for name in arguments if name not in wanted]:
         return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."

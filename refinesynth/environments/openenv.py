@@ -1,9 +1,9 @@
 """Grounded worlds as an environment of OpenEnv 0.10, served by `app_of`.
 
-It plays one of the worlds in each session, chosen by `reset(index=3)` or by the seed.
+Each play takes place in one of the worlds, chosen by `reset(index=3)` or by the seed.
 """
 
-# It is not installed where this is checked.
+# OpenEnv is not installed where pyright runs.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 from functools import partial
@@ -18,7 +18,7 @@ from openenv.core.env_server.types import Action, Observation, State
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedWorld, read_worlds
 
 SPLIT = "train"
-"""Split that holds the worlds."""
+"""Name of the split with the worlds."""
 
 
 class WorldAction(Action):
@@ -26,7 +26,7 @@ class WorldAction(Action):
 
 
 class WorldObservation(Observation):
-    """Observation with the reward of the play so far."""
+    """Observation, with the present reward of the play."""
 
     text: str
 
@@ -50,7 +50,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, *, index: int | None = None, **_: Any
     ) -> WorldObservation:
-        """Begin a play in the world of that index, or of that seed; raises IndexError for an unknown one."""
+        """Begin a play in the world of that index, or in one chosen by the seed; raises IndexError for an unknown index."""
         return self._begin(seed or 0, episode_id, index)
 
     def step(self, action: WorldAction, timeout_s: float | None = None, **_: Any) -> WorldObservation:
@@ -73,7 +73,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
         return [self.get_task(split, at) for at in range(self.num_tasks(split))]
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Id, index and goal of a world; raises IndexError for an unknown one."""
+        """Return id, index and goal of a world; raises IndexError for an unknown world."""
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"there is no task {index} in the split {split!r}; it has {self.num_tasks(split)}")
         world = self._worlds[index]
@@ -94,7 +94,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
 
 
 def app_of(source: str | PathLike[str], *, steps: int = STEPS, start: str = "clean") -> Any:
-    """The FastAPI application that plays the worlds of a run folder or a file of trajectories, see `read_worlds`."""
+    """Return a FastAPI application for the worlds of a run folder or a file of trajectories (`read_worlds`)."""
     make = partial(WorldsEnvironment, list(read_worlds(source, start)), steps=steps)
     return create_app(
         make, WorldAction, WorldObservation, env_name="refinesynth", max_concurrent_envs=64, state_cls=WorldState

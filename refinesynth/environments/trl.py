@@ -1,7 +1,7 @@
-"""Grounded worlds for TRL's `GRPOTrainer(environment_factory=...)`, 1.16 and later.
+"""Grounded worlds for TRL's `GRPOTrainer(environment_factory=...)`, TRL 1.16 and later.
 
-TRL offers an environment's public methods as tools. `TextWorld` plays the world of each row with one tool; `world_class`
-makes a class of one world, with its actions as tools.
+TRL offers an environment's public methods as tools. `TextWorld` plays the world of each row with one tool. `world_class`
+makes a class for one world, with its actions as tools.
 """
 
 import keyword
@@ -26,13 +26,13 @@ _HEADING = re.compile(r"\b(Args|Returns|Raises):")
 class TextWorld:
     """Any grounded world with one tool, `act`: `environment_factory=TextWorld`, or `partial(TextWorld, steps=20)`.
 
-    Rows are those of `refinesynth export --format rl` without their `prompt`; `reset` returns the task.
+    The rows come from `refinesynth export --format rl`, without their `prompt`; `reset` returns the task.
     """
 
     def __init__(self, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY, **reward: float) -> None:
-        """`reward` are the weights of `GroundedEnvironment.reward`, the others its arguments.
+        """Set the arguments of `GroundedEnvironment`, and the weights of its `reward`.
 
-        Raises ConfigurationError: a number is out of its range, or a weight unknown.
+        Raises ConfigurationError: a number is out of range, or a weight is unknown.
         """
         _check(steps, slips, reward)
         self._make = partial(GroundedEnvironment, steps=steps, slips=slips, recovery=recovery)
@@ -43,8 +43,8 @@ class TextWorld:
         """Begin a play in a row's world and return the task, which TRL puts after the row's prompt.
 
         Raises:
-            InputError: `script` is not a script as JSON text, or `before` are not turns of a play in its world.
-            RulebookError: Its world cannot be executed.
+            InputError: `script` is not a script as JSON text, or `before` holds no turns of a play in its world.
+            RulebookError: The world cannot be executed.
         """
         try:
             read = Script.model_validate_json(script)
@@ -96,20 +96,20 @@ def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
 
 
 def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Callable[[], Any]]:
-    """A class for each world by its id, for rows whose `environment` is the id; `settings` are those of `world_class`."""
+    """Return a class for each world by id, for rows with the id as `environment`; `settings` go to `world_class`."""
     return {world.id: world_class(world.script, **settings) for world in worlds}
 
 
 def world_class(
     script: Script, *, steps: int = STEPS, slips: float = 0.0, recovery: int = RECOVERY, **reward: float
 ) -> type:
-    """A class whose methods are the script's actions, named as the functions of `chat.render_tools`.
+    """Return a class with the script's actions as methods, named like the functions of `chat.render_tools`.
 
-    Names reserved by Python or TRL get a `_` at the end: the placeholder `from`, the action `reset`.
+    Names reserved by Python or TRL get a `_` at the end, such as the placeholder `from` and the action `reset`.
 
     Raises:
         RulebookError: The script's world cannot be executed.
-        ConfigurationError: A number out of its range, or an unknown weight.
+        ConfigurationError: A number is out of range, or a weight is unknown.
     """
     _check(steps, slips, reward)
     make = partial(GroundedEnvironment, script, steps=steps, slips=slips, recovery=recovery)
@@ -119,11 +119,11 @@ def world_class(
         self._world = make()
 
     def reset(self: Any, *, seed: int = 0, before: str = "[]", **_: Any) -> str:
-        """Begin a play; the task, which TRL puts behind the row's prompt."""
+        """Begin a play and return the task, which TRL puts after the row's prompt."""
         return _begun(self._world, seed, before, "tools")
 
     def get_reward(self: Any) -> float:
-        """Return what the play was worth."""
+        """Return the reward of the play."""
         return self._world.reward(**reward)
 
     members: dict[str, Any] = {"__init__": begin, "__doc__": script.goal, "reset": reset, "get_reward": get_reward}
@@ -134,11 +134,11 @@ def world_class(
 
 
 def _method(tool: Tool) -> Callable[..., str]:
-    """An action as a method whose signature and Google-style docstring define the tool."""
+    """Return an action as a method with the tool's signature and Google-style docstring."""
     definition: Mapping[str, Any] = tool.definition()["function"]
     schema: Mapping[str, Any] = definition["parameters"]
     python: dict[str, str] = {}
-    """Name of a Python argument to the property that it stands for."""
+    """Property by the name of its Python argument."""
     parameters: list[Parameter] = []
     for name, wanted in schema["properties"].items():
         own = re.sub(r"\W", "_", name if name[:1].isalpha() else f"_{name}")
@@ -162,7 +162,7 @@ def _method(tool: Tool) -> Callable[..., str]:
     method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
     method.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
-    # A heading in a stranger's description would end it.
+    # A docstring heading in an untrusted description would end the description.
     description = _HEADING.sub(r"\1 -", " ".join(definition["description"].split()))
     placeholders = {name: placeholder for placeholder, name in tool.properties.items()}
     listed = "".join(f"\n    {own}: What stands for {{{placeholders[name]}}}." for own, name in python.items())

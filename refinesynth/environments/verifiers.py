@@ -1,11 +1,11 @@
 """Grounded worlds as a taskset and an environment of verifiers 0.4, for prime-rl among others.
 
-`vf-eval refinesynth-worlds --env.taskset.source runs/worlds` finds them by the module `refinesynth_worlds`. The model plays
-in ReAct text, as `refinesynth.chat` writes it, and the world answers as the user; or by native tool calls, which a
-server of the play executes.
+`vf-eval refinesynth-worlds --env.taskset.source runs/worlds` finds them through the module `refinesynth_worlds`. The model
+plays in ReAct text, in the form of `refinesynth.chat`, and the world answers as the user; or it plays by native tool
+calls, which a server for the play executes.
 """
 
-# It is not installed where this is checked.
+# verifiers is not installed where pyright runs.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUntypedFunctionDecorator=false
@@ -25,17 +25,17 @@ class WorldTaskConfig(vf.TaskConfig):
     """Settings `--env.taskset.task.*`."""
 
     form: Literal["react", "tools"] = "react"
-    """Form of the play: text or tool calls, as the model was trained."""
+    """Form of the play: text or tool calls, as in the model's training."""
 
 
 class WorldsConfig(vf.TasksetConfig):
     """Settings `--env.taskset.*`."""
 
     source: str = ""
-    """A run folder of grounded play, or a file of its trajectories."""
+    """Run folder of grounded play, or file of its trajectories."""
     task: WorldTaskConfig = WorldTaskConfig()
     start: str = "clean"
-    """Beginning of the plays: `clean`, `mistakes` or `mixed:0.5`, see `read_worlds`."""
+    """Beginning of the plays, as for `read_worlds`: `clean`, `mistakes` or `mixed:0.5`."""
 
 
 class WorldData(vf.TaskData):
@@ -46,14 +46,14 @@ class WorldData(vf.TaskData):
     seed: int = 0
 
     def begun(self) -> GroundedEnvironment:
-        """The world at the beginning of a play."""
+        """Return the world at the beginning of a play."""
         world = GroundedEnvironment(Script.model_validate(self.script), steps=self.steps, slips=self.slips)
         before = Draft.model_validate({"script": self.script, "turns": self.before}).turns
         world.reset(self.seed, before=[turn for turn in before if not isinstance(turn, MalformedTurn)])
         return world
 
     def after(self, trace: Any) -> GroundedEnvironment:
-        """The same after the calls of a trace; those that the harness itself refused are no actions."""
+        """Return the world after the calls of a trace, without malformed calls, which the harness refuses."""
         world = self.begun()
         known = {tool["function"]["name"] for tool in world.tools()}
         for node in trace.nodes:
@@ -68,7 +68,7 @@ class WorldData(vf.TaskData):
 
 
 class WorldTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
-    """The functions of one world, which a process of their own executes during one play."""
+    """Functions of one world, executed by a separate process during one play."""
 
     TOOL_PREFIX = None
 
@@ -76,7 +76,7 @@ class WorldTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
         self.world = task.begun()
 
     def register(self, mcp: Any) -> None:
-        # The handlers of MCPServer call these public methods, and verifiers' own toolsets replace them, too.
+        # The handlers of MCPServer call these public methods; verifiers' own toolsets replace them as well.
         mcp.list_tools, mcp.call_tool = self.list_tools, self.call_tool
 
     async def list_tools(self) -> list[Any]:
@@ -108,10 +108,10 @@ class WorldTask(vf.Task[WorldData, vf.State, WorldTaskConfig]):
 
 
 class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
-    """The worlds of a run, each once."""
+    """Tasks for the worlds of `read_worlds`."""
 
     def load(self) -> Iterator[WorldTask]:
-        """Tasks in the run's order; raises InputError if `source` cannot be read or holds no world."""
+        """Yield tasks in the run's order; raises InputError if `source` cannot be read or holds no world."""
         for world in read_worlds(self.config.source, self.config.start):
             data = WorldData(
                 id=world.id,
@@ -129,10 +129,10 @@ class WorldsEnvConfig(vf.EnvConfig):
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
     steps: int = STEPS
     slips: float = 0.0
-    """Share of right actions that fail for a moment."""
+    """Share of right actions that fail transiently."""
     seed: int = 0
     success: float = 1.0
-    """Weights of `GroundedEnvironment.reward`, with the next five."""
+    """Weight of `GroundedEnvironment.reward`, like the next five settings."""
     progress: float = 0.0
     mistake: float = 0.0
     length: float = 0.0
@@ -145,8 +145,8 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
 
     async def run(self, task: WorldTask, agents: vf.Agents) -> None:
         """Play to the end, and record reward and metrics on the trace."""
-        asked = self.config
-        data = task.data.model_copy(update={"steps": asked.steps, "slips": asked.slips, "seed": asked.seed})
+        config = self.config
+        data = task.data.model_copy(update={"steps": config.steps, "slips": config.slips, "seed": config.seed})
         world = data.begun()
         async with agents.player.interaction(WorldTask(data, task.config)) as play:
             segment = await play.turn()
@@ -157,7 +157,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
                 if world.done:
                     break
                 segment = await play.turn(observation)
-        weights = {name: getattr(asked, name) for name in _WEIGHTS}
+        weights = {name: getattr(config, name) for name in _WEIGHTS}
         play.trace.record_reward("world", world.reward(**weights), 1.0)
         counts = {
             name: float(getattr(world, name)) for name in ("success", "progress", "mistakes", "recovered", "repeats")

@@ -1,4 +1,4 @@
-"""Trajectories in the formats that trainers read, each with its loss flags."""
+"""Export of trajectories in the formats of trainers, with loss flags."""
 
 from refinesynth.export.atif import AtifFormat
 from refinesynth.export.card import CardCounts, CardFacts, check_languages, check_licence, render_card, write_card

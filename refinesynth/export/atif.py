@@ -1,8 +1,8 @@
-"""The Agent Trajectory Interchange Format (Harbor's RFC 0001), one document per trajectory.
+"""Agent Trajectory Interchange Format (Harbor's RFC 0001), one document per trajectory.
 
-The task is a user step. A thought is an agent step's message, its action a call of the one tool `act`, the
-DungeonMaster's answer its observation. Steps have no `reasoning_content` (for reasoning outside an answer) and no metrics,
-which are known for episodes only.
+The task is a user step. A player's turn is an agent step: the thought is its message, the action a call of the tool
+`act`, the DungeonMaster's answer its observation. Steps have no `reasoning_content` (for reasoning outside an answer) and
+no metrics, which are known for episodes only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ _NOTES: Final = "Metrics are of the whole episode: the writing of its script, th
 
 
 class AtifFormat:
-    """One document for each trajectory, even without anything to train on."""
+    """One document per trajectory, also without a message to train on."""
 
     name: str = "atif"
     reader: str = "Harbor, Inspect Scout, Phoenix and others that show trajectories"
@@ -79,7 +79,7 @@ class AtifFormat:
 
 
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """The task and the turns; an answer stands in the step of its action."""
+    """Yield the task and the turns as steps; an answer belongs to the step of its action."""
     marked, numbers = marks(trajectory.draft()), dict[int, int]()
     yield {"step_id": 1, "source": "user", "message": render_task(trajectory.script)}
     number = 1

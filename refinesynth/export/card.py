@@ -1,7 +1,7 @@
-"""The dataset card of an export: a README.md for the Hugging Face Hub.
+"""Dataset card of an export: a README.md for the Hugging Face Hub.
 
-Titles, model names, rules and personas are untrusted: they cannot break the YAML header or add headings, links, images or
-HTML to the body.
+Titles, model names, rules and personas are untrusted. They are escaped: they cannot break the YAML header or add
+headings, links, images or HTML to the body.
 """
 
 import re
@@ -35,7 +35,7 @@ _SIZES = (
 
 
 def check_licence(licence: str) -> str:
-    """Licence identifier as on the Hugging Face Hub, in lower case; raises InputError for other text."""
+    """Return a licence identifier of the Hugging Face Hub in lower case; raises InputError for other text."""
     identifier = licence.strip().casefold()
     if not _LICENCE.fullmatch(identifier):
         raise InputError(
@@ -46,7 +46,7 @@ def check_licence(licence: str) -> str:
 
 
 def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
-    """Language codes as on the Hugging Face Hub; raises InputError for other text."""
+    """Return language codes of the Hugging Face Hub; raises InputError for other text."""
     codes = tuple(codes)
     if wrong := next((code for code in codes if not _LANGUAGE.fullmatch(code)), None):
         raise InputError(f"{wrong!r} is no language code; write one as the Hugging Face Hub does: en, de, zh")
@@ -60,7 +60,7 @@ class CardCounts:
     figures: TrajectoryStats = field(default_factory=TrajectoryStats)
     player_turns: int = 0
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    """Trajectories by role and model."""
+    """Number of trajectories by role and model."""
     plays: Counter[str] = field(default_factory=Counter[str])
     rules: Counter[str] = field(default_factory=Counter[str])
     versions: Counter[str] = field(default_factory=Counter[str])
@@ -85,12 +85,12 @@ class CardCounts:
 
     @property
     def usage(self) -> Usage:
-        """Tokens and requests, refused attempts of these episodes included."""
+        """Tokens and requests of the trajectories' episodes, refused attempts included."""
         return self.spent.usage
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars; None if one of the trajectories has no known cost."""
+        """US dollars; None if the cost of a trajectory is unknown."""
         return self.spent.cost_usd
 
     @property
@@ -107,21 +107,21 @@ class CardCounts:
 class CardFacts:
     title: str
     licence: str
-    """Identifier as on the Hugging Face Hub; the user must choose it."""
+    """Identifier of the Hugging Face Hub, without a default."""
     tally: CardCounts
     funnel: Mapping[str, int] = field(default_factory=dict[str, int])
     """Counts in order, keyed by sentence parts such as `personas started`."""
     language: tuple[str, ...] = ()
-    """Codes such as `en`; none by default."""
+    """Language codes such as `en`."""
     held_out: ExportReport | None = None
-    """Report of the second file, with the scripts that are not in the first."""
+    """Report of the second file, with the held-out scripts."""
     tags: tuple[str, ...] = ()
     personas: str = ""
     """Source and licence of the personas, in the user's words."""
     estimated: bool = False
     """True if token counts of the run are estimated."""
     repo: str = ""
-    """Name of the dataset on the Hub; empty for files on a disk."""
+    """Name of the dataset on the Hub; empty for a local export."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "licence", check_licence(self.licence))
@@ -132,7 +132,7 @@ _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
 
 def yaml_text(text: str) -> str:
-    """A double-quoted YAML scalar."""
+    """Return a double-quoted YAML scalar."""
     escaped = (char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08X}" for char in scrub(text))
     return f'"{"".join(escaped)}"'
 
@@ -140,7 +140,7 @@ def yaml_text(text: str) -> str:
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     from jinja2 import Environment, StrictUndefined
 
-    # Markdown, not HTML: the filters below escape, and each use of untrusted text goes through one of them.
+    # No autoescape: the card is Markdown, and each untrusted text passes through an escaping filter below.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(yaml=yaml_text, text=plain_text, code=code)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -148,7 +148,7 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
 
 
 def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = False) -> Path:
-    """Write the card as README.md beside the export; raises InputError if it exists or cannot be written."""
+    """Write the card as README.md next to the export; raises InputError if the file exists or cannot be written."""
     path = report.path.with_name("README.md")
     with output_file(path, overwrite=overwrite) as file:
         file.write(render_card(facts, report).encode())

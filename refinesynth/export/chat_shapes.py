@@ -1,4 +1,4 @@
-"""Records of an export, and their shapes in each chat format: id and messages to a JSON object."""
+"""Records of an export and their shapes in each chat format, from id and messages to a JSON object."""
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -18,9 +18,10 @@ class Masking(StrEnum):
     FLAG = "flag"
     """One record per conversation, with a training flag on each message."""
     SPLIT = "split"
-    """One record per correct turn, which ends with it; only the last message is trained on. Exact, at several times the tokens."""
+    """One record per correct turn, at its end; only the last message is trained. Exact, with several times the tokens."""
     DROP = "drop"
-    """One record per conversation without mistakes and their answers. It shows no refinement; thoughts may mention lost answers."""
+    """One record per conversation without mistakes and their answers. It shows no refinement; thoughts may mention removed
+    answers."""
     PAIR = "pair"
     """One record per repaired mistake: its context, the repair to choose and the mistake to reject."""
     WORLD = "world"
@@ -31,8 +32,8 @@ Spoken = Message | ToolMessage
 
 
 def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, JsonValue]:
-    """The key `labels` of a record, with the label of each assistant message, if a repairer took part or a message has a
-    mistake among right calls: its label is those of its calls, as in `player+mistake`.
+    """Return a record's `labels`, one per assistant message, if a repairer took part or a message mixes mistakes and right
+    calls. The label of mixed calls joins theirs, as in `player+mistake`.
     """
     found: list[JsonValue] = []
     for message in (message for message in messages if message.role == "assistant"):
@@ -45,61 +46,61 @@ def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, Json
 
 
 def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
-    """Messages of each record; none if nothing in `messages` is to be trained on.
+    """Yield the messages of each record; no record without a message to train on.
 
-    `messages` alternate and begin with a user's. Each conversation ends with an assistant message, which several trainers
-    require.
+    `messages` alternate and begin with a user message. Each conversation ends with an assistant message, because several
+    trainers require it.
     """
     if masking is Masking.SPLIT:
         for at, message in enumerate(messages):
             if message.loss:
                 yield (*(earlier._replace(loss=False) for earlier in messages[:at]), message)
         return
-    kept = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
-    while kept and kept[-1].role != "assistant":
-        kept.pop()
-    if any(message.loss for message in kept):
-        yield tuple(kept)
+    remaining = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
+    while remaining and remaining[-1].role != "assistant":
+        remaining.pop()
+    if any(message.loss for message in remaining):
+        yield tuple(remaining)
 
 
 def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
-    kept: list[Spoken] = []
+    remaining: list[Spoken] = []
     gone: set[str] = set()
     for message in messages:
         if isinstance(message, ToolMessage) and message.id:
             gone.update(one.id for one in message.calls if one.label == "mistake")
             if right := [one for one in message.calls if one.label != "mistake"]:
-                kept.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
+                remaining.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
             elif message.id not in gone:
-                kept.append(message)
+                remaining.append(message)
             continue
         is_mistake = message.role == "assistant" and not message.loss
-        answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
+        answers_mistake = message.role != "assistant" and bool(remaining) and remaining[-1].role != "assistant"
         if not is_mistake and not answers_mistake:
-            kept.append(message)
-    return kept
+            remaining.append(message)
+    return remaining
 
 
 Shape = Callable[[str, Sequence[Spoken], Sequence[Tool]], dict[str, Any]]
-"""Writer of one record from its id, its messages, and the functions if actions are calls."""
+"""Function from a record's id, messages and functions (for calls) to its JSON object."""
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
 
 
 class ExportRecord(NamedTuple):
-    """One line of an export, or the reason why there is none."""
+    """One line of an export, or the reason for its absence."""
 
     data: dict[str, JsonValue]
     trained: int = 0
-    """Assistant messages that are trained on."""
+    """Number of assistant messages that are trained on."""
     masked: int = 0
-    """Assistant messages that are context only."""
+    """Number of assistant messages that are context only."""
     omitted: str = ""
-    """Reason for no line, such as `mistakes without a repair`; `data` is empty then."""
+    """Reason for the absence of a line, with empty `data`, such as `mistakes without a repair`."""
 
 
 def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-    """`conversations` of `from` and `value`, without flags."""
+    """Return ShareGPT's `conversations` of `from` and `value`, without flags."""
     del tools
     return {
         "id": record_id,
@@ -108,7 +109,7 @@ def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) 
 
 
 def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-    """ShareGPT with a boolean `loss` on every message, as AgentInstruct and AgentRefine were released."""
+    """Return ShareGPT's form with a boolean `loss` on every message, the form of AgentInstruct and AgentRefine."""
     record = sharegpt(record_id, messages, tools)
     written = [
         {**entry, "loss": message.loss} for entry, message in zip(record["conversations"], messages, strict=True)
@@ -117,7 +118,7 @@ def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[To
 
 
 def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-    """LLaMA-Factory v1: typed content and `loss_weight`, with the id in `extra_info`."""
+    """Return LLaMA-Factory's v1 form: typed content and `loss_weight`, with the id in `extra_info`."""
     del tools
     return {
         "messages": [
@@ -133,8 +134,8 @@ def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Too
 
 
 def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-    """OpenAI's fine-tuning form: `weight` on assistant messages, no id; with calls `tools`, and whether a message has
-    several.
+    """Return OpenAI's fine-tuning form: `weight` on assistant messages, no id. With calls, it has `tools` and the flag
+    `parallel_tool_calls`.
     """
     del record_id
     written = [
@@ -149,9 +150,9 @@ def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) ->
 def flagged(
     key: str, mark: Callable[[bool], JsonValue] = bool, *, arguments: Literal["text", "object"] = "text"
 ) -> Shape:
-    """Messages with a flag under this key, user messages included: a missing one would leave it to the role.
+    """Return a shape of messages with a flag under this key, also on user messages: without it, the role would decide.
 
-    Arguments of calls are JSON text unless the reader wants objects, of which a table would give each call all keys.
+    Arguments of calls are JSON text or, for readers that need them, objects; a table would give each object all keys.
     """
 
     def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
@@ -162,18 +163,18 @@ def flagged(
 
 
 def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
-    """Messages to answer, with arguments of calls as objects."""
+    """Return the messages of a prompt, with arguments of calls as objects."""
     return [_completion(message, "object") for message in messages]
 
 
 def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Messages whose role says whether they are trained on; `tools` are JSON text, for tables."""
+    """Return messages without flags, for trainers that decide by the role; `tools` are JSON text, for tables."""
     further = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
     return {"id": record_id, "messages": [*map(_completion, messages)], **further}
 
 
 def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-    """TRL's prompt and completion, for conversations whose last message alone is trained on."""
+    """Return TRL's prompt and completion, for conversations with only the last message trained."""
     written = prompt(messages)
     return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
 

@@ -1,4 +1,4 @@
-"""Records of trajectories, their files, and the split by script."""
+"""Records of trajectories, their files, and the split of a dataset by script."""
 
 import secrets
 import shutil
@@ -30,14 +30,14 @@ class ExportReport:
     masking: Masking
     trajectories: int
     left_out: int
-    """Trajectories without a record."""
+    """Number of trajectories without a record."""
     records: int
     trained: int
-    """Assistant messages trained on, summed over records."""
+    """Number of trained assistant messages, summed over records."""
     masked: int
-    """Assistant messages that are context only, summed over records; split records repeat their history."""
+    """Number of masked assistant messages, summed over records; with `split`, records repeat their history."""
     advice: str
-    """Settings of the trainer that honour the masking."""
+    """Settings with which the trainer honours the masking."""
     remarks: tuple[str, ...] = ()
     """Sentences about omissions."""
 
@@ -60,12 +60,12 @@ def export(
     Raises:
         InputError: Unknown format, unsupported masking or form, or an unreadable path; raised at once.
     """
-    found = find_format(format, form)
-    mask = find_masking(found, masking)
+    export_format = find_format(format, form)
+    mask = find_masking(export_format, masking)
     return (
         record.data
         for trajectory in _opened(trajectories)
-        for record in found.records(trajectory, mask)
+        for record in export_format.records(trajectory, mask)
         if not record.omitted
     )
 
@@ -79,18 +79,18 @@ def write_export(
     form: Form = "react",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Write an export as JSONL, whole or not at all; `.gz` and `.zst` compress it.
+    """Write an export as JSONL atomically; the suffixes `.gz` and `.zst` compress it.
 
-    `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`, `.gz`
-    or `.zst`.
+    `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`,
+    `.gz` or `.zst`.
 
     Raises:
-        InputError: As `export`; or the file exists, cannot be written, or would be empty.
+        InputError: As for `export`; or the file exists, cannot be written, or would be empty.
     """
     path = Path(path)
-    found = find_format(format, form)
-    mask = find_masking(found, masking)
-    in_files = found.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
+    export_format = find_format(format, form)
+    mask = find_masking(export_format, masking)
+    in_files = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
     if in_files and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
@@ -98,7 +98,7 @@ def write_export(
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
         for trajectory in _opened(trajectories):
             before = counts["records"]
-            for record in found.records(trajectory, mask):
+            for record in export_format.records(trajectory, mask):
                 if record.omitted:
                     omitted[record.omitted] += 1
                     continue
@@ -107,14 +107,16 @@ def write_export(
             counts.update(trajectories=1, left_out=counts["records"] == before)
         if not counts["records"]:
             wanted = "a turn to train on"
-            if isinstance(found, WorldFormat):
-                wanted = "a grounded script with a solution" + (" and a mistake" if found.start == "mistakes" else "")
+            if isinstance(export_format, WorldFormat):
+                wanted = "a grounded script with a solution" + (
+                    " and a mistake" if export_format.start == "mistakes" else ""
+                )
             raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {wanted}")
     return ExportReport(
         path=path,
-        format=found.name,
+        format=export_format.name,
         masking=mask,
-        advice=found.advice[mask],
+        advice=export_format.advice[mask],
         remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
         **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
     )
@@ -132,7 +134,7 @@ def _lines(path: Path, *, overwrite: bool) -> Generator[Callable[[bytes], object
 
 @contextmanager
 def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
-    """Writer of `000001.json`, ... in a new folder that appears whole or not at all."""
+    """Yield a function that writes `000001.json` and so on into a new folder, which appears when it is complete."""
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     numbers = count(1)
 
@@ -153,16 +155,16 @@ Side = Literal["train", "held_out"]
 
 
 def group_of(trajectory: Trajectory) -> str:
-    """Group of a trajectory in a split: its script, or its persona if no script is recorded."""
+    """Return the group of a trajectory in a split: its script, or its persona if no script is recorded."""
     script = trajectory.provenance.script_id
     return f"persona {trajectory.persona.text}" if script is None else f"script {script}"
 
 
 def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float, seed: int = 0) -> Iterator[Trajectory]:
-    """Yield the trajectories of one side, in order; the sides share no group.
+    """Yield the trajectories of one side of a split, in order; the sides share no group.
 
-    A group is held out with the probability `held_out`, by its own hash and `seed`, so it stays where it is when a run
-    grows. Either side may be empty if there are few groups.
+    The hash of group and `seed` holds a group out with the probability `held_out`, independently of other groups: it
+    keeps its side when a run grows. With few groups, a side may be empty.
 
     Raises:
         InputError: `held_out` is not in (0, 1); raised at once.

@@ -1,4 +1,4 @@
-"""Export formats by name, with the ways in which each keeps mistakes out of training."""
+"""Export formats by name, each with its maskings of mistakes."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ from refinesynth.world import check_solvability
 Band = Literal["easy", "medium", "hard"]
 
 EASY, MEDIUM = 4, 8
-"""Most actions of the shortest solution for a band. Fixed, so that a world keeps its band when a run goes on."""
+"""Maximum number of actions in the shortest solution of a band; constant, to keep a world's band when a run grows."""
 
 
 UNSOLVED = "worlds of which no solution was found"
 
 
 def band_of(difficulty: Difficulty) -> Band:
-    """Band of a curriculum; one harder for a world whose goal one action can make unreachable."""
+    """Return the band of a world in a curriculum; an action that can make the goal unreachable adds one level."""
     bands: tuple[Band, ...] = ("easy", "medium", "hard")
     at = (difficulty.steps > EASY) + (difficulty.steps > MEDIUM) + bool(difficulty.losable)
     return bands[min(at, 2)]
@@ -41,11 +41,14 @@ def band_of(difficulty: Difficulty) -> Band:
 
 @dataclass(frozen=True)
 class WorldFormat:
-    """One record for each grounded script, or for each mistake to begin behind. An instance is used for one file."""
+    """One record for each grounded script, or for each trajectory with a play that begins behind its mistake.
+
+    An instance remembers its scripts: use it for one file.
+    """
 
     form: Literal["react", "tools"] = "react"
     start: str = "clean"
-    """Beginning of the plays: `clean`, `mistakes` or `mixed:SHARE`, see `environments.read_worlds`."""
+    """Beginning of the plays, as for `environments.read_worlds`: `clean`, `mistakes` or `mixed:SHARE`."""
     name: str = "rl"
     reader: str = "reinforcement learning: TRL, verifiers, and others that ask a prompt and reward an answer"
     advice: Mapping[Masking, str] = field(
@@ -87,14 +90,14 @@ Form = Literal["react", "tools"]
 """Form of a conversation: ReAct text, or tool calls."""
 
 DROPPED = "#correct"
-"""Ends the id of a conversation without its mistakes, in a format without flags."""
+"""Suffix for the id of a conversation without its mistakes."""
 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """A format of chat messages (`chat.to_messages`, or `chat.to_tool_messages` with tool calls).
+    """Format of chat messages (`chat.to_messages`, or `chat.to_tool_messages` with tool calls).
 
-    Conversations end with their last assistant message; the closing observation is left out.
+    Conversations end with their last assistant message, without the closing observation.
     """
 
     name: str
@@ -102,12 +105,12 @@ class ChatFormat:
     advice: Mapping[Masking, str]
     shape: Shape
     takes_calls: bool = True
-    """True if the reader takes actions as tool calls."""
+    """True if the reader accepts actions as tool calls."""
     takes_labels: bool = True
-    """False if the reader refuses further keys, such as the labels of a run with a repairer."""
+    """False if the reader refuses additional keys, such as the labels of a run with a repairer."""
     form: Form = "react"
     distractors: tuple[int, tuple[Tool, ...]] = (0, ())
-    """Number of functions that a record offers beside those of its script, and the functions to draw from."""
+    """Number of additional functions per record, and the functions to draw from."""
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         called = self.form == "tools"
@@ -121,23 +124,23 @@ class ChatFormat:
             yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
 
     def _offered(self, trajectory: Trajectory, messages: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
-        """Functions of a record: with distractors in an order of its own, and none that a mistake calls."""
+        """Return the functions of a record; distractors exclude called functions and shuffle the order per record."""
         own, (most, others) = tools_of(trajectory.script), self.distractors
-        made = (one.call for message in messages if isinstance(message, ToolMessage) for one in message.calls)
-        taken = {tool.name for tool in own} | {call.name for call in made if call is not None}
+        calls = (one.call for message in messages if isinstance(message, ToolMessage) for one in message.calls)
+        taken = {tool.name for tool in own} | {call.name for call in calls if call is not None}
         free, draw = [tool for tool in others if tool.name not in taken], Random(trajectory.id)
         offered = [*own, *draw.sample(free, min(most, len(free)))]
         return tuple(draw.sample(offered, len(offered))) if most else own
 
     def _mark(self, masking: Masking, number: int) -> str:
-        """Suffix of the id where a reader cannot know otherwise what is trained on."""
+        """Return the suffix of a record's id for `split`, and for `drop` in a format without flags."""
         if masking is Masking.SPLIT:
             return f"#{number}"
         return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
 
 
 class Format(Protocol):
-    """Writer of trajectories for one consumer."""
+    """Interface of export formats."""
 
     @property
     def name(self) -> str:
@@ -146,23 +149,23 @@ class Format(Protocol):
 
     @property
     def reader(self) -> str:
-        """Name of the consumer."""
+        """Name of the program that reads the format."""
         ...
 
     @property
     def advice(self) -> Mapping[Masking, str]:
-        """Supported maskings, the default first, each with the settings of the reader that honour it."""
+        """Supported maskings, the default first, each with the reader's settings for it."""
         ...
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
-        """Records of one trajectory, or the reasons why there are none."""
+        """Yield the records of one trajectory, or reasons for their absence."""
         ...
 
 
 class PaperFormat:
-    """The paper's keys (sections 3.1 and 3.2), with closing observation and DungeonMaster's thoughts.
+    """Format with the paper's keys (sections 3.1 and 3.2), the closing observation and the DungeonMaster's thoughts.
 
-    Script and trajectory are JSON text, as environments have no common schema for a table.
+    Script and trajectory are JSON text, because environments have no common schema for a table.
     """
 
     name: str = "paper"
@@ -296,16 +299,16 @@ _ALL: tuple[Format, ...] = (
 )
 
 TOKENS = "tokens"
-"""Format of token ids and labels, which only training can write."""
+"""Name of the format of token ids and labels, which `refinesynth.train` writes."""
 
 FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
 
 INSTALLED = Table("export format", "refinesynth.formats")
-"""Entry points: `mine = "my_package.formats:MINE"`, an object of `Format` whose name is `mine`."""
+"""Entry points such as `mine = "my_package.formats:MINE"`: a `Format` object with the name `mine`."""
 
 
 def find_format(name: str | Format, form: str = "react") -> Format:
-    """The format of that name in this form; raises InputError for an unknown one."""
+    """Return the format of that name in this form; raises InputError for an unknown name or an unsupported form."""
     if form not in get_args(Form):
         raise InputError(f"there is no form {form!r}; choose one of: {', '.join(get_args(Form))}")
     if not isinstance(name, str):
@@ -334,13 +337,13 @@ def find_format(name: str | Format, form: str = "react") -> Format:
 
 
 _DRAWN_FROM = 200
-"""Trajectories whose functions can be distractors: the first, which stay when a run grows."""
+"""Number of first trajectories with functions for distractors; they stay the same when a run grows."""
 
 
 def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -> Format:
-    """The format with calls, whose records offer `most` functions of the scripts of other `trajectories`, or all there are.
+    """Return the format with calls and up to `most` additional functions per record, from scripts of `trajectories`.
 
-    Raises InputError: the format has no such records, or the scripts have no different functions.
+    Raises InputError: the format has no conversations with calls, or all scripts have the same functions.
     """
     found, scripts = find_format(name, "tools"), [tools_of(one.script) for one in islice(trajectories, _DRAWN_FROM)]
     others = {tool.name: tool for tools in reversed(scripts) for tool in tools}
@@ -362,7 +365,7 @@ def _with_calls(found: Format) -> Format:
 
 
 def find_masking(form: Format, masking: str | None) -> Masking:
-    """Masking of `form`, its default for None; raises InputError if the format cannot do that."""
+    """Return the masking of that name, or the format's default for None; raises InputError for an unsupported masking."""
     if masking is None:
         return next(iter(form.advice))
     for able in form.advice:

@@ -1,16 +1,16 @@
 """Pairs of a mistake and its repair in one context, as text or calls, for preference training (TRL's DPO form).
 
-The context is what came before the mistake. Rejected is the mistaken turn, chosen the turn that repaired it
-(the repairer's right after it, else the one that `rules.repairs` names): what would have been the better turn there. The
-model that wrote it knew more: it had been refused meanwhile. So a pair is made only where the repair could have been the next turn in that context.
+The context is the conversation before the mistake. The rejected answer is the mistaken turn. The chosen answer is its
+repair: the accepted turn of the repairer, or else the turn that `rules.repairs` names. The writer of the repair knew the
+refusal of the mistake. Hence a pair requires that the repair could have been the next turn in the context:
 
-- Nothing that was accepted lies between the two: else the world is another one.
-- Sentences of the repair's thought that speak of the refusal are taken out: those that admit a failure in English
-  words, that say nothing but what the refusal says, or hold a word that it alone has; and what points back to them. If
-  no sentence is left, there is no pair; an empty thought stays empty.
-- The repair's action holds no word that the refusal alone has.
+- No accepted action lies between mistake and repair, because it would change the world.
+- Sentences of the repair's thought about the refusal are removed: sentences that admit a failure in English, repeat the
+  refusal, or contain a significant word of the refusal alone; and following sentences that refer to them. Without a
+  remaining sentence there is no pair; an empty thought stays empty.
+- The repair's action contains no significant word of the refusal alone.
 
-What cannot be found: an admission in other words, or in another language, that has no word of the refusal.
+Not detected: an admission in other words, or in another language, without a word of the refusal.
 """
 
 import re
@@ -42,14 +42,14 @@ _ADMITS = re.compile(
     r"|not worded|no (?:such )?(?:action|command)|(?:was|were)(?: not|n['\u2019]t)|not where I)\b",
     re.IGNORECASE,
 )
-"""Admissions that something went wrong."""
+"""English words of an admitted failure."""
 _POINTS_BACK = re.compile(r"(?:it|its|that|this|these|those|they|them|he|she)\b", re.IGNORECASE)
-"""Beginnings of sentences that refer to the sentence before."""
+"""Pronouns at the beginning of sentences that refer to the preceding sentence."""
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _LONG = 4
-"""Least letters of a significant word."""
+"""Minimum length of a significant word, in letters."""
 _STEM = 5
-"""Letters by which common words are compared."""
+"""Length of the prefix by which words are compared with function words, in letters."""
 _FUNCTION_WORDS = (
     "about after again anything away before cannot can't could does doesn't done don't down else even every everything first from have "
     "here into isn't it's just like make more must need needs next nothing once only over same should some something still take that "
@@ -61,7 +61,7 @@ _COMMON = frozenset(word[:_STEM] for word in _FUNCTION_WORDS.split())
 
 @dataclass(frozen=True)
 class PreferenceFormat:
-    """One record for each mistake that has a repair in its own context."""
+    """Preference pairs: one record for each mistake with a repair that fits the mistake's context."""
 
     name: str = "preference"
     reader: str = "TRL's DPOTrainer, and others that take a prompt with a chosen and a rejected answer"
@@ -77,7 +77,7 @@ class PreferenceFormat:
     takes_calls: bool = True
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
-        """Pairs of one trajectory, and a reason for each mistake without a pair."""
+        """Yield the pairs of one trajectory, and a reason for each mistake without a pair."""
         del masking
         steps = list(exchanges(trajectory.turns))
         for number, repair in enumerate(repairs(trajectory.draft()), start=1):
@@ -112,13 +112,13 @@ class PreferenceFormat:
 
 
 def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:
-    """The repair as it could have been written before the refusal; None if it could not."""
+    """Return the repair without the sentences about the refusal; None if it depends on the refusal."""
     revealed = {word for step in refused if step.answer is not None for word in _telling(step.answer.observation)}
     known = {word for message in prompt for word in words_of(message.content)}
     known.update(word for step in refused[:1] for word in words_of(render_player(step.player)))
     if (revealed - known) & _telling(repair.action):
         return None
-    kept: list[str] = []
+    sentences: list[str] = []
     cut = False
     for sentence in filter(str.strip, _SENTENCES.split(repair.thought)):
         words = _telling(sentence)
@@ -126,10 +126,10 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
         follows = cut and _POINTS_BACK.match(sentence) is not None
         cut = follows or repeats or bool(words & (revealed - known)) or _ADMITS.search(sentence) is not None
         if not cut:
-            kept.append(sentence)
-    if not kept and repair.thought.strip():
+            sentences.append(sentence)
+    if not sentences and repair.thought.strip():
         return None
-    return repair.model_copy(update={"thought": " ".join(kept)})
+    return repair.model_copy(update={"thought": " ".join(sentences)})
 
 
 def _telling(text: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Publication of a dataset on the Hugging Face Hub: a folder with the splits as Parquet and a card, and its upload."""
+"""Publication of a dataset on the Hugging Face Hub: a folder with Parquet files and a card, and its upload."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,31 +23,31 @@ from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
 
 SHARD: Final = 5_000
-"""Most rows of one Parquet file."""
+"""Maximum number of rows in a Parquet file."""
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 
 
 def check_repo(repo: str) -> str:
-    """Return the name of a dataset; raises InputError unless it has the form OWNER/NAME."""
+    """Return the name of a dataset. Raises InputError: the name has not the form OWNER/NAME."""
     if _REPO.fullmatch(repo) is None:
         raise InputError(f"{repo!r} is no name of a dataset on the Hub; expected OWNER/NAME")
     return repo
 
 
 def write_split(records: Path, folder: Path, split: str) -> list[Path]:
-    """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, read them back and compare.
+    """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, and verify the files.
 
-    The rows of one file, `SHARD`, are in memory at once.
+    Memory holds the rows of one file, at most `SHARD`.
 
     Raises:
-        InputError: The rows have no common columns, so a table would change them.
-        StorageError: The files read back differ.
+        InputError: Rows have different types in a column, which a table cannot hold.
+        StorageError: A written file holds other rows.
     """
     check_installed("publish", "pyarrow")
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
     try:
-        # The schema that `Table.from_pylist` finds has the columns of the first row alone.
+        # `Table.from_pylist` would infer the columns from the first row alone.
         schemas = [arrow.schema(arrow.infer_type(rows)) for rows in _shards(records)]
         schema: Any = arrow.unify_schemas(schemas, promote_options="permissive")
         total = len(schemas)
@@ -63,7 +63,7 @@ def write_split(records: Path, folder: Path, split: str) -> list[Path]:
 
 
 def row_schema(tables: Iterable[Path]) -> dict[str, Any]:
-    """Return the JSON Schema of a row of Parquet files as `datasets` reads it: a column without a value is null."""
+    """Return the JSON Schema of a row that `datasets` reads from Parquet files: missing values are null."""
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
     names = {arrow.types.is_boolean: "boolean", arrow.types.is_integer: "integer", arrow.types.is_floating: "number"}
 
@@ -89,7 +89,7 @@ def _shards(records: Path) -> Iterator[list[Any]]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a value without the nulls by which a table fills its columns."""
+    """Return a value without nulls in objects, which a table adds for missing columns."""
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
         return {key: _without_nulls(each) for key, each in found.items() if each is not None}
@@ -102,15 +102,15 @@ _TRACE_KEYS: Final = {"reasoning_content": "reasoningContent", "tool_calls": "to
 def write_traces(trajectories: Iterable[Trajectory], folder: Path, split: str) -> ExportReport:
     """Write `traces/SPLIT/000001.jsonl` and so on for the Hub's trace viewer (Session Trace Simple Format).
 
-    Thoughts are reasoning, actions are tool calls. The header names the `mistakes`, by the index of their message.
+    Thoughts are reasoning, actions are tool calls. The header lists the `mistakes` by the index of their message.
     """
     place, written, spoken, masked = folder / "traces" / split, 0, 0, 0
     place.mkdir(parents=True)
     for written, trajectory in enumerate(trajectories, start=1):
         messages = to_tool_messages(trajectory)
         mistakes = [at for at, message in enumerate(messages) if message.role == "assistant" and not message.loss]
-        about = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
-        lines: list[dict[str, Any]] = [{"type": "session", **about}]
+        header = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
+        lines: list[dict[str, Any]] = [{"type": "session", **header}]
         for message in messages:
             entry = {_TRACE_KEYS.get(key, key): each for key, each in message.openai("reasoning_content").items()}
             lines.append({"type": "message", "message": entry})
@@ -178,12 +178,12 @@ def write_dataset(
                 reports[split] = write_traces(chosen, folder, split)
                 continue
             records = Path(scratch) / f"{split}.jsonl"
-            found = write_export(chosen, records, format, masking=masking)
+            report = write_export(chosen, records, format, masking=masking)
             tables += write_split(records, folder, split)
-            reports[split] = replace(found, path=Path("data") / f"{split}-*.parquet")
+            reports[split] = replace(report, path=Path("data") / f"{split}-*.parquet")
     if tables:
         write_json_file(folder / "schema.json", row_schema(tables))
-    about = CardFacts(
+    card = CardFacts(
         title or repo.partition("/")[2],
         licence,
         counts,
@@ -193,30 +193,30 @@ def write_dataset(
         tags=("agent-traces",) if format == "traces" else (),
         **facts,
     )
-    write_text_file(folder / "README.md", render_card(about, reports["train"]))
+    write_text_file(folder / "README.md", render_card(card, reports["train"]))
     return reports
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield the files of a dataset's folder by name, with their bytes."""
+    """Yield the files of a dataset's folder by name, with their sizes in bytes."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             yield str(path.relative_to(folder)), path.stat().st_size
 
 
 def check_key() -> None:
-    """Raise ConfigurationError unless the environment has a key for the Hub."""
+    """Raise ConfigurationError if there is no key for the Hub, in the environment or from `hf auth login`."""
     if require("huggingface_hub", "publish").get_token() is None:
         raise ConfigurationError("there is no key for the Hugging Face Hub; run `hf auth login`, or set HF_TOKEN")
 
 
 def upload(folder: Path, repo: str, *, public: bool = False) -> str:
-    """Send a folder to a dataset on the Hub, in one commit, and return its address; the key is the environment's.
+    """Upload a folder to a dataset on the Hub, in one commit, and return the dataset's URL.
 
     Raises:
-        InputError: The dataset is public and `public` is not given.
+        InputError: The dataset is public, and `public` is False.
         ConfigurationError: huggingface_hub is missing, or there is no key.
-        StorageError: The Hub cannot be reached, or refuses it.
+        StorageError: The Hub cannot be reached, or refuses the upload.
     """
     hub = require("huggingface_hub", "publish")
     api: Any = hub.HfApi(library_name="refinesynth")

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, even if the process dies or the disk is full; and refusal of other places."""
+"""Atomic writes of files, also if the process dies or the disk is full, and checks of output paths."""
 
 import gzip
 import os
@@ -13,23 +13,23 @@ from typing import IO, Any, BinaryIO, cast
 from refinesynth.errors import InputError, StorageError
 
 COMPRESSED = (".gz", ".zst")
-"""Suffixes that ask for compression."""
+"""Suffixes of compressed output."""
 
 _OTHER_FORMS = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
-"""Suffixes of formats that are not written here."""
+"""Suffixes of unsupported output formats."""
 
 _UNFINISHED = ".part"
 
 
 @contextmanager
 def atomic_write(path: Path) -> Generator[IO[bytes]]:
-    """Open a file that takes `path`'s place when the block ends well, and is removed otherwise.
+    """Open a temporary file that replaces `path` when the block ends without an error, and is removed otherwise.
 
-    Readers of `path` find the old file or the new one, also after a crash. The content is on the disk before it has the
-    name. A link at `path` is replaced, not followed.
+    Readers of `path` find the old file or the new one, also after a crash: the content is synced to disk before the
+    rename. A link at `path` is replaced, not followed.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     try:
@@ -44,12 +44,12 @@ def atomic_write(path: Path) -> Generator[IO[bytes]]:
 
 
 def is_unfinished(name: str, of: str) -> bool:
-    """Return True if a process that died while it wrote the file `of` has left a file of this name."""
+    """Return True for the name of a temporary file that `atomic_write` makes for the file `of`."""
     return name.startswith(f".{of}.") and name.endswith(_UNFINISHED)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file with `atomic_write`, making missing folders. Raises StorageError: it cannot be written."""
+    """Write a file with `atomic_write`, and create missing folders. Raises StorageError: the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
@@ -59,8 +59,8 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_text_file(path: Path, text: str) -> None:
-    """Write text with `write_file`; lone surrogates, which no file can hold, become U+FFFD."""
-    from refinesynth.text.json_reader import scrub  # it brings orjson, which `--help` does without
+    """Write text with `write_file`; lone surrogates, which UTF-8 cannot encode, become U+FFFD."""
+    from refinesynth.text.json_reader import scrub  # imports orjson, which `--help` does not need
 
     write_file(path, scrub(text).encode())
 
@@ -75,11 +75,11 @@ def write_json_file(path: Path, value: Any) -> None:
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Refuse an output path before any work is done.
+    """Refuse an unusable output path.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO or a device, or exists and `overwrite` is false; or its
-            suffix promises another form than JSONL.
+        InputError: `path` is a folder, a link, a FIFO, a device or a socket, or exists and `overwrite` is false; or its
+            suffix is that of another format than JSONL.
     """
     form = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
     if form.lower() in _OTHER_FORMS:
@@ -95,19 +95,19 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def alone_with(path: Path) -> Generator[None]:
-    """Keep other processes of this user on this machine from writing the file or folder at `path`.
+    """Lock the file or folder at `path` against other processes of this user on this machine that use this function.
 
-    Blocks for one path may be nested.
+    A process may nest blocks for one path.
 
     Raises:
-        InputError: Another process writes it.
+        InputError: Another process has the lock.
     """
     from hashlib import blake2b
 
-    from filelock import FileLock, Timeout  # in the block that `--help` does without
+    from filelock import FileLock, Timeout  # imported here, because `--help` does not need it
 
     named = blake2b(os.fsencode(path.absolute().parent.resolve() / path.name), digest_size=8).hexdigest()
-    # Beside the file it would stay there; the content of the lock's file does not matter.
+    # In the temporary folder, because a lock file next to the output would stay there.
     place = Path(tempfile.gettempdir()) / f"refinesynth-{os.getuid() if hasattr(os, 'getuid') else 0}-{named}.lock"
     lock = FileLock(place, thread_local=False, is_singleton=True, fallback_to_soft=False)
     try:
@@ -124,13 +124,12 @@ def alone_with(path: Path) -> Generator[None]:
 
 @contextmanager
 def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
-    """Open a user's output file with `atomic_write`, making missing folders.
+    """Open a user's output file with `atomic_write`, and create missing folders.
 
-    `.gz` and `.zst` compress; the same content gives the same bytes.
+    The suffixes `.gz` and `.zst` compress. The same content gives the same bytes.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO or a device, exists and may not be overwritten, cannot be
-            written, or is written by another process.
+        InputError: `refuse_existing` refuses the path, the file cannot be written, or another process writes it.
     """
     try:
         with alone_with(path):
@@ -145,7 +144,7 @@ def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
 @contextmanager
 def _compressing(raw: IO[bytes], suffix: str) -> Generator[IO[bytes]]:
     if suffix == ".gz":
-        # Neither name nor time goes into the header, or the same records would give different bytes.
+        # Without name and time in the header, the same content gives the same bytes.
         with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
             yield cast("IO[bytes]", stream)
     elif suffix == ".zst":
@@ -167,9 +166,9 @@ _KINDS = (
 
 
 def irregular(path: Path, *, follow: bool = False) -> str | None:
-    """Return `a link`, `a FIFO`, `a device` or `a socket`, if one is at `path`; None for files, folders and nothing.
+    """Return `a link`, `a FIFO`, `a device` or `a socket` for such a `path`; None for files, folders and missing paths.
 
-    With `follow`, a link counts as its target.
+    With `follow`, the result is for a link's target.
     """
     try:
         mode = (path.stat() if follow else path.lstat()).st_mode
@@ -179,16 +178,16 @@ def irregular(path: Path, *, follow: bool = False) -> str | None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Refuse to write to anything but a file or a folder. Raises InputError: something else is at `path`."""
+    """Raise InputError if `path` exists and is neither a file nor a folder."""
     if kind := irregular(path):
         raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open or create a regular file for appending, without blocking on a FIFO.
+    """Open or create a regular file for appending, without following a link or blocking on a FIFO.
 
     Raises:
-        OSError: It cannot be opened, or is something else.
+        OSError: The file cannot be opened, or is no regular file.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     file = open(os.open(path, flags, 0o666), "ab")  # noqa: PTH123, SIM115 - the caller closes it

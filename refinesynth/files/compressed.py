@@ -1,4 +1,4 @@
-"""Reader of plain and compressed files and their lines, in bounded memory; a file that is cut off is an error."""
+"""Reader of plain and compressed files and their lines, in bounded memory; a truncated file is an error."""
 
 import codecs
 import gzip
@@ -13,16 +13,15 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _CHUNK = 1 << 9
-"""Compressed bytes unpacked at a time. Zstandard can write 128 KiB of one byte in four bytes, so they become at most
-16 MiB."""
+"""Compressed bytes per decompression, at most 16 MiB of output: four bytes of Zstandard can encode 128 KiB."""
 
 
 def open_binary(path: Path, compression: str | None) -> BinaryIO:
     """Open a file for buffered reading; `compression` is `.gz`, `.zst` or None.
 
     Raises:
-        OSError: It cannot be opened. Reading raises EOFError where it is cut off, and zlib.error, OSError or
-            ZstdError where it is no such file.
+        OSError: The file cannot be opened. Reading raises EOFError for a truncated file, and zlib.error, OSError or
+            ZstdError for invalid data.
     """
     if compression == ".gz":
         return cast("BinaryIO", gzip.open(path, "rb"))
@@ -32,7 +31,7 @@ def open_binary(path: Path, compression: str | None) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """Content of a Zstandard file, frame by frame. The library's own reader takes a cut-off file for complete."""
+    """Content of a Zstandard file, frame by frame. The library's own reader does not detect a truncated file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._pieces, self._plain = file, _pieces(file), memoryview(b"")
@@ -73,16 +72,16 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
-"""Byte order marks; that of UTF-16 begins one of UTF-32."""
+"""Byte order marks; UTF-32 comes first, because its little-endian mark begins with UTF-16's."""
 
 
 def refuse_other_encodings(start: bytes) -> None:
-    """Refuse a file by its first line, or the part up to its first line feed byte.
+    """Refuse a file in another encoding than UTF-8 by its first bytes, up to the first line feed.
 
-    Single-byte encodings, such as Windows-1252, are not detected: they look like UTF-8 that is broken in some lines.
+    Single-byte encodings such as Windows-1252 are not detected: they look like UTF-8 with errors in some lines.
 
     Raises:
-        UnicodeError: It is UTF-16 or UTF-32, with or without a byte order mark, or no text.
+        UnicodeError: The file is UTF-16 or UTF-32, with or without a byte order mark, or no text.
     """
     name = next((name for mark, name in _MARKS if start.startswith(mark)), None)
     if name is None and b"\0" in start:
@@ -95,16 +94,16 @@ def refuse_other_encodings(start: bytes) -> None:
 
 
 _BOM = b"\xef\xbb\xbf"
-"""Byte order mark that some editors write before UTF-8."""
+"""Byte order mark of UTF-8, which some editors write."""
 _MOST_JSON = 256 * 1024 * 1024
-"""Longest JSON document that is read, in bytes."""
+"""Maximum size of a JSON document, in bytes."""
 
 
 def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line, with its line feed; of a longer line the first `most` + 1 bytes.
+    """Yield number and bytes of each line with its line feed; of a line over `most` bytes, the first `most` + 1.
 
     Raises:
-        UnicodeError: The file is recognizably in another encoding than UTF-8.
+        UnicodeError: `refuse_other_encodings` refuses the first line.
     """
     number = 0
     while line := file.readline(most + 1):
@@ -117,11 +116,11 @@ def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
-    """Read a JSON file without a byte order mark; `start` was read from it before.
+    """Read the rest of a JSON file after `start`; return all of it without a byte order mark.
 
     Raises:
-        InputError: It is longer than 256 MiB.
-        UnicodeError: It is recognizably in another encoding than UTF-8.
+        InputError: The file is longer than 256 MiB.
+        UnicodeError: `refuse_other_encodings` refuses the file.
     """
     content = start + file.read(_MOST_JSON + 1 - len(start))
     if len(content) > _MOST_JSON:

@@ -1,5 +1,5 @@
-"""GGUF files as models: unpacked once, to ordinary folders with fp32 weights, since what transformers loads from them
-cannot be saved. Importing this module imports neither torch nor gguf.
+"""GGUF files as models, unpacked once to model folders with fp32 weights, because transformers cannot save a model that
+it loaded from GGUF. The module imports torch and gguf lazily.
 """
 
 import hashlib
@@ -21,22 +21,22 @@ from refinesynth.files.output_folder import CACHE, cache_folder
 _MAGIC: Final = b"GGUF"
 _UNFINISHED: Final = "unfinished-"
 _WRITTEN: Final = "unpacked.json"
-"""File with the names and sizes of all others of an unpacked folder."""
+"""File with the names and sizes of all other files of an unpacked folder."""
 _COMPARED: Final = 4096
-"""Rows of embedding and head that are compared."""
+"""Number of compared rows of embedding and head."""
 _SAME: Final = 0.9
-"""Cosine from which on two quantized matrices are taken for one; of two that were trained apart it is far lower."""
+"""Minimum cosine similarity of two quantizations of one matrix; separately trained matrices are far below."""
 _LLAMA_3: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""Rotary scaling of Llama 3.1 to 3.3 (their config.json), besides its factor."""
+"""Rotary scaling of Llama 3.1 to 3.3 (source: their config.json), without the factor."""
 
 
 def is_gguf(name: str) -> bool:
-    """Return True for the name of a GGUF file."""
+    """Return True for a name that ends in `.gguf` and is no folder."""
     return name.lower().endswith(".gguf") and not Path(name).is_dir()
 
 
 def check_gguf(name: str) -> None:
-    """Raise `InputError` if it is no GGUF file, by its beginning, and `ConfigurationError` if a package is missing."""
+    """Raise `InputError` if the file has not GGUF's first bytes, and `ConfigurationError` if a package is missing."""
     try:
         with Path(name).open("rb") as file:
             magic = file.read(len(_MAGIC))
@@ -51,9 +51,9 @@ def check_gguf(name: str) -> None:
 
 
 def unpacked(name: str) -> str:
-    """Return the folder to which a GGUF file is unpacked, made if it is not there; other names as they are.
+    """Unpack a GGUF file, unless it was unpacked before, and return the folder; return other names unchanged.
 
-    Raises `InputError` if it cannot be read, and `StorageError` if the folder cannot be written.
+    Raises `InputError` if the file cannot be read, and `StorageError` if the folder cannot be written.
     """
     if not is_gguf(name):
         return name
@@ -65,16 +65,16 @@ def unpacked(name: str) -> str:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(folder.parent)
-        with FileLock(f"{folder}.lock"):  # ranks that need it wait for the first
+        with FileLock(f"{folder}.lock"):  # one rank unpacks, the others wait
             if not _is_whole(folder):
-                made = folder.with_name(f"{_UNFINISHED}{folder.name}")
+                unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
                 rmtree(folder, ignore_errors=True)
-                rmtree(made, ignore_errors=True)
+                rmtree(unfinished, ignore_errors=True)
                 try:
-                    _unpack(Path(name), made)
-                    made.rename(folder)
+                    _unpack(Path(name), unfinished)
+                    unfinished.rename(folder)
                 finally:
-                    rmtree(made, ignore_errors=True)
+                    rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise StorageError(
             f"{name!r} cannot be unpacked to {folder}: {error}; make room (4 bytes per parameter), or set {CACHE} to another folder"
@@ -83,7 +83,7 @@ def unpacked(name: str) -> str:
 
 
 def _remove_unfinished(cache: Path) -> None:
-    """Remove folders of processes that ended before they were done: their locks are free."""
+    """Remove folders of processes that died while unpacking, recognized by a free lock."""
     for left in cache.glob(f"{_UNFINISHED}*"):
         try:
             with FileLock(cache / f"{left.name.removeprefix(_UNFINISHED)}.lock", timeout=0):
@@ -97,7 +97,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Return whether all files that were written are there, each in its size."""
+    """Return whether all written files exist with their sizes."""
     try:
         written: dict[str, int] = orjson.loads((folder / _WRITTEN).read_bytes())
         return written.items() <= _sizes(folder).items()
@@ -111,7 +111,7 @@ def _unpack(path: Path, folder: Path) -> None:
     try:
         model = _dequantized(path)
         tokenizer = cast("Any", AutoTokenizer).from_pretrained(str(path.parent), gguf_file=path.name)
-    except Exception as error:  # The library raises many kinds, and the file is third-party data.
+    except Exception as error:  # transformers raises many exception types for invalid files
         problem = shorten(str(error), 300, placeholder="...") or type(error).__name__
         raise InputError(
             f"the GGUF file {str(path)!r} cannot be read: {problem}. Expected a whole file with a causal language model that transformers "
@@ -122,13 +122,13 @@ def _unpack(path: Path, folder: Path) -> None:
     try:
         model.save_pretrained(str(folder))
         tokenizer.save_pretrained(str(folder))
-    except Exception as error:  # safetensors and tokenizers have kinds of their own for a full disk
+    except Exception as error:  # safetensors and tokenizers raise their own exception types for a full disk
         raise OSError(str(error)) from error
     (folder / _WRITTEN).write_bytes(orjson.dumps(_sizes(folder)))
 
 
 def _dequantized(path: Path) -> Any:
-    """The file's model as an ordinary one. Raises `ValueError` if it would not be the file's model."""
+    """Return the file's model with plain weights. Raises `ValueError` if the model would differ from the file's."""
     import torch
     from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
@@ -154,7 +154,7 @@ def _dequantized(path: Path) -> Any:
     plain.load_state_dict(weights, assign=True, strict=False)
     plain.tie_weights()
     plain.generation_config = loaded.generation_config
-    others = ("rope_", f"blk.{config.num_hidden_layers}.")  # rotary factors, layers that draft tokens
+    others = ("rope_", f"blk.{config.num_hidden_layers}.")  # rotary factors, and layers for drafting tokens
     stored = sum(int(one.n_elements) for one in reader.tensors if not one.name.startswith(others))
     taken = sum(one.numel() for one in plain.parameters()) + restored
     if info["missing_keys"] or stored != taken:
@@ -165,8 +165,8 @@ def _dequantized(path: Path) -> Any:
 
 
 def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
-    """Tie embedding and head if quantizers wrote one matrix twice, and keep the head, which has more bits. Return how
-    many numbers are dropped.
+    """Tie embedding and head if the file has one matrix twice, and keep the head, which has more bits. Return the number
+    of dropped values.
     """
     import torch
 
@@ -183,8 +183,8 @@ def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
 
 
 def _restore_rotation(reader: Any, config: Any) -> None:
-    """Set the scaled rotary embedding of Llama 3.1 to 3.3, which transformers does not read from the file, or raise
-    `ValueError` if the file has another one that was not read.
+    """Set the scaled rotary embedding of Llama 3.1 to 3.3, which transformers does not read from GGUF. Raises
+    `ValueError` for another scaling that was not read.
     """
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

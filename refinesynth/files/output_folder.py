@@ -1,4 +1,4 @@
-"""Output folders: locked while they are written, and moved aside for a fresh start."""
+"""Output folders: locks, and moves for a fresh start."""
 
 import os
 import re
@@ -15,23 +15,23 @@ from pydantic import BaseModel, ValidationError
 from refinesynth.errors import RunFolderError, StorageError
 
 LOCK_FILE = "run.lock"
-"""Name of the lock's file in a run folder. The file stays; only the operating system's lock counts."""
+"""Name of the lock file in a run folder. The file stays; only the operating system's lock counts."""
 
 CACHE = "REFINESYNTH_CACHE"
-"""Variable with the folder for work on runs in stores, for copies of them, and for unpacked GGUF files."""
+"""Environment variable with the folder for working copies of runs in object stores and for unpacked GGUF files."""
 _LONGEST = 1_000
-"""Characters of the file that are read."""
+"""Maximum number of bytes read from the lock file."""
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again."""
+    """Return the folder for cached files."""
     return Path(
         os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refinesynth"
     )
 
 
 class Holder(BaseModel, frozen=True):
-    """Process that holds a folder."""
+    """Process that holds a folder's lock."""
 
     pid: int
     host: str
@@ -42,30 +42,29 @@ class Holder(BaseModel, frozen=True):
 
 
 class FolderLock:
-    """Exclusive use of a folder by one run or training, as a context or from `acquire` to `release`.
+    """Exclusive lock of a folder for one run or training, as a context or from `acquire` to `release`.
 
-    The operating system holds the lock, so it is free as soon as its owner is dead. It also separates two users in one
-    process, and survives a rename of the folder. Not promised on network file systems that do not pass locks to other
-    hosts.
+    The operating system holds the lock and releases it when the owner dies. It also separates two users in one process,
+    and survives a rename of the folder. On network file systems without distributed locks, it does not bind other hosts.
     """
 
     def __init__(self, folder: Path, file: str = LOCK_FILE, *, work: str = "run", names_holder: bool = True) -> None:
-        """Prepare the lock; the folder must exist when it is taken. `file` is locked in its stead and stays; `work`
-        names the user in messages; `names_holder` writes the process into the file.
+        """Prepare the lock; the folder must exist at `acquire`. The lock is on `file`, which stays. `work` names the user
+        in messages; `names_holder` writes the process into the file.
         """
         self._folder = folder
         self._file = folder / file
         self._work = work
         self._names_holder = names_holder
-        # Released by any thread that leaves the block. A lock that a dead owner keeps would be worse than none.
+        # Another thread may leave the block. A soft lock would stay after its owner's death.
         self._lock = FileLock(self._file, thread_local=False, fallback_to_soft=False)
 
     def acquire(self) -> Self:
-        """Take the folder.
+        """Acquire the lock without waiting.
 
         Raises:
-            RunFolderError: A live process has it; the message says which.
-            StorageError: It cannot be locked: it is read-only, missing, or on a file system without locks.
+            RunFolderError: A live process has it; the message names the process if known.
+            StorageError: The folder is read-only, missing, or on a file system without locks.
         """
         if not self._folder.is_dir():
             raise StorageError(f"{str(self._folder)!r} cannot be locked: there is no such folder")
@@ -85,13 +84,13 @@ class FolderLock:
             ) from error
         if self._names_holder:
             holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=datetime.now(UTC))
-            # The lock holds without it: a full disk will be reported by something that matters.
+            # The lock works without this content; later writes report a full disk.
             with suppress(OSError):
                 self._file.write_bytes(holder.model_dump_json().encode() + b"\n")
         return self
 
     def release(self) -> None:
-        """Release the folder; idempotent."""
+        """Release the lock; idempotent."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -102,7 +101,7 @@ class FolderLock:
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """Return the last holder of a run folder, dead or alive; None if it cannot be read."""
+    """Return the last holder of a run folder, dead or alive; None if unknown."""
     try:
         with (folder / LOCK_FILE).open("rb") as file:
             return Holder.model_validate(orjson.loads(file.read(_LONGEST)))
@@ -111,7 +110,7 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def next_aside(path: Path) -> Path:
-    """Return the next free `NAME.old-1` for a folder."""
+    """Return the first free path `NAME.old-1`, `NAME.old-2` and so on for a folder."""
     number = 1
     while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
         number += 1
@@ -119,7 +118,7 @@ def next_aside(path: Path) -> Path:
 
 
 def refuse_from_within(path: Path) -> None:
-    """Refuse to move a folder that contains the working folder. Raises RunFolderError: it does."""
+    """Raise RunFolderError if the folder contains the working folder, because it cannot be moved."""
     if Path.cwd().is_relative_to(path.resolve()):
         raise RunFolderError(
             f"{str(path)!r} cannot be moved aside from within; go to another folder first, or give another output"
@@ -127,11 +126,11 @@ def refuse_from_within(path: Path) -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a folder to the next free `NAME.old-1`, and return its new path.
+    """Rename a folder to the path of `next_aside`, and return that path.
 
     Raises:
-        RunFolderError: The working folder is in it.
-        OSError: It cannot be renamed.
+        RunFolderError: The folder contains the working folder.
+        OSError: The folder cannot be renamed.
     """
     refuse_from_within(path)
     return path.rename(next_aside(path))
@@ -141,5 +140,5 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_url(value: object) -> bool:
-    """Return whether this text names a place in an object store, such as `s3://bucket/runs/first`."""
+    """Return whether a value is a text with a URL scheme, such as `s3://bucket/runs/first`."""
     return isinstance(value, str) and _URL.match(value) is not None

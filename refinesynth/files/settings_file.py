@@ -1,4 +1,4 @@
-"""Files of settings in YAML, which includes JSON."""
+"""Settings files in YAML, which includes JSON."""
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
@@ -16,29 +16,29 @@ _COMMENT_COLUMN: Final = 40
 
 
 def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
-    """Read a YAML file that holds a mapping; settings that are `nested` may have no repeated keys inside either.
+    """Read a YAML file with a mapping. Repeated keys are refused, also within the settings for which `nested` is true.
 
     Raises:
-        InputError: The file is missing, no such YAML, or too large for a configuration.
+        InputError: The file is missing, is not such YAML, or is too large for a configuration.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
-        found: object = yaml.safe_load(content := path.read_bytes())
+        document: object = yaml.safe_load(content := path.read_bytes())
         _refuse_repeated(_compose(content, yaml.SafeLoader), path, nested)
     except OSError as error:
         raise InputError(f"the configuration {str(path)!r} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{str(path)!r} is no YAML: {' '.join(str(error).split())}") from None
-    if found is None:
+    if document is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InputError(f"{str(path)!r} holds no settings: lines like `seed: 7` were expected")
-    return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
+    return {str(name): value for name, value in cast("dict[object, Any]", document).items()}
 
 
 def _refuse_repeated(node: Any, path: Path, nested: Callable[[str], bool]) -> None:
-    """Refuse a repeated setting, of which YAML would silently take the last."""
+    """Refuse a repeated setting; YAML would silently take the last value."""
     if node is None or node.id != "mapping":
         return
     seen: dict[str, int] = {}
@@ -59,9 +59,9 @@ def explained(
     origin: Callable[[str], str],
     inside: Callable[[str], type | None] = lambda _: None,
 ) -> str:
-    """Return every setting of a model with its docstring and the origin of its value, as a file for `read_settings`.
+    """Return a settings file for `read_settings`, with the docstring of each setting and the origin of its value.
 
-    `values` are plain, in the model's order; `inside` returns the model of a setting that has settings of its own.
+    `values` are JSON values in the model's order; `inside` returns the model of a setting with nested settings.
     """
     lines: list[str] = []
     for name, value in values.items():
@@ -79,7 +79,7 @@ def explained(
 
 
 def dumped(value: object, *, flow: bool = False) -> str:
-    """Return YAML without a final line feed; invisible characters are escaped."""
+    """Return YAML without a final line feed, with invisible characters escaped."""
     text = ""
     for unicode in (True, False):
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=unicode, width=10**9, default_flow_style=flow)

@@ -1,4 +1,4 @@
-"""Trajectories of others, and our own exports, read into a run folder."""
+"""Import of other programs' trajectories and of exports into a run folder."""
 
 from refinesynth.imports.import_formats import FORMATS, read_record
 from refinesynth.imports.importing import import_trajectories

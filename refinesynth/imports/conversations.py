@@ -1,7 +1,7 @@
 """Conversations, parsed as for training, as turns in a script; called functions become actions.
 
-The script is parsed from our task text, or made of another text and the actions. A parsed script is rendered again and
-compared, so text that only resembles ours is not mistaken for it.
+The script is parsed from the package's task text, or made from another text and the actions. A parsed script is rendered
+again and compared, to reject text that only resembles a task text.
 """
 
 import re
@@ -32,24 +32,24 @@ from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
 
 ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
-"""The one action of a script whose record lists none."""
+"""Action of a script if the record lists none."""
 
 _GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of: "
 _SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
 MOST_ACTIONS = 256
-"""Most actions of a script; each turn is compared with all."""
+"""Maximum number of actions in a script; each turn is compared with all of them."""
 
 
 class Task(NamedTuple):
-    """Script of a conversation with its opening observation."""
+    """Script of a conversation, with its opening observation."""
 
     script: Script
     opening: str | None
-    """Observation before the first turn."""
+    """Observation before the first turn; None without one."""
 
 
 def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (ANY_ACTION,)) -> Script:
-    """A script without environment and completion conditions."""
+    """Return a script without environment and completion conditions."""
     return Script(
         introduction="" if introduction == SOMEWHERE else introduction,
         environment={},
@@ -60,9 +60,7 @@ def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (
 
 
 def read_task(text: str) -> Task | None:
-    """Inverse of `render_task`, also of earlier versions', with or without an opening observation; None for any other
-    text.
-    """
+    """Read the text of `render_task`, also of earlier versions, with or without an opening observation; None for others."""
     text = text.replace(FORMER_INSTRUCTIONS, INSTRUCTIONS)
     parts = _parts(text, INSTRUCTIONS)
     if parts is None:
@@ -77,7 +75,7 @@ def read_task(text: str) -> Task | None:
 
 
 def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
-    """The same for `render_tool_task` and `render_tools`."""
+    """Read the text of `render_tool_task` and the list of `render_tools`; None for others."""
     instructions = tool_instructions_in(text)
     parts = _parts(text, instructions) if instructions else None
     if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(action_of, tools)]):
@@ -90,7 +88,7 @@ def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None
 
 
 def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
-    """Introduction, text after `Goal:`, and the opening observation."""
+    """Return the introduction, the text after `Goal:`, and the opening observation."""
     head, found, after = text.partition(f"\n\n{instructions}")
     place, goal, rest = head.partition(_GOAL)
     if not found or not goal or (after and not after.startswith("\n\n")):
@@ -103,7 +101,7 @@ def _with_opening(task: str, opening: str | None) -> str:
 
 
 def _actions(listed: str) -> list[ActionSpec]:
-    """Inverse of the lines of `task_with_actions`."""
+    """Read the lines of `task_with_actions`."""
     own, *further = _SHARED.split(listed, maxsplit=1)
     shared: dict[str, tuple[str, ...]] = {}
     for line in further[0].split("\n") if further else ():
@@ -123,7 +121,7 @@ def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
 
 
 def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterType]] | None:
-    """Values and types of placeholders as `render_action` writes them; None if the text says something else."""
+    """Read the values and types of placeholders in the form of `render_action`; None for other text."""
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
     for each in text.split("; {"):
@@ -138,7 +136,7 @@ def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterT
 
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Parameters of a function with their allowed texts, empty for any."""
+    """Return the parameters of a function with their allowed texts; empty if any text is allowed."""
     found: dict[str, tuple[str, ...]] = {}
     for name, schema in _object(_object(function.get("parameters")).get("properties")).items():
         values: object = _object(schema).get("enum")
@@ -153,27 +151,29 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 _SEPARATORS = (", ", " | ", " ;; ", " ¦ ")
-"""Separators of arguments; the first with which every call can be parsed back is used."""
+"""Separators of arguments, in order of preference; the first is used with which all calls parse back."""
 
 ANSWER = ActionSpec(
     name="answer {text}", description="Say this; no function is called.", pattern=pattern_of("answer {text}")
 )
-"""Action of a message without a call, among calls."""
+"""Action of a message without a call in a conversation with calls."""
 
 
 class Functions:
-    """Functions of one record as actions whose text can be parsed back.
+    """Functions of one record as actions with texts that parse back.
 
-    Arguments that are not text are JSON; missing ones are empty.
+    Arguments other than text are written as JSON; missing ones are empty.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall], *, answers: bool) -> None:
-        """`answers` if there are messages without a call; raises ValueError for calls that do not parse back."""
+        """Find a separator; `answers` for messages without a call. Raises ValueError: too many functions, or a call does
+        not parse back.
+        """
         self._properties = {tool["function"]["name"]: properties_of(tool["function"]) for tool in tools}
         self._descriptions = {tool["function"]["name"]: tool["function"].get("description") for tool in tools}
         for call in calls:
             properties = self._properties.setdefault(call.name, {})
-            # What is left out somewhere may be empty.
+            # A parameter that a call lacks must accept an empty text.
             properties |= dict.fromkeys(properties.keys() - call.arguments.keys(), ())
             properties |= {name: () for name in call.arguments if name not in properties}
         self._answers = answers
@@ -197,7 +197,7 @@ class Functions:
             yield ANSWER
 
     def text_of(self, call: ToolCall) -> str:
-        """Action text of a call; of an unknown function, its name and the values of its arguments."""
+        """Return the action text of a call; for an unknown function, its name and the values of its arguments."""
         action = self._actions.get(call.name)
         if action is None:
             return " ".join((call.name, *map(_text, call.arguments.values())))
@@ -207,7 +207,7 @@ class Functions:
         return {_placeholder(name): _text(call.arguments.get(name, "")) for name in self._properties[call.name]}
 
     def _misread(self, calls: Sequence[ToolCall]) -> ToolCall | None:
-        """The first call whose text does not parse back; blanks around arguments do not count."""
+        """Return the first call with a text that does not parse back, ignoring blanks around arguments."""
         actions = tuple(self.actions)
         for call in calls:
             found = match_action(actions, self.text_of(call))
@@ -235,7 +235,7 @@ def _text(value: object) -> str:
 
 
 UNANSWERED = "(no answer)"
-"""Stands for an empty or missing observation: exports leave out the last one."""
+"""Placeholder for an empty or missing observation; exports leave out the last observation."""
 
 
 class ParsedPlay(NamedTuple):
@@ -247,32 +247,32 @@ _Reader = Callable[[Turn], PlayerTurn]
 
 
 def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
-    """Turns of a record's messages, with or without tool calls; mistakes are messages flagged as not trained on.
+    """Read a record's messages as turns, with or without tool calls; messages flagged as not trained are mistakes.
 
-    If only some messages have a flag, the others are right.
+    Messages without a flag are right.
 
     Raises:
-        InputError: They are not an agent's turns; the message begins with `where`.
+        InputError: The messages are not an agent's turns; the error begins with `where`.
     """
-    found = read_record(record, where, unflagged=True)
-    if any(turn.label is TurnLabel.HISTORY for turn in found.turns):
+    conversation = read_record(record, where, unflagged=True)
+    if any(turn.label is TurnLabel.HISTORY for turn in conversation.turns):
         raise InputError(
             f"{where}: only the last message is to be trained on, as in one of several records of a conversation, so it is not known "
             "which of the earlier turns are mistakes; export with a flag per message, and an id where there is a place for one"
         )
-    asked = list(takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, found.turns))
-    played = found.turns[len(asked) :]
+    preamble = list(takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, conversation.turns))
+    played = conversation.turns[len(preamble) :]
     if not played:
         raise InputError(f"{where}: the assistant takes no turn")
-    called = found.tools or any(turn.calls for turn in played)
+    called = conversation.tools or any(turn.calls for turn in played)
     try:
         if called:
-            task, read = _with_calls(found, asked, played)
+            task, read = _with_calls(conversation, preamble, played)
         else:
-            ours = read_task(asked[0].content) if len(asked) == 1 else None
-            task, read = ours or Task(plain_script(*_introduction_and_goal(asked)), None), _read_text
-        separate = bool(record.get("system")) and found.turns[0].role == "system"
-        turns = _turns(task, played, read, first=len(asked) + (0 if separate else 1))
+            ours = read_task(preamble[0].content) if len(preamble) == 1 else None
+            task, read = ours or Task(plain_script(*_introduction_and_goal(preamble)), None), _read_text
+        separate = bool(record.get("system")) and conversation.turns[0].role == "system"
+        turns = _turns(task, played, read, first=len(preamble) + (0 if separate else 1))
         return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from error
@@ -324,7 +324,7 @@ def _is_wrong(turn: Turn) -> bool:
 
 
 def _introduction_and_goal(asked: Sequence[Turn]) -> tuple[str, str]:
-    """Introduction and goal; the last message before the first turn is the goal."""
+    """Return introduction and goal; the last message before the first turn is the goal."""
     *before, goal = (turn.content.strip() for turn in asked if turn.label is None)
     return "\n\n".join(before), goal
 
@@ -332,7 +332,7 @@ def _introduction_and_goal(asked: Sequence[Turn]) -> tuple[str, str]:
 def _turns(
     task: Task, played: Sequence[Turn], read: _Reader, *, first: int
 ) -> Iterator[PlayerTurn | DungeonMasterTurn]:
-    """Player's turns, each with the messages after it as its answer; raises ValueError with a message's number."""
+    """Yield the player's turns, each followed by its answer; raises ValueError with a message's number."""
     if task.opening is not None:
         yield _answer(task.opening)
     before = None
@@ -349,8 +349,8 @@ def _turns(
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:
-    """Yield the number of a message, a player's turn of it, and what answers that; each of several calls is a turn, and
-    the message's thought belongs to the first.
+    """Yield the index of a message, a turn of it, and the turn's answers. Each of several calls is a turn; the thought
+    belongs to the first turn.
     """
     starts = [at for at, turn in enumerate(played) if turn.role == "assistant"]
     for at, stop in zip(starts, [*starts[1:], len(played)], strict=True):
@@ -364,6 +364,6 @@ def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]
 
 
 def _answer(observation: str, *, wrong: bool = False, unknown: bool = False) -> DungeonMasterTurn:
-    """No flag says the kind of a mistake: an unknown action is a `parameter` error, others are `logic` errors."""
+    """Return an answer; the flag of a mistake has no kind, thus unknown actions are `parameter` errors, others `logic`."""
     kind = (MistakeKind.PARAMETER if unknown else MistakeKind.LOGIC) if wrong else None
     return DungeonMasterTurn.of_kind(kind, thought="", observation=observation)

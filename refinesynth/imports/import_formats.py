@@ -1,4 +1,4 @@
-"""Formats that can be imported: one record to one trajectory."""
+"""Import formats: one record to one trajectory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ _VERSION = "ATIF-v"
 
 
 def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
-    """Inverse of `AtifFormat`; raises InputError."""
+    """Read a document of `AtifFormat`; raises InputError for others."""
     try:
         name = document.get("trajectory_id") or document["session_id"]
         turns = [turn for step in document["steps"][1:] for turn in _turns(step)]
@@ -41,7 +41,7 @@ def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
 
 
 def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Another program's document as chat messages with tool calls; raises InputError."""
+    """Return another program's document as chat messages with tool calls; raises InputError for unreadable steps."""
     messages: list[dict[str, Any]] = []
     try:
         for step in document["steps"]:
@@ -58,7 +58,7 @@ def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A step as messages; an agent's is followed by the results of its calls."""
+    """Yield the messages of a step; the results of calls follow an agent's message."""
     if step["source"] != "agent":
         yield {"role": step["source"], "content": step["message"]}
         return
@@ -79,7 +79,8 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         return
     of_calls = [one.get("source_call_id") for one in results]
     unanswered = [call["id"] for call in written if call["id"] not in of_calls]
-    # As many results without a call as calls without a result belong together in order; others follow the last call.
+    # Results without a call id belong to the calls without a result, in order, if their numbers agree; else to the last
+    # call.
     others = iter(unanswered) if len(unanswered) == of_calls.count(None) else repeat(written[-1]["id"])
     answers: dict[str, list[str]] = {call["id"]: [] for call in written}
     for of_call, one in zip(of_calls, results, strict=True):
@@ -89,7 +90,7 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _text(content: object) -> str:
-    """Text, or the joined text parts; raises ValueError for other parts, such as images."""
+    """Return a text, or the joined text parts; raises ValueError for other parts, such as images."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = cast("list[dict[str, Any]]", content)
@@ -102,21 +103,21 @@ PLAY: Final = "imported"
 """Play of imported trajectories."""
 
 RULES: Final = repr(RequiredKeys())
-"""Rules that an import checks."""
+"""Rule in the provenance of imported trajectories."""
 
 _SHOWN = 300
 
 
 def read_record(record: object, format: str, where: str, *, index: int = 0) -> Trajectory:  # noqa: A002
-    """A record as a trajectory, with an id made of `index` if it has none; raises InputError that begins with `where`."""
+    """Return a record as a trajectory; `index` gives it an id if it has none. Raises InputError with `where`: not valid."""
     read = find(format)
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
-    # Tables have a column for every key: where a record has none, its value is null.
-    given = {str(key): value for key, value in cast("Mapping[Any, Any]", record).items() if value is not None}
+    # Rows of a table have a null for every missing key.
+    fields = {str(key): value for key, value in cast("Mapping[Any, Any]", record).items() if value is not None}
     try:
-        found = read(given, where)
-        return found if isinstance(found, Trajectory) else _trajectory(found, given, index)
+        parsed = read(fields, where)
+        return parsed if isinstance(parsed, Trajectory) else _trajectory(parsed, fields, index)
     except ValidationError as error:
         raise InputError(f"{where}: {explain(error)}") from error
     except RecursionError as error:
@@ -124,7 +125,7 @@ def read_record(record: object, format: str, where: str, *, index: int = 0) -> T
 
 
 def find(name: str) -> Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]:
-    """The reader of that format; raises InputError for an unknown one."""
+    """Return the reader of that format; raises InputError for an unknown format."""
     if found := FORMATS.get(name.strip().casefold()):
         return found
     near = get_close_matches(name.casefold(), FORMATS, n=1)

@@ -1,4 +1,4 @@
-"""Records of a file into a run folder: each is accepted or refused, in order, and committed."""
+"""Import of a file's records into a run folder: each is accepted or refused, in order, and committed."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -31,10 +31,10 @@ from refinesynth.trajectory import Persona
 class Raw(NamedTuple):
     where: str
     line: bytes
-    """Empty where it is too long."""
+    """Content of the record; empty for a line that is too long."""
 
     def parsed(self) -> object:
-        """Parse the record; raises InputError if it is not JSON or too long."""
+        """Parse the record; raises InputError if the record is too long or is not JSON."""
         if not self.line:
             raise InputError(f"{self.where}: it is longer than {MOST_BYTES:,} bytes")
         try:
@@ -44,7 +44,7 @@ class Raw(NamedTuple):
 
 
 def records(source: Path) -> Iterator[Raw]:
-    """Yield the lines of a file, or the document or list items of `.json` files in the order of names; raises InputError."""
+    """Yield the lines of a file, or the documents or list items of `.json` files by name. Raises InputError: unreadable."""
     files = [source]
     if source.is_dir():
         files = sorted(found for found in source.glob("*.json") if found.is_file())
@@ -68,14 +68,14 @@ def records(source: Path) -> Iterator[Raw]:
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
     content = read_document(file, path)
     try:
-        found: object = load_json(content)
+        document: object = load_json(content)
     except ValueError:
         yield Raw(str(path), content[:MOST_BYTES])
         return
-    if not isinstance(found, list):
-        yield Raw(str(path), write_json(found, exact=True))
+    if not isinstance(document, list):
+        yield Raw(str(path), write_json(document, exact=True))
         return
-    for number, item in enumerate(cast("list[object]", found), start=1):
+    for number, item in enumerate(cast("list[object]", document), start=1):
         yield Raw(f"{path}: item {number}", write_json(item, exact=True))
 
 
@@ -92,10 +92,10 @@ async def import_trajectories(
     fresh: bool = False,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> SynthesisResult:
-    """Read trajectories of others, or an export of ours, into a run folder.
+    """Read another program's trajectories, or an export of this package, into a run folder.
 
-    A record that cannot be read is refused, with its text and the reason. Repeating the call resumes an interrupted import and
-    takes records added at the end of the file.
+    An unreadable record is refused, with its text and the reason. The same call resumes an interrupted import, and adds
+    records from the end of a file that has grown.
 
     Args:
         source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
@@ -126,7 +126,9 @@ def _known(folder: Path) -> Iterator[str]:
 
 
 async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
-    """Number of records, after reading the whole file; raises InputError if none is valid or earlier ones differ."""
+    """Read the whole file and return its number of records; raises InputError without a valid one, or if imported
+    records have changed.
+    """
     count, first, readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):
         if (before := next(known, None)) is not None and before != _digest(raw):
@@ -185,7 +187,7 @@ def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]
 
 
 def _finished(index: int, raw: Raw, format: str, names: DistinctNames) -> CompletedEpisode:  # noqa: A002
-    """A record as a finished episode, with its digest for the persona's; repeated ids are numbered."""
+    """Return a record as a finished episode, with the record's digest as fingerprint; repeated ids get a number."""
     try:
         trajectory = read_record(raw.parsed(), format, raw.where, index=index)
         trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})

@@ -1,4 +1,4 @@
-"""Reading, describing, deduplicating and sampling personas."""
+"""Personas: files and other sources, statistics, deduplication and samples."""
 
 from refinesynth.personas.near_duplicates import DedupReport, NearDuplicates, Similar, dedup
 from refinesynth.personas.persona_files import BadRow, PersonaRecord, shipped

@@ -1,7 +1,6 @@
 """Near-duplicates by MinHash with Persona Hub's settings (1-grams, 128 permutations, Jaccard similarity 0.9).
 
-Candidates come from MinHash (datasketch) and are then compared exactly, so there are no false positives. Section 7 of the
-method.
+MinHash (datasketch) gives candidates, and an exact comparison excludes false positives. Source: section 7 of the method.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.personas.source import Records, RecordSource
 from refinesynth.text.json_reader import write_json
 
-# In these scripts words are not set apart, so that each character stands for one.
+# Scripts without spaces between words: each character counts as a word.
 _UNSPACED = (
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f"  # Myanmar
@@ -37,13 +36,13 @@ _KEPT_WORDS = 1 << 16
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words of a text, at least one; single characters in scripts without spaces."""
+    """Return the lower-case words of a text, at least one; single characters in scripts without spaces."""
     folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     return _WORD.findall(folded) or [folded.strip()]
 
 
 def grams(found: list[str], size: int = 1) -> set[int]:
-    """32-bit hashes of all runs of `size` words; of a shorter text, the hash of all its words."""
+    """Return the 32-bit hashes of all runs of `size` words; for a shorter text, the hash of all its words."""
     if size == 1:
         return set(map(_hashed, found))
     runs = range(max(1, len(found) - size + 1))
@@ -51,7 +50,7 @@ def grams(found: list[str], size: int = 1) -> set[int]:
 
 
 def fingerprint(found: list[str]) -> int:
-    """64-bit hash of the words in order."""
+    """Return a 64-bit hash of the words in order."""
     return int.from_bytes(hashlib.blake2b(" ".join(found).encode("utf-8", "replace"), digest_size=8).digest())
 
 
@@ -62,7 +61,7 @@ def _hashed(word: str) -> int:
 
 _NUMBER_BYTES = 32
 _MOST_COMPARED = 128
-"""Most rows of one band that a row is compared with; bounds the time for monotonous or hostile data."""
+"""Maximum number of rows of one band that a row is compared with; bounds the time for monotonous or hostile data."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,9 @@ class Similar:
     """Definition of a near-duplicate; the defaults are Persona Hub's."""
 
     threshold: float = 0.9
-    """Least Jaccard similarity of two near-duplicates, above 0 and at most 1."""
+    """Minimum Jaccard similarity of near-duplicates, above 0 and at most 1."""
     size: int = 1
-    """Words of one gram; characters in scripts that set no words apart."""
+    """Number of words per gram, or of characters in scripts without spaces."""
     permutations: int = 128
 
     def __post_init__(self) -> None:
@@ -84,10 +83,10 @@ class Similar:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The earlier persona that another one repeats."""
+    """Earlier persona that another one repeats."""
 
     of: int
-    """Its number among those that were admitted, from 0."""
+    """Number of the earlier persona among the admitted ones, from 0."""
     similarity: float
     """Jaccard similarity of the grams, from the threshold to 1."""
     exact: bool
@@ -95,23 +94,23 @@ class Twin:
 
 
 class NearDuplicates:
-    """Index that admits personas which are no near-duplicates of an earlier one.
+    """Index that admits personas unless they are near-duplicates of an earlier one.
 
-    Deterministic. No persona below the threshold is refused; 99 % of the pairs at the threshold are found, and 99.99 % at
-    0.95 for the default threshold of 0.9. Where more than a hundred admitted personas share most of their words, only the
-    newest of these are compared.
+    It is deterministic. It refuses no persona below the threshold; it finds 99 % of the pairs at the threshold, and for
+    the default threshold of 0.9, 99.99 % at 0.95. If more than 128 admitted personas share most of their words, it
+    compares only the newest of them.
 
-    Memory per admitted persona: 4 bytes for each distinct gram, 16, and about 110 for each band (12 by default).
+    Memory per admitted persona: 16 bytes, 4 bytes per distinct gram, and about 110 bytes per band (12 bands by default).
     """
 
     def __init__(self, similar: Similar | None = None) -> None:
-        """Raises: ConfigurationError: datasketch or numpy is not installed."""
+        """Make an empty index. Raises ConfigurationError: datasketch or numpy is not installed."""
         check_installed("diversity", "datasketch", "numpy")
         self.similar = similar or Similar()
         self._bands, self._rows = choose_bands(self.similar.permutations, self.similar.threshold)
         self._newest: dict[int, int] = {}
         self._before = array("i")
-        """For each persona and each of its keys, the persona that was the newest before, or -1."""
+        """Previous persona with the same key, or -1, for each persona and each of its keys."""
         self._grams = array("I")
         self._ends = array("Q", [0])
         self._fingerprints = array("Q")
@@ -127,21 +126,21 @@ class NearDuplicates:
 
     def admit(self, text: str) -> Twin | None:
         """Admit a persona and return None, or return the earlier persona that it repeats."""
-        found = words(text)
-        wanted = grams(found, self.similar.size)
+        persona_words = words(text)
+        wanted = grams(persona_words, self.similar.size)
         keys = self._keys(wanted)
-        # The first of those that are equally similar.
+        # Sorted, to return the first of equally similar personas.
         compared = ((self._similarity(wanted, number), number) for number in sorted(self._candidates(keys)))
         similarity, number = max(compared, key=itemgetter(0), default=(0.0, 0))
         if similarity >= self.similar.threshold:
-            exact = similarity == 1 and self._fingerprints[number] == fingerprint(found)
+            exact = similarity == 1 and self._fingerprints[number] == fingerprint(persona_words)
             return Twin(number, similarity, exact)
         for key in keys:
             self._before.append(self._newest.get(key, -1))
             self._newest[key] = len(self)
         self._grams.extend(sorted(wanted))
         self._ends.append(len(self._grams))
-        self._fingerprints.append(fingerprint(found))
+        self._fingerprints.append(fingerprint(persona_words))
         return None
 
     def _similarity(self, wanted: set[int], number: int) -> float:
@@ -153,30 +152,31 @@ class NearDuplicates:
         return shared / (len(wanted) + end - start - shared)
 
     def _keys(self, wanted: set[int]) -> list[int]:
-        """One number per band of the MinHash signature; a collision costs one comparison."""
+        """Return one number per band of the MinHash signature; a collision costs one comparison."""
         sketch = empty_minhash(self.similar.permutations).copy()
-        # Sorted: sets of equal numbers may come in another order.
+        # Sorted: the order of a set is arbitrary.
         sketch.update_batch(sorted(wanted))
         bands = sketch.hashvalues[: self._bands * self._rows].reshape(self._bands, self._rows)
         return [hash((number, band.tobytes())) for number, band in enumerate(bands)]
 
     def _candidates(self, keys: list[int]) -> set[int]:
-        found = set[int]()
+        candidates = set[int]()
         for band, key in enumerate(keys):
             number = self._newest.get(key, -1)
             for _ in range(_MOST_COMPARED):
                 if number < 0:
                     break
-                found.add(number)
+                candidates.add(number)
                 number = self._before[number * self._bands + band]
-        return found
+        return candidates
 
 
 def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) -> tuple[int, int]:
-    """Number of bands and of hash values per band, such that a pair at the threshold shares a band with probability `found`.
+    """Return the numbers of bands and of hash values per band with which pairs at the threshold share a band with
+    probability `found`.
 
-    A pair of similarity s shares a band with probability 1 - (1 - s^rows)^bands. The most rows that suffice are chosen, as
-    each more means fewer comparisons in vain; the minimum is one row.
+    A pair of similarity s shares a band with probability 1 - (1 - s^rows)^bands. The result has the highest sufficient
+    number of rows, because more rows mean fewer needless comparisons; the minimum is one row.
     """
     for rows in range(permutations, 1, -1):
         bands = permutations // rows
@@ -189,9 +189,9 @@ def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) ->
 class DedupReport:
     output: Path
     read: int
-    """Rows with a persona."""
+    """Number of rows with a persona."""
     bad: int
-    """Rows without a persona; they are not in the output."""
+    """Number of rows without a persona, which are not in the output."""
     problems: tuple[str, ...]
     kept: int
     exact: int
@@ -209,10 +209,10 @@ def dedup(
     overwrite: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> DedupReport:
-    """Write the rows of `source` without near-duplicates; the first of several is kept.
+    """Write the rows of `source` without near-duplicates of earlier rows.
 
-    The output is JSONL and appears whole or not at all. The same input and settings give the same bytes; deduplicating
-    the output again removes nothing more. Rows are read once and not held in memory.
+    The output is JSONL and is written atomically. The same input and settings give the same bytes; a second deduplication
+    of the output removes nothing. Rows are read once and not held in memory.
 
     Args:
         source: Personas to read; the ones that ship with the package if None.

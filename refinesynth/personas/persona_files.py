@@ -29,16 +29,16 @@ from refinesynth.trajectory import Persona, explain
 COLUMNS = ("persona", "text")
 
 REPORTED_ROWS = 5
-"""Number of bad rows that are kept with their reasons."""
+"""Maximum number of bad rows to report, with their reasons."""
 
 WRAPPER = "json"
-"""Column that may hold the whole row, as an object or as JSON text, if there is none of `COLUMNS`."""
+"""Column that may hold the whole row, as an object or as JSON text, if no column is in `COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
     line: int
-    """Line of the file, or position among the rows, from 1."""
+    """Number of the line in the file, or of the row, from 1."""
     reason: str
     """Problem, without the row's content."""
 
@@ -56,7 +56,7 @@ class PersonaRecord:
     """Other fields of the row, untrusted and not checked to be JSON."""
 
     def as_json(self) -> bytes:
-        """The row as one JSON line, `persona` first. All other fields are left out if one cannot be written as JSON."""
+        """Return the row as one JSON line, `persona` first; without the other fields if one of them has no JSON form."""
         try:
             return write_json(
                 {"persona": self.persona.text, **self.fields}, default=str, option=orjson.OPT_NON_STR_KEYS
@@ -71,7 +71,8 @@ Row = PersonaRecord | BadRow
 def read_row(value: object, line: int, column: str | None = None) -> Row:
     """Read a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
 
-    With `column`, only that key is read. Fields without a name (a trailing comma in a CSV header) are left out.
+    With `column`, the persona is read only from that key. Fields without a name are left out, such as that of a trailing
+    comma in a CSV header.
     """
     if column is not None and isinstance(value, Mapping):
         named = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
@@ -88,7 +89,7 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
             return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}; {_others(keys)}")
         row, key = found
         value = row[key]
-        # A column `persona` beside the one that is read would be taken for it in the output.
+        # In the output, another column `persona` would replace the persona.
         left_out = (key, "persona", None, "")
         fields = {str(name): cast("JsonValue", at) for name, at in row.items() if name not in left_out}
     if isinstance(value, Persona):
@@ -102,7 +103,7 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
 
 
 def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
-    """The row and the key of its persona; a row inside a field of another row is unwrapped."""
+    """Return a row and the key of its persona, also for a row inside a field of another row; None without a persona."""
     key = next((name for name in COLUMNS if name in row), None)
     within = row[key or WRAPPER] if key is not None or WRAPPER in row else None
     if isinstance(within, str) and within.lstrip().startswith("{"):
@@ -120,14 +121,14 @@ def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], s
 
 
 def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
-    """The column that holds personas, ignoring case and surrounding blanks."""
+    """Return the name of the column with personas, ignoring case and surrounding blanks; None without one."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
     looked_for = (*COLUMNS, WRAPPER) if wanted is None else (wanted.strip().casefold(),)
     return next((folded[name] for name in looked_for if name in folded), None)
 
 
 def column_of(what: str, names: Sequence[str], wanted: str | None) -> str:
-    """The column of a table that holds personas. Raises InputError: there is none."""
+    """Return the name of a table's column with personas. Raises InputError: there is no such column."""
     if (column := find_column(names, wanted)) is not None:
         return column
     expected = "persona or text" if wanted is None else repr(wanted)
@@ -143,7 +144,7 @@ def _others(names: Iterable[object]) -> str:
 
 
 def shipped() -> tuple[Persona, ...]:
-    """All personas of the package, about 300, always in the same order."""
+    """Return all personas of the package, about 300, in a fixed order."""
     lines = (files("refinesynth.personas") / "shipped.jsonl").read_bytes().splitlines()
     return tuple(Persona.model_validate(orjson.loads(line)) for line in lines)
 
@@ -160,7 +161,7 @@ Found = tuple[int, object]
 
 
 class PersonaFile:
-    """A file of personas. The constructor looks at the path alone; `rows` reads it and blocks."""
+    """File of personas. The constructor checks the path alone; `rows` reads the file and blocks."""
 
     def __init__(self, path: str | PathLike[str], *, column: str | None = None) -> None:
         """Check the path; `column` holds a row's persona, by default `persona` or `text`.
@@ -176,7 +177,7 @@ class PersonaFile:
         if str(path) == STDIN:
             self._format = STDIN
             return
-        # os.path, because a long sentence taken for a path is an error to pathlib, and no file to os.path.
+        # os.path, because pathlib raises an error for a long sentence in place of a path.
         if not os.path.exists(path):  # noqa: PTH110
             raise InputError(
                 f"there is no file {str(path)!r}. A text is taken as the path of a file with personas; "
@@ -228,8 +229,8 @@ class PersonaFile:
                 yield BadRow(self._line, f"is not UTF-8 at byte {error.start}")
 
     def _csv_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
-        """Rows by the number of their first line. Strict quoting: an unclosed quote would hide the rows after it."""
-        # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
+        """Yield rows with the number of their first line. Quoting is strict: an open quote would hide the next rows."""
+        # Undecodable bytes become lone surrogates, which no persona may hold: only the row is refused, not the file.
         lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
         rows = csv.reader(lines, delimiter=_DELIMITERS[self._format], strict=True)
         first = 1
@@ -244,7 +245,7 @@ class PersonaFile:
                 elif len(cells) <= at:
                     yield BadRow(first, f"has {len(cells)} columns, the persona is in column {at + 1}")
                 else:
-                    # Cells that no column of the header is for are left out.
+                    # Cells without a column in the header are left out.
                     named = zip(names, cells, strict=False)
                     yield first, {name: cell for name, cell in named if name is not None}
                 first = self._line + 1
@@ -257,24 +258,24 @@ class PersonaFile:
     def _json_rows(self, file: BinaryIO) -> Iterator[Found]:
         where = repr(str(self.path))
         try:
-            found: Any = orjson.loads(read_document(file, self.path))
+            document: Any = orjson.loads(read_document(file, self.path))
         except orjson.JSONDecodeError as error:
             raise InputError(f"{where} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
-        if isinstance(found, dict):
-            lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
-            found = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        if not isinstance(found, list):
+        if isinstance(document, dict):
+            lists = [value for value in cast("dict[str, object]", document).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
+            document = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if not isinstance(document, list):
             raise InputError(f"{where} is neither a list of rows nor an object that holds one list of them")
-        yield from enumerate(cast("list[object]", found), start=1)
+        yield from enumerate(cast("list[object]", document), start=1)
 
     def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
-        """Rows in batches; of columns that share a name, only the persona's is read."""
-        # Typed as Any: pyarrow is optional, and has no types.
+        """Yield rows, read in batches. Repeated column names are left out, except the persona's."""
+        # Typed as Any: pyarrow is optional and untyped.
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
         with tempfile.TemporaryFile() as unpacked:
             if self._compression is not None:
-                # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
+                # A Parquet reader needs random access: the file is unpacked first, to disk to save memory.
                 copyfileobj(file, unpacked)
                 unpacked.seek(0)
                 file = unpacked
@@ -292,7 +293,7 @@ class PersonaFile:
 
 
 def _names(header: list[str], at: int) -> list[str | None]:
-    """Column names as fields of a row; None for unnamed and repeated columns."""
+    """Return column names as fields of a row; None for unnamed and repeated columns."""
     persona = header[at].strip().casefold()
     names: list[str | None] = [name.strip() or None for name in header]
     return [
@@ -307,7 +308,7 @@ def _parquet_row(cells: dict[str, Any], column: str, number: int) -> Found | Bad
         try:
             row[name.strip().casefold() if name == column else name] = cell.as_py()
         except (UnicodeDecodeError, ValueError, OverflowError) as error:
-            # Of other columns, what Python has no value for is left out: a time in the year 20,000.
+            # Other columns may hold values without a Python form, such as a time in the year 20,000; they are left out.
             if name == column:
                 where = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
                 return BadRow(number, f"is not UTF-8{where}")

@@ -1,4 +1,4 @@
-"""Statistics of a collection of personas: number, lengths, duplicates."""
+"""Statistics of personas: number, lengths, duplicates."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class Lengths:
     median: int
     mean: float
     longest_tenth: int
-    """Length that one in ten reaches or exceeds."""
+    """Length that one in ten texts reaches or exceeds."""
     most: int
 
     @classmethod
@@ -27,7 +27,7 @@ class Lengths:
 
 
 _MOST_WORDS = 2_000_000
-"""Distinct words that are counted; more are `at least` that many."""
+"""Maximum number of distinct words to count."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class PersonaStats:
     words: Lengths
     distinct_words: int
     distinct_words_exact: bool
-    """False if there are more than were counted."""
+    """False if there are more distinct words than the count."""
     exact_duplicates: int
-    """Personas with the words of an earlier one, in its order; case and punctuation aside."""
+    """Number of personas with the words of an earlier one in the same order, ignoring case and punctuation."""
     near_duplicates: int | None
-    """Near-duplicates of an earlier persona, exact ones not counted; None if not searched."""
+    """Number of near-duplicates of an earlier persona, without exact ones; None without a search."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -57,7 +57,7 @@ def stats(
     near: bool = True,
     on_progress: Callable[[int], None] | None = None,
 ) -> PersonaStats:
-    """Read all personas once and describe them.
+    """Read all personas once and return their statistics.
 
     Args:
         source: Personas to read; the ones that ship with the package if None.

@@ -1,4 +1,4 @@
-"""Random samples of personas, balanced over domains; one pass, memory bound by the sample's size."""
+"""Random samples of personas, balanced over domains, in one pass and with memory bounded by the sample's size."""
 
 import hashlib
 import heapq
@@ -18,7 +18,7 @@ from refinesynth.personas.persona_files import PersonaRecord
 from refinesynth.personas.source import Records, RecordSource
 
 DOMAIN = "domain"
-"""Balance by the first of `DOMAIN_FIELDS` that a row has."""
+"""Value of `balance_by` for the first of `DOMAIN_FIELDS` that a row has."""
 
 DOMAIN_FIELDS = (
     "general domain (top 1 percent)",
@@ -27,10 +27,10 @@ DOMAIN_FIELDS = (
     "domain",
     "category",
 )
-"""Fields that name a domain, in order of precedence. Persona Hub's elite files have the first two."""
+"""Names of fields with a domain, in order of precedence. Persona Hub's elite files have the first two."""
 
 NO_DOMAIN = "(none)"
-"""Group of the rows whose fields name no domain."""
+"""Group of rows without a domain."""
 
 _FIELDS_NAMED = 20
 
@@ -41,10 +41,10 @@ _SPACE = re.compile(r"\s+")
 
 
 def domain_of(record: PersonaRecord, by: str = DOMAIN) -> str | None:
-    """Domain of a row by `domain` or the name of a field; None if there is none.
+    """Return the domain of a row, by `domain` or the name of a field; None without a domain.
 
-    Field names are compared without case and punctuation, so a misspelled extra column stands in for an empty one.
-    Domains are compared without case, spaces and quotes.
+    Field names are compared without case and punctuation: a column in another spelling replaces an empty one. Domains are
+    returned in lower case, without surrounding spaces, quotes and punctuation.
     """
     wanted = _wanted(by)
     named: dict[str, str] = {}
@@ -76,12 +76,12 @@ def _label(value: JsonValue) -> str | None:
 @dataclass(frozen=True)
 class Sample:
     records: tuple[PersonaRecord, ...]
-    """Interleaved by domain: one of each, then the second of each, and so on."""
+    """Drawn rows, interleaved by domain: one of each, then the second of each, and so on."""
     read: int
     bad: int
     problems: tuple[str, ...]
     duplicates: int
-    """Near-duplicates that were left out; 0 if not searched."""
+    """Number of near-duplicates that were left out; 0 without a search."""
     domains: dict[str, int]
     """Number of personas drawn from each domain, in the order of `records`; empty without balancing."""
 
@@ -96,10 +96,10 @@ def sample(
     similar: Similar | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Sample:
-    """Draw `n` personas at random, or all if there are fewer; the same arguments give the same sample.
+    """Draw `n` personas at random, or all if there are fewer. The same arguments give the same sample.
 
-    With `balance_by`, domains are represented as evenly as they allow; with more domains than `n`, `n` domains are drawn.
-    The source is read once, and at most 3 `n` rows are held.
+    `balance_by` represents domains as evenly as their sizes allow; of more than `n` domains, it draws `n`. The source is
+    read once, and memory holds at most 3 `n` rows.
 
     Args:
         source: Personas to read; the ones that ship with the package if None.
@@ -145,9 +145,9 @@ def sample(
 
 
 class _Balanced:
-    """The first `n` rows by (rank within their domain, key of the domain); a rank follows from a row's random key.
+    """First `n` rows by rank within their domain and key of the domain; random keys of the rows give the ranks.
 
-    A row that is preceded by `n` others can be dropped at any time, so at most 3 `n` rows are held.
+    A row behind `n` others can be dropped at any time, which limits memory to 3 `n` rows.
     """
 
     def __init__(self, n: int, seed: int) -> None:
@@ -162,11 +162,11 @@ class _Balanced:
         self._rows.setdefault(domain, []).append((self._random.getrandbits(64), self._offered, record))
         self.held += 1
         if self.held >= 3 * self._n:
-            kept = self._first()
+            first_rows = self._first()
             self._rows = {}
-            for _, _, name, row in kept:
+            for _, _, name, row in first_rows:
                 self._rows.setdefault(name, []).append(row)
-            self.held = len(kept)
+            self.held = len(first_rows)
 
     def __iter__(self) -> Iterator[tuple[str, PersonaRecord]]:
         return ((name, record) for _, _, name, (_, _, record) in self._first())

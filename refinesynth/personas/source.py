@@ -1,4 +1,4 @@
-"""Personas read lazily: for a run, without blocking the event loop, or as rows with all their fields."""
+"""Lazy readers of personas: for a run, without blocking the event loop, or as rows with all their fields."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -25,7 +25,7 @@ from refinesynth.personas.persona_files import (
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
-"""A path, or an iterable of rows: a `Path` stands for the rows of its file, a text is a persona."""
+"""A path, or an iterable of rows: in it, a `Path` stands for the rows of its file, and a text is a persona."""
 
 _TOLD_EVERY = 4096
 
@@ -40,15 +40,15 @@ class Records:
         column: str | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Check the paths; None stands for the shipped personas.
+        """Check the source: a path or the paths of a list; None stands for the shipped personas.
 
-        `column` holds a row's persona, by default `persona` or `text`. `on_progress` gets the number of rows read so far.
-        Raises InputError: a file is missing or unknown, or `source` has an unsupported type.
+        `column` holds a row's persona, by default `persona` or `text`. `on_progress` receives the number of rows so far.
+        Raises InputError: a file is missing, its suffix is unknown, or `source` has an unsupported type.
         """
         self.read = 0
         self.bad = 0
         self.problems: tuple[str, ...] = ()
-        """The first few bad rows: file, line and reason."""
+        """First bad rows: file, line and reason."""
         self._on_progress = on_progress
         self._column = column
         self._rows = self._found(_pieces(source, column))
@@ -60,7 +60,7 @@ class Records:
         return next(self._rows)
 
     def check(self) -> None:
-        """Raise InputError if no row held a persona."""
+        """Raise InputError if no row with a persona was read."""
         if not self.read:
             reason = (
                 f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
@@ -84,7 +84,7 @@ class Records:
 
 
 def _pieces(source: RecordSource | None, column: str | None) -> Iterable[object]:
-    """Files and rows of a source; the files of a list are checked before the first is read."""
+    """Return the files and rows of a source; the paths of a list are checked at once."""
     if source is None:
         return shipped()
     if isinstance(source, str | PathLike):
@@ -102,7 +102,7 @@ def _opened(piece: object, column: str | None) -> object:
 
 
 def write_records(records: Iterable[PersonaRecord], output: str | PathLike[str], *, overwrite: bool = False) -> int:
-    """Write rows as JSONL, whole or not at all; return their number. Raises InputError: the file cannot be written."""
+    """Write rows as JSONL atomically; return their number. Raises InputError: the file cannot be written."""
     written = 0
     with output_file(Path(output), overwrite=overwrite) as file:
         for record in records:
@@ -112,7 +112,7 @@ def write_records(records: Iterable[PersonaRecord], output: str | PathLike[str],
 
 
 class Personas:
-    """Async iterator of `(index, persona)`; bad rows get no index. Use it in `async with`, or close it."""
+    """Async iterator of `(index, persona)`; bad rows have no index. Use it in `async with`, or close it."""
 
     def __init__(self, rows: AsyncGenerator[Row, None], description: str) -> None:
         self._rows = rows
@@ -123,7 +123,7 @@ class Personas:
         self.bad = 0
         self.problems: tuple[BadRow, ...] = ()
         self.on_problem: Callable[[BadRow], None] | None = None
-        """Called with each row that joins `problems`."""
+        """Called with each row that is added to `problems`."""
 
     def __aiter__(self) -> Self:
         return self
@@ -138,11 +138,11 @@ class Personas:
         return index, persona
 
     def only_every(self, step: int, *, first: int) -> None:
-        """Give every `step`-th persona from number `first` on, numbered from 0; call it before any is taken."""
+        """Restrict the iteration to every `step`-th persona from number `first` on; call it before the first persona."""
         self._first, self._step = first, step
 
     async def look(self) -> None:
-        """Read the first persona without taking it; raises InputError if there is none."""
+        """Read the first persona ahead; raises InputError if there is none."""
         if self._read_ahead is None and self._next == 0:
             self._read_ahead = await self._read()
 
@@ -197,16 +197,16 @@ PersonaSource: TypeAlias = (
 """A path, one persona, an iterable or async iterable of rows, or a Hugging Face dataset."""
 
 _ROWS_AT_ONCE = 64
-"""Rows per batch of a reading thread, and per turn of the event loop for iterables."""
+"""Rows per batch of a reading thread, and for iterables between checkpoints of the event loop."""
 
 _EXPECTED = "a path, an iterable or async iterable of texts, or a Hugging Face dataset"
 
 
 def open_personas(source: PersonaSource | None = None, *, column: str | None = None) -> Personas:
-    """Open personas to be read lazily; the ones that ship with the package if `source` is None.
+    """Open a lazy iterator of personas; of the package's personas if `source` is None.
 
-    `column` holds a row's persona, by default `persona` or `text`. Bad rows are counted (`Personas.bad`). Files and datasets
-    are read in a thread; iterables on the event loop.
+    `column` holds a row's persona, by default `persona` or `text`. Bad rows are counted (`Personas.bad`). Threads read
+    files and datasets; the event loop reads iterables.
 
     Raises:
         InputError: There is no such file, its suffix is unknown, or `source` has an unsupported type. An empty source or a
@@ -226,7 +226,7 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
     if hasattr(source, "column_names") and hasattr(source, "select_columns"):
         return Personas(_threaded(_dataset_rows(source, column)), f"a Hugging Face {kind}")
     if isinstance(source, set | frozenset):
-        # Sets have no order of their own, and a run's order must be the same every time.
+        # Sets are unordered, and a run's order must be reproducible.
         ordered = sorted(cast("set[object]", source), key=repr)
         return Personas(_iterated(ordered, column), f"a {kind}, sorted")
     if isinstance(source, AsyncIterable | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -236,7 +236,7 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
 
 
 def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None]:
-    # A streamed dataset may not know its columns before it is read.
+    # A streamed dataset may not know its columns before reading.
     if dataset.column_names is not None:
         column = column_of("the dataset", dataset.column_names, wanted)
         for number, row in enumerate(dataset.select_columns([column]), start=1):
@@ -263,11 +263,11 @@ async def _iterated(
 
 async def _threaded(rows: Generator[Row, None, None]) -> AsyncGenerator[Row, None]:
     try:
-        # Abandoned on cancellation, so that a slow disk cannot hold up the end of a run.
+        # Abandoned on cancellation: a slow disk must not delay the end of a run.
         while batch := await anyio.to_thread.run_sync(list, islice(rows, _ROWS_AT_ONCE), abandon_on_cancel=True):
             for row in batch:
                 yield row
     finally:
-        # An abandoned thread is still in there, and closes it when it comes out.
+        # An abandoned thread may still run the generator, which raises ValueError here.
         with suppress(ValueError):
             rows.close()

@@ -1,4 +1,4 @@
-"""The run folder: what was asked, what came out, what was refused and why."""
+"""The run folder: settings, journal, trajectories, refusals and events of a run."""
 
 from refinesynth.renamed import renamed
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine, fingerprint

@@ -1,6 +1,4 @@
-"""A finished episode: its line in the journal, from which counts come, with the figures of its trajectories; and its
-records as bytes for the files.
-"""
+"""A finished episode: its line in the journal, with counts and statistics, and its records as bytes for the files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,26 +18,26 @@ from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, Scrip
 from refinesynth.trajectory.positions import mistakes_by_tenth, summed
 
 UNREADABLE = "unreadable"
-"""Stands among the rules for scripts that could not be read."""
+"""Name, in place of a rule's, for the refusal of scripts that cannot be read."""
 
 FEATURES = ("distractors", "irreversible", "hidden", "preconditions")
-"""Features of a mix, in its order; see `measured`."""
+"""Features of a mix in its order; `measured` defines them."""
 
 _SHARE_OF_DISTRACTORS = 0.5
 _SEVERAL = 4
 
 _REMOVED = ("guesses", "guessed", "borrowed")
-"""Keys of earlier versions, read and ignored."""
+"""Keys of earlier versions, which are ignored."""
 
 _GIVEN_UP = "by giving the plan up"
-"""Key of `longer` under which an earlier version counted abandoned mistakes."""
+"""Key of `longer` for abandoned mistakes in an earlier version."""
 
 LONGER = {"after a second try": "again", "later": "late"}
-"""Way in which a repair took longer to the field of `Refinements` that counts it."""
+"""Kind of a slow repair to the field of `Refinements` with its count."""
 
 
 def of_earlier(found: object) -> object:
-    """Return figures of an earlier version under their present names."""
+    """Return the statistics of an earlier version under their present names."""
     if not isinstance(found, dict):
         return found
     kept = {key: value for key, value in cast("dict[str, Any]", found).items() if key not in _REMOVED}
@@ -53,43 +51,43 @@ def of_earlier(found: object) -> object:
 
 
 class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
-    """Figures of one episode's trajectories and of the scripts refused before; some hundred bytes."""
+    """Statistics of one episode's trajectories and refused scripts; some hundred bytes."""
 
     scripts: tuple[str, ...] = ()
-    """Digests of the scripts, each once."""
+    """Distinct digests of the scripts."""
     actions: tuple[str, ...] = ()
-    """Digests of the actions' templates, each once, eight hexadecimal digits."""
+    """Distinct digests of the actions' templates, eight hexadecimal digits each."""
     turns: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
-    """Length of the script's shortest solution in actions, of each grounded trajectory."""
+    """Length of the script's shortest solution in actions, for each grounded trajectory."""
     features: dict[str, int] = Field(default_factory=dict[str, int])
-    """Feature to the grounded trajectories whose script has it, see `measured`."""
+    """Number of grounded trajectories by feature of their script (`measured`)."""
     mistakes: dict[str, int] = Field(default_factory=dict[str, int])
-    """Kind to the player's mistakes."""
+    """Number of the player's mistakes by kind."""
     refinements: int = 0
-    """Mistakes that are answered or abandoned, see `rules.repairs`."""
+    """Number of mistakes that are answered or abandoned (`rules.repairs`)."""
     abandoned: int = 0
-    """Of these, those without whose answer the goal was reached."""
+    """Number of abandoned mistakes: the goal was reached without an answer to them."""
     unanswered: int = 0
     longer: dict[str, int] = Field(default_factory=dict[str, int])
-    """Way in which a repair took longer, see `LONGER`, to the number of mistakes."""
+    """Number of slow repairs by kind (`LONGER`)."""
     repaired: dict[str, int] = Field(default_factory=dict[str, int])
-    """Kind to the mistakes that are answered, of trajectories with a repairer; so is the next."""
+    """Number of answered mistakes by kind, in trajectories with a repairer."""
     repair_turns: dict[str, int] = Field(default_factory=dict[str, int])
-    """Kind to the player's turns that their answers took, in all."""
+    """Total of the player's turns up to these answers, by kind of mistake."""
     tenths: tuple[float, ...] = ()
-    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`; empty in earlier versions."""
+    """Mistakes in each tenth of the plays (`mistakes_by_tenth`); empty in earlier versions."""
     clean: int = 0
     transient: int = 0
-    """Right actions that failed for a moment."""
+    """Number of transient failures of right actions."""
     plain: int = 0
-    """Answers in the rulebook's words, since none of the DungeonMaster's would do."""
+    """Number of answers in the rulebook's words, in place of the DungeonMaster's."""
     salvaged: dict[str, int] = Field(default_factory=dict[str, int])
-    """Repairs of answers that could be used, by kind."""
+    """Number of repairs in usable answers, by kind of repair."""
     stopped: dict[str, int] = Field(default_factory=dict[str, int])
-    """Rule, or `UNREADABLE`, to the scripts that it was the first to refuse."""
+    """Number of refused scripts by the first rejecting rule, or `UNREADABLE`."""
     passed: int = 0
-    """Scripts that were played to an end at least once; 0 or 1."""
+    """Number of played scripts: 1 if there is a trajectory or a refused draft, else 0."""
 
     _read_earlier = model_validator(mode="before")(of_earlier)
 
@@ -134,10 +132,10 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:
-    """Return the features of a mix that executing the script has shown.
+    """Return the features that the execution of the script has shown.
 
-    Distractors: half of the names; irreversible: a single action is known to lose the goal; hidden: something needed
-    cannot be seen at first; preconditions: the solution has to bring about four conditions at least.
+    Distractors: half of the names or more; irreversible: a single action is known to lose the goal; hidden: a needed
+    thing is invisible at first; preconditions: the solution must establish at least four conditions.
     """
     has = (
         difficulty.distractors >= _SHARE_OF_DISTRACTORS,
@@ -149,7 +147,7 @@ def measured(difficulty: Difficulty) -> tuple[str, ...]:
 
 
 def _turns_taken(repair: Repair) -> tuple[str, int]:
-    """Return the kind of a mistake, and the player's turns after it up to its answer; 0 if nothing answers it."""
+    """Return the kind of a mistake, and the number of the player's turns up to its answer; 0 without an answer."""
     kind = repair.mistake.answer.mistake_kind if repair.mistake.answer is not None else None
     return str(kind), 0 if repair.answer is None else (repair.answer - repair.mistake.at) // 2
 
@@ -160,13 +158,13 @@ def _digest(name: str) -> str:
 
 
 def fingerprint(persona: Persona) -> str:
-    """Return sixteen hexadecimal digits that identify this persona, with its script if it has one."""
+    """Return a digest of this persona and of its script, if any, in sixteen hexadecimal digits."""
     script = persona.script.digest if isinstance(persona, ScriptedPersona) else ""
     return blake2b(f"{persona.text}{script}".encode(), digest_size=8).hexdigest()
 
 
 class JournalModel(BaseModel, extra="forbid"):
-    """Value in the journal. A field that is added later needs a default, so old values stay readable."""
+    """Value in the journal. A new field needs a default, to keep old values readable."""
 
     def to_json(self) -> bytes:
         """Return one line of JSON, without the newline."""
@@ -174,7 +172,7 @@ class JournalModel(BaseModel, extra="forbid"):
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Read what `to_json` wrote. Raises StorageError: it is damaged, or of another version."""
+        """Read the output of `to_json`. Raises StorageError: the data is damaged, or of another version."""
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
@@ -185,7 +183,7 @@ class JournalModel(BaseModel, extra="forbid"):
 
 
 class EpisodeLine(JournalModel):
-    """A finished episode in one small line."""
+    """Summary of a finished episode in one small line."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -195,22 +193,22 @@ class EpisodeLine(JournalModel):
     persona: str
     accepted: bool
     trajectories: int = Field(default_factory=lambda fields: int(fields["accepted"]), ge=0)
-    """Number of its trajectories; absent in lines from before there could be several."""
+    """Number of trajectories; absent in lines of versions with at most one trajectory per episode."""
     reason: str | None
-    """Reason why there is no trajectory; None if there is one."""
+    """Reason for the absence of trajectories; None if there is a trajectory."""
     lost: bool = False
-    """See `EpisodeOutcome.lost`."""
+    """True for a lost episode, as in `EpisodeOutcome.lost`."""
     scripts_refused: int = Field(ge=0)
     drafts_refused: int = Field(ge=0)
     by_rule: dict[str, int]
-    """Rule name to the refused scripts and drafts that it rejected, each counted once."""
+    """Number of rejected scripts and drafts by rule name."""
     violations: dict[str, int]
-    """Rule name to all its findings in them, warnings included."""
+    """Number of findings in refused scripts and drafts by rule name, warnings included."""
     usage: Usage
     cost_usd: float | None
-    """US dollars; None where a model's price is unknown."""
+    """US dollars; None if a model's price is unknown."""
     wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
-    """Rule name to the cost of what it refused, see `Refused.usage`."""
+    """Wasted cost by rejecting rule, as defined for `Refused.usage`."""
     figures: EpisodeStats = EpisodeStats()
 
     @model_validator(mode="after")
@@ -255,13 +253,13 @@ def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedEpisode:
-    """An episode's outcome as bytes. No line holds a newline."""
+    """An episode's outcome as lines of bytes without newlines."""
 
     line: EpisodeLine
     trajectories: tuple[bytes, ...]
     rejected: tuple[bytes, ...]
     doubtful: bool = False
-    """See `EpisodeOutcome.doubtful`; written only once another episode has shown that the settings are right."""
+    """True for a doubtful episode, which is written only after another episode has shown that the settings are right."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> "CompletedEpisode":
@@ -285,17 +283,17 @@ class CompletedEpisode:
         return self.line.persona
 
     def waiting(self) -> Entry:
-        """Return the journal's entry while an earlier episode is missing; it holds the lines as well."""
-        # An empty line stands where there is no trajectory, as it did when there could be no more than one.
+        """Return the journal's entry, with the lines, for the time until the commit to the files."""
+        # Earlier versions, with at most one trajectory, wrote an empty line for none.
         return self._entry(held=b"\n".join((*(self.trajectories or (b"",)), *self.rejected)))
 
     def written(self, *, trajectories_end: int, rejected_end: int) -> Entry:
-        """Return the journal's entry once the lines are in the files, with the files' sizes in bytes."""
+        """Return the journal's entry for lines in the files, with the files' sizes in bytes."""
         return self._entry(trajectories_end=trajectories_end, rejected_end=rejected_end)
 
     @classmethod
     def read(cls, entry: Entry) -> "CompletedEpisode":
-        """Read an episode from its `waiting` entry. Raises StorageError: this is no such entry."""
+        """Read an episode from its `waiting` entry. Raises StorageError: the entry is damaged."""
         line = EpisodeLine.from_json(entry.line)
         if entry.held is None:
             raise StorageError(f"the journal is damaged: it has lost episode {entry.index}, which waited for its turn")
@@ -308,7 +306,7 @@ class CompletedEpisode:
         return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[first:]))
 
     def curated(self, curate: Callable[[EpisodeOutcome], EpisodeOutcome]) -> "CompletedEpisode":
-        """Return this episode after `curate`, which may refuse its trajectories; itself if nothing was changed."""
+        """Return this episode after `curate`, which may refuse trajectories; the same object without a change."""
         if not self.trajectories:
             return self
         before = self._outcome()
@@ -316,7 +314,7 @@ class CompletedEpisode:
         if after == before:
             return self
         finished = CompletedEpisode.of(after)
-        # Written down and read again, a persona's text may have lost what no file can hold.
+        # The persona that is read from JSON may lack lone surrogates, and thus have another fingerprint.
         return replace(finished, line=finished.line.model_copy(update={"persona": self.persona}))
 
     def _outcome(self) -> EpisodeOutcome:

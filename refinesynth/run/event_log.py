@@ -1,7 +1,7 @@
-"""Events of a run: log records of the package, written as JSON lines.
+"""Events of a run: the package's log records as JSON lines.
 
-events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The
-logger is bound to the run's own file; structlog's global configuration is neither read nor changed.
+Each line of events.jsonl is a JSON object with `event`, `level` and `timestamp` (UTC); docs/events.md lists the events.
+The logger is bound to the run's file; structlog's global configuration is neither read nor changed.
 """
 
 import logging
@@ -29,14 +29,14 @@ LEVELS: Final[Mapping[str, int]] = {
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the facts of a record, from `extra={"facts": {"event": ..., ...}}`; text alone is the event `log`."""
+    """Return the facts of a record, from `extra={"facts": {"event": ..., ...}}`; a record without facts is a `log` event."""
     facts: Mapping[str, Any] = getattr(record, "facts", {})
     return {"event": "log", "text": record.getMessage(), **facts}
 
 
 @contextmanager
 def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
-    """Write the package's log records at `level` or above to `log` too, while the context lasts."""
+    """Copy the package's log records at `level` or above to `log` within the context."""
     logger = logging.getLogger(LOGGER)
     handler = _ToEvents(log, level)
     before = logger.level
@@ -60,13 +60,13 @@ class _ToEvents(logging.Handler):
         try:
             self._log.log(record.levelno, facts.pop("event"), **facts)
         except StorageError:
-            # A full disk is found out by those who write what counts; logging must not fail for it.
+            # The writers of data report a full disk; a log call must not raise.
             self.handleError(record)
 
 
 def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
     """Return a structlog logger that writes events of `level` and above to `writer`."""
-    # Imported here: it brings rich with it, and reading a run needs neither.
+    # Imported here: structlog imports rich, and the readers of a run need neither.
     import structlog
 
     logger = structlog.wrap_logger(
@@ -84,7 +84,7 @@ def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringB
 
 
 class _Lines:
-    """Sink of structlog: one method a level."""
+    """Sink of structlog with one method per level."""
 
     def __init__(self, writer: LineWriter) -> None:
         self._writer = writer

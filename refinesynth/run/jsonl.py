@@ -1,4 +1,4 @@
-"""JSONL files: complete lines, read lazily; a half-written tail is cut before more is written."""
+"""JSONL files: append of whole lines, lazy reading of complete lines, and removal of a half-written end."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,14 +9,14 @@ from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import open_to_append
 
 _BLOCK = 1 << 16
-"""Bytes per read in the search for the end of the last line."""
+"""Block size of reads from the end of a file, in bytes."""
 
 
 class LineWriter:
-    """Appends whole lines to a file; each is handed to the operating system before `write` returns.
+    """Writer that appends whole lines to a file and passes them to the operating system before `write` returns.
 
-    Not promised: that a line survives a power cut, or is whole if the process dies or the disk fills up during the
-    write. The journal says how much of a file counts; `cut` removes the rest.
+    A power cut may lose lines. A line may be incomplete if the process dies or the disk fills up during the write. The
+    journal holds the valid size of a file; `cut` removes the rest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,18 +31,17 @@ class LineWriter:
         """Size of the file, in bytes."""
 
     def write(self, *lines: bytes) -> None:
-        """Append lines, given without their newlines.
+        """Append lines, given without newlines.
 
         Raises:
-            StorageError: The file cannot be written; nothing is written after that.
+            StorageError: The file cannot be written; later calls raise the same error and write nothing.
         """
         if not lines:
             return
         data = b"".join(line + b"\n" for line in lines)
         try:
             if self._failure is not None:
-                # Part of a line may be there, and the rest of it in the buffer: what came next would not begin where
-                # `end` says.
+                # The file may hold a part of a line, and the buffer the rest: the next line would not begin at `end`.
                 raise self._failure
             self._file.write(data)
             self._file.flush()
@@ -52,7 +51,7 @@ class LineWriter:
         self.end += len(data)
 
     def close(self) -> None:
-        """Close the file, without another try to write what could not be written."""
+        """Close the file; an error of the last flush is ignored, as `write` has raised it."""
         with suppress(OSError):
             self._file.close()
 
@@ -60,7 +59,7 @@ class LineWriter:
 def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
     """Yield the complete lines of a file, without newlines; none if the file is missing.
 
-    A last line without a newline is half-written and left out. With `end`, only lines before that byte.
+    A last line without a newline is incomplete and left out. With `end`, yield only lines before that byte.
 
     Raises:
         RunFolderError: The complete lines do not reach `end`.
@@ -77,7 +76,7 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
 
 
 def lines_missing(path: Path, end: int) -> RunFolderError:
-    """Return the error for a file whose complete lines do not reach `end`, which the journal counts."""
+    """Return the error for a file with fewer complete lines than the journal counts, up to byte `end`."""
     return RunFolderError(
         f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command "
         f"that made the run, given once more, makes what is missing again from its journal for free"
@@ -85,7 +84,7 @@ def lines_missing(path: Path, end: int) -> RunFolderError:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes up to the last that is not zero: a power cut may leave zeros in the place of the last lines."""
+    """Return the size without zero bytes at the end, in bytes: a power cut may replace the last lines by zeros."""
     for start, block in _backwards(path):
         if kept := block.rstrip(b"\0"):
             return start + len(kept)
@@ -93,17 +92,17 @@ def size_of(path: Path) -> int:
 
 
 def ends_line(path: Path, end: int) -> bool:
-    """Return True if a line ends before byte `end`, as at the beginning of a file."""
+    """Return True if a line ends right before byte `end`, or if `end` is 0."""
     return end == 0 or _behind_newline(path, end) == end
 
 
 def last_line_end(path: Path) -> int:
-    """Return where the last complete line of a file ends, in bytes."""
+    """Return the offset after the last complete line of a file, in bytes."""
     return _behind_newline(path)
 
 
 def last_line(path: Path) -> bytes | None:
-    """Return the last complete line of a file, without its newline; None if there is none."""
+    """Return the last complete line of a file, without its newline; None without a complete line."""
     end = last_line_end(path)
     if not end:
         return None
@@ -114,7 +113,7 @@ def last_line(path: Path) -> bytes | None:
 
 
 def _behind_newline(path: Path, end: int | None = None) -> int:
-    """Return the byte behind the last newline before `end`; 0 if there is none."""
+    """Return the offset after the last newline before `end`; 0 without a newline."""
     for start, block in _backwards(path, end):
         if (newline := block.rfind(b"\n")) >= 0:
             return start + newline + 1
@@ -122,7 +121,7 @@ def _behind_newline(path: Path, end: int | None = None) -> int:
 
 
 def _backwards(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of a file before `end` from the last to the first, each with its place; none if it is missing."""
+    """Yield the blocks of a file before `end`, last one first, each with its offset; none for a missing file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         start = file.seek(0, 2) if end is None else end
         while start:
@@ -132,10 +131,10 @@ def _backwards(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]
 
 
 def cut(path: Path, *, end: int) -> int:
-    """Cut a file at byte `end` if it is longer; return the number of bytes cut.
+    """Truncate a file to `end` bytes if it is longer; return the number of removed bytes.
 
     Raises:
-        StorageError: It cannot be written.
+        StorageError: The file cannot be written.
     """
     size = path.stat().st_size if path.exists() else 0
     if size <= end:
@@ -149,7 +148,7 @@ def cut(path: Path, *, end: int) -> int:
 
 
 def cannot(do: str, path: Path, error: OSError) -> StorageError:
-    """Return the error for a file or folder that the system refuses."""
+    """Return the error for a failed operation on a file or folder."""
     return StorageError(
         f"cannot {do} {str(path)!r}: {error.strerror or error}. Everything finished so far is kept; make room or give "
         f"permission, then repeat the command, which goes on where it ended"

@@ -1,4 +1,4 @@
-"""Merge of runs, or of parts of a run, into a new folder: episodes with their records and costs."""
+"""Merge of runs or shards into a new run folder: episodes with their records and costs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -25,10 +25,10 @@ from refinesynth.trajectory import Persona, Trajectory
 Keep = Callable[[Trajectory], bool]
 
 _AT_ONCE = 64
-"""Episodes of one commit."""
+"""Maximum number of episodes in one commit."""
 _NOBODY = Persona(text="of an episode that keeps its fingerprint")
 _ALIKE = ("play", "rules", "script_rules")
-"""Settings that merged runs must share: the new run is verified by them."""
+"""Settings that merged runs must share, because the new run has one play and one chain of rules."""
 
 
 class Merged(NamedTuple):
@@ -37,11 +37,11 @@ class Merged(NamedTuple):
     path: Path
     trajectories: int
     duplicates: int
-    """Trajectories that were there already, word for word, and are not written again."""
+    """Number of trajectories with the script and turns of an earlier one, which are left out."""
     renamed: int
-    """Episodes whose id was taken; a number was appended."""
+    """Number of episodes with an id that was taken; a number is appended to the id."""
     missing: tuple[str, ...] = ()
-    """Shards of the same run that were not given."""
+    """Missing shards of the given sharded runs, such as `2/4`."""
 
 
 async def merge_runs(
@@ -52,13 +52,13 @@ async def merge_runs(
     rules: str | None = None,
     fresh: bool = False,
 ) -> Merged:
-    """Write the episodes of runs into a new one, in their order: trajectories, refusals, costs.
+    """Write the episodes of runs into a new run, in their order: trajectories, refusals, costs.
 
-    `keep` selects trajectories; an episode of which none is kept is left out with its cost. `rules` is the text of the
-    chain that they satisfy, if it is not the run's.
+    `keep` selects trajectories; an episode without a selected trajectory is left out with its cost. `rules` is the text
+    of the chain that the selected trajectories satisfy, if it differs from the run's.
 
     Raises:
-        InputError: No run, runs of different plays or rules, one without a journal, or nothing is left.
+        InputError: No run, runs of different plays or rules, a run without a journal, or no trajectory is left.
         StorageError: A journal cannot be read, or the folder cannot be written.
     """
     folders = [RunFolder.open(Path(source)) for source in sources]
@@ -114,7 +114,7 @@ async def _write(writer: RunWriter, folders: Sequence[RunFolder], keep: Keep | N
 
 
 class _Joining:
-    """Numbers episodes, and finds duplicates."""
+    """Numbering of episodes and search for duplicates."""
 
     def __init__(self) -> None:
         self.duplicates = self.renamed = 0
@@ -123,9 +123,9 @@ class _Joining:
         self._seen: dict[bytes, str] = {}
 
     def place(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
-        """Return the episode as it stands in the new run."""
+        """Return the episode for the new run: next index, unique id, without duplicate trajectories."""
         index, self._next = self._next, self._next + 1
-        name, kept, first = self._names(finished.id), list[Trajectory](), ""
+        name, unique, first = self._names(finished.id), list[Trajectory](), ""
         self.renamed += name != finished.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
             digest = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
@@ -133,25 +133,25 @@ class _Joining:
                 self.duplicates, first = self.duplicates + 1, self._seen[digest]
             else:
                 self._seen[digest] = f"{trajectory.id} of {source}"
-                kept.append(trajectory)
-        if name != finished.id or len(kept) != len(finished.trajectories):
-            finished = _rewritten(finished, kept, name=name, reason=f"the same as {first}")
+                unique.append(trajectory)
+        if name != finished.id or len(unique) != len(finished.trajectories):
+            finished = _rewritten(finished, unique, name=name, reason=f"the same as {first}")
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
 
 
 def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode]:
     for finished in _episodes(folder):
         every = [Trajectory.from_json(one) for one in finished.trajectories] if keep is not None else []
-        kept = [one for one in every if keep is None or keep(one)]
-        if len(kept) == len(every):
+        selected = [one for one in every if keep is None or keep(one)]
+        if len(selected) == len(every):
             if keep is None or every:
                 yield finished
-        elif kept:
-            yield _rewritten(finished, kept, name=finished.id)
+        elif selected:
+            yield _rewritten(finished, selected, name=finished.id)
 
 
 def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:
-    """Yield the counted episodes, with their lines of both files."""
+    """Yield the committed episodes with their lines in both files."""
     with (
         JournalReader(folder.journal_file) as journal,
         folder.trajectories_file.open("rb") as accepted,
@@ -174,7 +174,7 @@ def _lines(file: BinaryIO, end: int) -> tuple[bytes, ...]:
 def _rewritten(
     finished: CompletedEpisode, kept: Sequence[Trajectory], *, name: str, reason: str = ""
 ) -> CompletedEpisode:
-    """Return an episode with these of its trajectories, under this name."""
+    """Return an episode with the `kept` trajectories and the id `name`."""
     outcome = EpisodeOutcome(
         index=finished.index,
         id=name,
@@ -191,7 +191,7 @@ def _rewritten(
 
 
 def _paid_for(writer: RunWriter) -> list[SpentRow]:
-    """Return the cost of the selected episodes, which is known per episode and not per role."""
+    """Return the cost of the selected episodes in one row; costs per role are unknown for single episodes."""
     usage, cost = writer.committed.usage, writer.committed.cost_usd
     return [
         SpentRow(
@@ -206,7 +206,7 @@ def _paid_for(writer: RunWriter) -> list[SpentRow]:
 
 
 def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
-    """Return the first run's configuration with the models and personas of all; events named `merged` hold the others."""
+    """Return the first run's configuration with all models and personas; `merged` events hold each configuration."""
     first = folders[0].config
     for folder in folders:
         for name in _ALIKE:

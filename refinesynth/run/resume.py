@@ -1,16 +1,16 @@
-"""Resume of a run: what happens to its folder and its episodes, step by step.
+"""Resume of a run, step by step.
 
 1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
-2. `_refuse_changes`, `_refuse_second_tries`: refuse settings that would change the data, and runs of an earlier version
-   whose personas are out of order.
-3. `_repair`: cut lines that the journal does not count; forget episodes whose lines are missing.
-4. `EarlierEpisodes`: while the personas are read, compare and skip those of committed and waiting episodes.
-5. `EpisodeMemory`: play an outstanding episode again, and answer the requests that it had paid for from the journal.
+2. `_refuse_changes`, `_refuse_second_tries`: refuse settings that would change the data, and runs in which an earlier
+   version has played failed personas again.
+3. `_repair`: cut lines that the journal does not count; remove episodes with missing lines from the journal.
+4. `EarlierEpisodes`: compare and skip the personas of committed and waiting episodes.
+5. `EpisodeMemory`: answer the requests of an outstanding episode from the journal, as far as they were paid for.
 
-An episode is *committed* when its lines are in the files and the journal counts them, *waiting* when it has finished
-before an earlier one and its lines are in the journal, *outstanding* when it has paid for something and not finished. A
-*doubtful* one, which failed by what may be a wrong setting, is in memory alone until another shows that the settings are
-right; for the next process it is outstanding.
+A *committed* episode has its lines in the files, and the journal counts them. A *waiting* one has finished before an
+earlier episode, or beyond `n`, and has its lines in the journal. An *outstanding* one has paid completions and is not
+finished. A *doubtful* one has failed, possibly because of a wrong setting: it is in memory alone until another episode
+shows that the settings are right; for the next process it is outstanding.
 """
 
 import logging
@@ -37,11 +37,11 @@ _LOG = logging.getLogger("refinesynth.run")
 def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tuple[Journal, Path | None, range]:
     """Continue the run in `path`, or begin one, until `until` is closed.
 
-    Returns its journal, the new place of a run that was moved aside, and the episodes whose lines were missing, which
-    are outstanding now. Raises what `RunWriter.claim` raises.
+    Returns its journal, the new path of a run that was moved aside, and the indices of episodes with missing lines, which
+    are outstanding now. Raises the errors of `RunWriter.claim`.
     """
     if holds_run(path) and not fresh:
-        # Before the lock's file says that this process has the folder; and again when it has.
+        # Before the lock, whose file names this process as the last holder; repeated under the lock.
         _refuse_changes(path, config)
     aside = _take(path, fresh=fresh, until=until)
     if holds_run(path):
@@ -50,7 +50,7 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tu
         config.save(path / CONFIG)
     folder = RunFolder(path, config)
     journal = until.enter_context(closing(Journal(folder.journal_file)))
-    # Before anything is changed: the version that began it can still go on with it.
+    # Before any change: the version that began the run can still continue it.
     _refuse_second_tries(path, journal, n=config.n)
     counted = journal.committed.count
     missing = _repair(folder, journal)
@@ -60,7 +60,7 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tu
 
 
 def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
-    """Lock the folder at `path` until `until` is closed, and return the new place of a run that was moved aside."""
+    """Lock the folder at `path` until `until` is closed; return the new path of a run that was moved aside."""
     _refuse_strangers(path)
     refuse_irregular_files(path, follow=False)
     with usable("make the folder", path):
@@ -69,24 +69,23 @@ def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
     _refuse_strangers(path)
     if not (fresh and holds_run(path)):
         return None
-    # Through a link, the folder itself is moved and made again, and the link stays right.
+    # With a link at `path`, the target is moved and created again, and the link stays valid.
     real = path.resolve()
     with usable("move aside", real):
         aside = move_aside(real)
     with usable("make the folder", real):
         real.mkdir()
-    # The lock of the old folder is kept as well: a process that has opened it meanwhile does not take that folder for
-    # this one.
+    # The lock of the old folder stays held as well, against a process that has opened its lock file meanwhile.
     until.enter_context(FolderLock(path))
     return aside
 
 
 def _refuse_strangers(path: Path) -> None:
     with usable("use", path):
-        found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
-    # What a process that died before it began a run may have left.
-    left = {name for name in found if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
-    if not holds_run(path) and found != left:
+        names = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
+    # Files that a process may leave if it dies before the run begins.
+    left = {name for name in names if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
+    if not holds_run(path) and names != left:
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
         )
@@ -96,7 +95,7 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
     before = RunFolder.open(path)
     changed = differences(before.config, config)
     if changed and not before.has_finished():
-        # A run that came to nothing says what to look at, and goes on when that is corrected.
+        # Such a run may have stopped because of a wrong setting, and continues with the right one.
         changed = differences(before.config, config, of_models=TO_BE_ANSWERED)
     if changed:
         raise RunFolderError(
@@ -112,7 +111,7 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
 
 
 def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
-    """Refuse a run without its `n` in which an earlier version has played failed personas again."""
+    """Refuse a run below `n` in which an earlier version has played failed personas again."""
     done = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
     if journal.note("second_tries") is not None and done.accepted < n:
         raise RunFolderError(
@@ -123,10 +122,10 @@ def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
 
 
 def _repair(folder: RunFolder, journal: Journal) -> int | None:
-    """Cut lines that the journal does not count, and forget episodes whose lines are missing: they are made again for
-    free.
+    """Cut lines that the journal does not count, and remove episodes with missing lines from it.
 
-    Returns the first forgotten index, or None. Raises before it changes anything if another program changed a file.
+    Returns the first removed index, or None. Raises RunFolderError, before any change, if a counted part of a file does
+    not end with a line.
     """
     counted, totals = journal.committed, None
     sizes = size_of(folder.trajectories_file), size_of(folder.rejected_file)
@@ -149,7 +148,7 @@ def _repair(folder: RunFolder, journal: Journal) -> int | None:
 
 
 def _counted_within(journal: Journal, trajectories: int, rejected: int) -> tuple[Committed, RunStats]:
-    """Return the first episodes whose lines end within these bytes, and the sums over them."""
+    """Return the first episodes with all lines within these sizes in bytes, and the sums over them."""
     counted, totals = Committed(0, 0, 0), RunStats()
     for entry in journal.entries():
         ends = entry.trajectories_end or 0, entry.rejected_end or 0
@@ -161,21 +160,21 @@ def _counted_within(journal: Journal, trajectories: int, rejected: int) -> tuple
 
 
 class EarlierEpisodes:
-    """Committed and waiting episodes of earlier processes, compared while the personas are read again."""
+    """Committed and waiting episodes of earlier processes, compared with the personas as they are read."""
 
     def __init__(self, folder: RunFolder, *, committed: int, fingerprints: Iterator[str]) -> None:
-        """`fingerprints` are of the personas of the `committed` episodes."""
+        """`fingerprints` are the digests of the personas of the `committed` episodes, in order."""
         self._folder = folder
         self._committed = committed
         self._fingerprints = fingerprints
         self.waiting = {line.index: line for line in folder.waiting_lines()}
-        """Waiting episodes by index, as far as their personas were not read yet."""
+        """Waiting episodes by index, without those whose personas were read."""
 
     def has(self, index: int, persona: Persona) -> bool:
-        """Return True if this persona's episode exists; call it for every persona, in their order.
+        """Return True if this persona's episode exists; call it for every persona, in order.
 
         Raises:
-            RunFolderError: At that index, the run was begun with another persona.
+            RunFolderError: The run has another persona at that index.
         """
         if index < self._committed:
             before = next(self._fingerprints)
@@ -191,7 +190,7 @@ class EarlierEpisodes:
         return True
 
     def check_all_read(self, count: int) -> None:
-        """Raise RunFolderError if there are only `count` personas, fewer than the run was begun with."""
+        """Raise RunFolderError if the number of personas, `count`, is less than in the earlier processes."""
         if count < self._committed or self.waiting:
             raise RunFolderError(
                 f"{self._folder} was begun with more than the {count:,} personas that are given now; "
@@ -200,7 +199,7 @@ class EarlierEpisodes:
 
 
 class EpisodeMemory:
-    """Paid completions of one episode, from this process and earlier ones; raises `StorageError` as its journals do."""
+    """Paid completions of one episode, from this process and earlier ones; raises `StorageError` like its journals."""
 
     def __init__(
         self,
@@ -213,10 +212,10 @@ class EpisodeMemory:
         had_finished: bool = False,
         on_kept: Callable[[Sequence[Paid]], None] | None = None,
     ) -> None:
-        """Completions go to `journal` and then to `on_kept`.
+        """Write completions to `journal`, then pass them to `on_kept`.
 
-        Earlier ones are read from it and from `elsewhere` if an earlier process may have `begun` the episode; `known` and
-        `had_finished` were read by another process.
+        Earlier completions are read from `journal` and `elsewhere` if the episode may have `begun` before; another process
+        has read `known` and `had_finished`.
         """
         self._journal = journal
         self._episode = episode
@@ -227,16 +226,16 @@ class EpisodeMemory:
 
     @property
     def had_finished(self) -> bool:
-        """True if the episode had finished, and is made again because its lines are missing."""
+        """True if the episode had finished, and is played again because its lines are missing."""
         below = max((journal.ended_below for journal in self._asked), default=0)
         return self._had_finished or any(paid.index < below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """Return the earlier answer to this request; None if it was not made."""
+        """Return the recorded answer to this request; None for a new request."""
         return self._recorded.get(role, step, digest)
 
     async def keep(self, *paid: Paid) -> None:
-        """Commit completions, all or none."""
+        """Commit completions in one transaction."""
         await self._journal.keep(*paid)
         if self._on_kept is not None:
             self._on_kept(paid)
@@ -247,32 +246,32 @@ class EpisodeMemory:
 
     @cached_property
     def _recorded(self) -> Recorded:
-        # Read when the first request is made, and only where there can be something to read.
+        # Read lazily: most episodes have no earlier completions.
         read = [paid for journal in self._asked for paid in journal.recorded(self._episode)]
         return Recorded([*self._known, *read])
 
     def everything(self) -> tuple[Paid, ...]:
-        """Return all completions that were paid for before this process began."""
+        """Return the recorded completions, as of the first read."""
         return tuple(self._recorded)
 
 
 _TOLD = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
-"""Parts of a completion in its event; `episode`, `role` and `step` find its text in the journal."""
+"""Fields of a completion in its event; `episode`, `role` and `step` identify its text in the journal."""
 
 
 _ROWS = 500
-"""Completions that are read at a time."""
+"""Maximum number of completions per read."""
 
 
 def blocks_of(run: Path) -> Path:
-    """Return the parent of the blocks' folders; it exists while blocks play, and after blocks were killed."""
+    """Return the parent of the blocks' folders, which exists while blocks play and after blocks were killed."""
     return run / "blocks"
 
 
 async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
-    """Keep the completions of all ended blocks below `parent`, and remove their folders.
+    """Keep the completions of all ended blocks below `parent`, and remove their folders, except unreadable ones.
 
-    At the start of a run, also the folders of blocks that died before they began.
+    At the start of a run, this includes folders of blocks that died before they began.
     """
     names = ("block-*", "new-*") if at_start else ("block-*",)
     for folder in sorted(found for name in names for found in parent.glob(name)):  # noqa: ASYNC240 - local and short
@@ -284,7 +283,7 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
             except StorageError:
                 if folder.exists():
                     raise
-                continue  # collected meanwhile, after the death of another block
+                continue  # removed meanwhile by another call
             if (folder / JOURNAL).exists():
                 try:
                     journal = until.enter_context(JournalReader(folder / JOURNAL))

@@ -1,4 +1,4 @@
-"""config.json: the settings of a run, and whether a resumed run has the same."""
+"""config.json: the settings of a run, and their comparison for a resumed run."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,71 +18,70 @@ from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import PlayName, explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connections", "personas", "versions"})
-"""Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
+"""Fields that do not change an episode. `personas` is among them: a resumed run compares the personas themselves."""
 
 TO_BE_ANSWERED = frozenset({"max_tokens", "output_mode", "extra"})
-"""Settings of a backend that can be so wrong that it gives no usable answer."""
+"""Settings of a backend that may be the reason for the lack of any usable answer."""
 
 _GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
-"""Removed settings, and the value with which a run is the same without them."""
+"""Removed settings, each with the value that equals its absence."""
 
 _LEAD = 20
-"""Characters shown before the first difference."""
+"""Number of characters shown before the first difference."""
 
 SCHEMA_VERSION = 1
-"""Version of config.json; a later one is of a newer refinesynth."""
+"""Version of the format of config.json."""
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 class RunConfig(BaseModel, frozen=True, extra="allow"):
-    """Settings of a run, without any key or other secret.
+    """Settings of a run, without keys and other secrets.
 
-    A setting of `PlaySettings` that has no field here is an extra one; an older run that does not name it had its
-    default.
+    A setting of `PlaySettings` without a field here is an extra field, with its default where an older run lacks it.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     n: int = Field(ge=1)
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
     budget: str | None = None
-    """Budget as text; None sets no limit."""
+    """Budget as text; None for no limit."""
     early_stop: int = Field(default=0, ge=0)
-    """Episodes without one accepted after which it stops early; 0, as in runs from before this field, never does."""
+    """Number of first episodes without a trajectory that end the run; 0, also in runs without this field, never does."""
     play: PlayName
     seed: int
     rules: str
-    """`repr` of the chain that accepts a draft."""
+    """`repr` of the chain of rules for drafts."""
     script_rules: str
-    """`repr` of the chain that accepts a script."""
+    """`repr` of the chain of rules for scripts."""
     mistakes: dict[str, JsonValue]
     attempts: dict[str, JsonValue]
     max_turns: int
     judge: bool
     grounding: dict[str, JsonValue] | None = None
-    """Settings of an executed world; None in other plays. The band of difficulty is among the script rules."""
+    """Settings of an executed world; None in other plays. The band of difficulty is part of the script rules."""
     tools: dict[str, str] | None = Field(default=None, exclude_if=lambda tools: tools is None)
-    """Name to digest of each of the user's tools; absent where scripts have actions of their own."""
+    """Digests of the user's tools by name; absent without such tools."""
     real: str | None = Field(default=None, exclude_if=lambda real: real is None)
-    """Digest of the described state of the MCP server that executed the tools; absent where none did."""
+    """Digest of the described state of the MCP server that executed the tools; absent without a server."""
     branches: int = Field(default=1, ge=1)
     episodes_per_script: int = Field(default=1, ge=1)
     curation: dict[str, JsonValue] | None = None
     prompts: str
     """Digest of the prompt templates."""
     models: dict[str, JsonValue]
-    """Role name to the backend settings that change its answers; a list where the role's models take turns."""
+    """Backend settings that change the answers, by role name; a list if several models share the role."""
     connections: dict[str, JsonValue]
-    """Role name to the other settings: server, time-outs, rate limits, the name of the key's variable."""
+    """Other backend settings by role name: server, time-outs, rate limits, the name of the key's variable."""
     personas: str
-    """Description of the source. The content is recorded per episode, see `EpisodeLine.persona`."""
+    """Description of the source; `EpisodeLine.persona` records the digest of each persona."""
     versions: dict[str, str]
 
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
         if "patience" in fields:
-            # Its name in runs of earlier versions.
+            # `patience` is the name of `early_stop` in earlier versions.
             fields = {"early_stop" if name == "patience" else name: value for name, value in fields.items()}
         further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
         if unknown := fields.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
@@ -91,11 +90,11 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     @property
     def part(self) -> str | None:
-        """Shard of a run, see `PlaySettings.shard`; None for a whole one."""
+        """Shard of a run, in the form of `PlaySettings.shard`; None for a whole run."""
         return (self.model_extra or {}).get("shard")
 
     def save(self, path: Path) -> None:
-        """Write this configuration in one step. Raises StorageError: the file cannot be written."""
+        """Write this configuration atomically. Raises StorageError: the file cannot be written."""
         text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
         try:
             with atomic_write(path) as file:
@@ -105,10 +104,10 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
-        """Read what `save` wrote. Raises RunFolderError: there is no such file, or it is not a run's configuration."""
-        found: object = None
+        """Read a saved configuration. Raises RunFolderError: there is no file, or it is not a run's configuration."""
+        document: object = None
         try:
-            return cls.model_validate(found := orjson.loads(path.read_bytes()))
+            return cls.model_validate(document := orjson.loads(path.read_bytes()))
         except OSError as error:
             raise RunFolderError(
                 f"{str(path.parent)!r} is not the folder of a run: {path.name} cannot be read "
@@ -117,11 +116,11 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         except orjson.JSONDecodeError as error:
             raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
         except ValidationError as error:
-            if not is_of_run(found):
+            if not is_of_run(document):
                 raise RunFolderError(
                     f"{str(path)!r} was not written by a run; give the folder that a run wrote"
                 ) from error
-            versions = cast("dict[str, Any]", found).get("versions")
+            versions = cast("dict[str, Any]", document).get("versions")
             unknown = "of a newer version"
             wrote = versions.get("refinesynth", unknown) if isinstance(versions, dict) else unknown  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             raise RunFolderError(
@@ -131,7 +130,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
 
 
 def is_of_run(found: object) -> bool:
-    """Return True for the configuration of a run of any version, False for that of another program."""
+    """Return True for the configuration of a run of any version, False for another program's file."""
     return isinstance(found, dict) and "schema_version" in found
 
 
@@ -141,9 +140,9 @@ def stable_repr(value: object) -> str:
 
 
 def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str] = frozenset()) -> list[str]:
-    """Return changed settings that would change the data, each as `field: old -> new`.
+    """Return the changed settings that affect the data, each as `field: old -> new`.
 
-    Settings of backends named in `of_models` may change.
+    Changes of the backend settings `of_models` are ignored.
     """
     old, new = (config.model_dump(mode="json") for config in (before, after))
     for models in (old["models"], new["models"]):
@@ -170,13 +169,13 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
             yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {wanted} can be resumed"
     else:
         before, after = write_json(old).decode(), write_json(new).decode()
-        # Two long chains may differ far behind their beginning.
+        # Two long chains of rules may have a long common beginning.
         same = max(0, len(commonprefix([before, after])) - _LEAD)  # noqa: RUF071 - characters are meant
         yield f"{name}: {_short(before, same)} -> {_short(after, same)}"
 
 
 def _short(text: str, same: int, most: int = 200) -> str:
-    """Return `text`, or if it is long, the part after its first `same` characters."""
+    """Return `text`, or of a long text the `most` characters after the first `same`."""
     if len(text) <= most:
         return text
     return f"{'...' if same else ''}{text[same : same + most]}{'...' if len(text) > same + most else ''}"

@@ -1,13 +1,13 @@
-"""A run folder, to read: what was asked, what came out, what was refused, what was paid.
+"""Reader of a run folder.
 
-config.json          what was asked (`RunConfig`)
-journal.sqlite       every completion that was paid for and every episode that has finished; says what of the files counts
-journal-H-N.sqlite   completions that worker N on host H has paid for, in runs of earlier versions
-blocks/              journals of blocks that are being played by workers, or were killed
-trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the personas
-rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
-events.jsonl         what happened when
-run.lock             who writes here
+config.json          settings (`RunConfig`)
+journal.sqlite       paid completions and finished episodes, with the valid sizes of the JSONL files
+journal-H-N.sqlite   paid completions of worker N on host H, in runs of earlier versions
+blocks/              journals of blocks that workers are playing, or that were killed
+trajectories.jsonl   accepted trajectories, one `Trajectory` per line, in the order of the personas
+rejected.jsonl       refused scripts and drafts with their violations, one `Refused` per line
+events.jsonl         events with their times
+run.lock             lock, with the process that writes
 view/                logs for a viewer, of earlier versions; may be deleted
 """
 
@@ -39,7 +39,7 @@ JOURNAL = "journal.sqlite"
 CONFIG = "config.json"
 
 CARRIED = "carried"
-"""Name of the journal's note with the costs of other runs that were merged into this one."""
+"""Name of the journal's note with the costs of merged runs."""
 _CARRIED = TypeAdapter(list[SpentRow])
 
 _RUN_FILE = re.compile(
@@ -49,12 +49,12 @@ _RUN_FILE = re.compile(
 
 
 def is_run_file(name: str) -> bool:
-    """Return True if a run writes a file of this name into its folder."""
+    """Return True for the name of a file that a run writes into its folder."""
     return _RUN_FILE.fullmatch(name) is not None
 
 
 def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
-    """Raise RunFolderError if a file of a run is a FIFO or a device, or a link unless links are followed."""
+    """Raise RunFolderError if a file of a run is a FIFO, a device or a socket, or without `follow` a link."""
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if is_run_file(entry.name) and (kind := irregular(entry, follow=follow)):
             raise RunFolderError(
@@ -64,7 +64,7 @@ def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
 
 
 def worker_journals(path: Path) -> list[Path]:
-    """Return the journals that workers of earlier versions have written into a folder."""
+    """Return the journals of workers of earlier versions in a folder."""
     return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
 
 
@@ -76,9 +76,9 @@ def _raise(error: RunFolderError) -> None:
 
 
 class RunFolder:
-    """Reader of a run that is finished, interrupted or in progress; never writes and takes no lock.
+    """Reader of a finished, interrupted or running run, without writes and locks.
 
-    Reads lazily, and only what the journal counts. Without a journal, as in a copy of the JSONL files alone, all
+    Reads lines lazily, and only those that the journal counts. Without a journal, as in a copy of the JSONL files, all
     complete lines count. Every method raises `StorageError` if a journal cannot be read.
     """
 
@@ -96,7 +96,7 @@ class RunFolder:
         """Read a run's configuration.
 
         Raises:
-            RunFolderError: There is no run at `path`, or one of its files is a FIFO or a device.
+            RunFolderError: There is no run at `path`, or a file of the run is a FIFO, a device or a socket.
         """
         path = Path(path)
         refuse_irregular_files(path, follow=True)
@@ -106,7 +106,7 @@ class RunFolder:
         return f"{type(self).__name__}({str(self.path)!r})"
 
     def episodes(self) -> Iterator[EpisodeLine]:
-        """Yield the finished episodes whose lines are in the files, in the order of the personas."""
+        """Yield the finished episodes with lines in the files, in the order of the personas."""
         with self._journal() as journal:
             for entry in journal.entries() if journal else ():
                 if entry.is_held:
@@ -114,31 +114,32 @@ class RunFolder:
                 yield EpisodeLine.from_json(entry.line)
 
     def waiting_lines(self) -> list[EpisodeLine]:
-        """Return finished episodes that wait for an earlier one or are beyond the `n`-th, by index."""
+        """Return the finished episodes that are not in the files, by index: an earlier one is missing, or `n` is reached."""
         with self._journal() as journal:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
     def has_finished(self) -> bool:
-        """Return True if an episode has finished, or if that is unknown."""
+        """Return True if an episode has finished, or without a journal."""
         with self._journal() as journal:
             return journal is None or bool(journal.committed.count or journal.held())
 
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.
 
-        Raises RunFolderError: counted lines are missing, or one is no trajectory; left out if `on_spoilt` returns.
+        Raises RunFolderError: counted lines are missing, or a line is invalid. If `on_spoilt` returns from the error of an
+        invalid line, the line is left out.
         """
         counted = self.counted()
         return _read(self.trajectories_file, Trajectory, counted and counted.trajectories_end, on_spoilt)
 
     def refused(self) -> Iterator[Refused]:
-        """Yield the refused scripts and drafts in the order of the personas; raises as `trajectories` does."""
+        """Yield the refused scripts and drafts in the order of the personas; raises the errors of `trajectories`."""
         counted = self.counted()
         return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
 
     def contaminated(self) -> set[str]:
-        """Return the ids of kept trajectories that share words with an evaluation set, as events.jsonl says."""
+        """Return the ids of kept trajectories that share words with an evaluation set, from events.jsonl."""
         if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
             return set()
         lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
@@ -146,7 +147,7 @@ class RunFolder:
         return {event["trajectory"] for event in events if event.get("event") == "contaminated"}
 
     def counted(self) -> Committed | None:
-        """Return how much of the files counts; None without a journal."""
+        """Return the number of committed episodes and the valid sizes of the files; None without a journal."""
         with self._journal() as journal:
             return journal.committed if journal else None
 
@@ -158,18 +159,18 @@ class RunFolder:
         return RunStats.counted(accepted=self.trajectories(), refused=self.refused())
 
     def spent(self) -> list[SpentRow]:
-        """Return usage and cost per role and model, unfinished episodes included; nothing without a journal."""
+        """Return usage and cost per role and model, unfinished episodes included; empty without a journal."""
         return summed(row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
 
     def outstanding(self) -> list[Outstanding]:
-        """Return the episodes that were begun and have not finished: in flight, or to be continued."""
+        """Return the unfinished episodes with paid completions: in flight or interrupted."""
         counted = self.counted()
         if counted is None:
             return []
         finished = {line.index for line in self.waiting_lines()}
         begun: dict[int, Outstanding] = {}
         for one in (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)):
-            # An episode that went on in another process has completions in both journals.
+            # Several journals hold completions of an episode that another process continued.
             known = begun.get(one.index)
             begun[one.index] = one if known is None else known + one
         return [begun[index] for index in sorted(begun.keys() - finished) if index >= counted.count]
@@ -185,7 +186,7 @@ class RunFolder:
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
-    """Sums of completions in no journal here: those of merged runs, and of workers whose journals were elsewhere."""
+    """Return the sums of completions without a journal here: of merged runs, and of workers with journals elsewhere."""
     try:
         elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
         missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
@@ -220,13 +221,13 @@ def _read(
 
 
 ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
-"""Run folder, file of trajectories, or `ScriptedPersona`s."""
+"""Run folder, file of trajectories, or iterable of `ScriptedPersona`s."""
 
 
 def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *, column: str | None = None) -> Personas:
     """Open personas, or scripts with their personas in the order of the trajectories.
 
-    Raises InputError: both are given, a column without rows of personas, or the source cannot be read.
+    Raises InputError: both are given, `column` is given without rows of personas, or the source cannot be read.
     """
     if column is not None and (personas is None or isinstance(personas, Persona)):
         raise InputError(f"column is {column!r}, and no rows of personas are given that could have it")
@@ -262,7 +263,7 @@ def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajector
 
 
 def holds_run(path: Path) -> bool:
-    """Return True if a run was begun in this folder, also if its configuration is damaged."""
+    """Return True if the folder's config.json is of a run or unreadable, as after damage."""
     file = path / CONFIG
     with suppress(OSError, orjson.JSONDecodeError):
         return file.is_file() and is_of_run(orjson.loads(file.read_bytes()))
@@ -270,7 +271,7 @@ def holds_run(path: Path) -> bool:
 
 
 def free_run_folder(parent: str | Path = "runs") -> Path:
-    """Return the next free folder `parent/NNN`, without making it; raises as `usable` does."""
+    """Return the next free folder `parent/NNN` without creating it; raises the errors of `usable`."""
     parent = Path(parent)
     taken: list[int] = []
     with usable("make a folder in", parent), suppress(FileNotFoundError):
@@ -279,7 +280,7 @@ def free_run_folder(parent: str | Path = "runs") -> Path:
 
 
 def next_run_folder(parent: str | Path = "runs") -> Path:
-    """Make and return the next free folder `parent/NNN`; concurrent callers get different ones."""
+    """Create and return the next free folder `parent/NNN`; concurrent callers get different folders."""
     parent = Path(parent)
     with usable("make a folder in", parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -292,16 +293,16 @@ def next_run_folder(parent: str | Path = "runs") -> Path:
 
 
 _NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
-"""Errors of a path that no folder can have, on any disk."""
+"""Error numbers for a path where no folder can be."""
 
 
 @contextmanager
 def usable(do: str, path: Path) -> Generator[None]:
-    """Turn an `OSError` about a folder into an error with advice.
+    """Convert an `OSError` about a folder into an error with advice.
 
     Raises:
-        RunFolderError: No folder can be there.
-        StorageError: It cannot be made or used.
+        RunFolderError: No folder can be at this path.
+        StorageError: The folder cannot be created or used.
     """
     try:
         yield

@@ -1,6 +1,4 @@
-"""Counts of a run: sums over its finished episodes, updated by commits and read by everything that shows a run; and
-its spending by role, model and result.
-"""
+"""Counts of a run: sums over its finished episodes, updated by commits; and its spending by role, model and result."""
 
 import re
 from collections import Counter
@@ -19,11 +17,11 @@ from refinesynth.trajectory import Persona, Trajectory, Usage
 from refinesynth.trajectory.positions import TENTHS, summed
 
 REASON = 300
-"""Characters of a reason that are kept."""
+"""Maximum length of a stored reason, in characters."""
 _KEPT = 16
-"""Distinct reasons that are kept. The rarest gives way to a new one, so a count may be too low."""
+"""Maximum number of distinct reasons. A new one replaces the rarest, thus a count may be too low."""
 _OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
-"""Names, quoted words and numbers, which differ between episodes with the same reason."""
+"""Quoted text and numbers, which differ between episodes with the same reason."""
 
 
 _RULE = re.compile(r"\b([A-Z]\w*)\(")
@@ -34,9 +32,9 @@ class TrajectoryStats(BaseModel, extra="forbid"):
 
     trajectories: int = 0
     turns: Counter[int] = Field(default_factory=Counter[int])
-    """Number of turns to trajectories."""
+    """Number of trajectories by number of turns."""
     steps: Counter[int] = Field(default_factory=Counter[int])
-    """Length of the shortest solution to trajectories."""
+    """Number of trajectories by length of the shortest solution, in actions."""
     features: Counter[str] = Field(default_factory=Counter[str])
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
@@ -67,16 +65,16 @@ class TrajectoryStats(BaseModel, extra="forbid"):
 
     @property
     def written(self) -> int:
-        """Scripts that were refused or played."""
+        """Number of scripts that were refused or played."""
         return self.passed + self.stopped.total()
 
 
 _SUMMED = TrajectoryStats.model_fields.keys() & EpisodeStats.model_fields.keys() - {"tenths"}
-"""Counts of the same name in both."""
+"""Names of the counts in both classes."""
 
 
 def in_order(chain: str) -> list[str]:
-    """Return the names of the rules in a chain's text, each once, in their order."""
+    """Return the distinct names of the rules in a chain's text, in their order."""
     return list(dict.fromkeys(_RULE.findall(chain)))
 
 
@@ -86,25 +84,25 @@ class RunStats(JournalModel):
     episodes: int = 0
     accepted: int = 0
     fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
-    """Episodes that gave a trajectory; absent in sums from before there could be several."""
+    """Episodes with a trajectory; absent in sums of versions with at most one trajectory per episode."""
     lost: int = 0
-    """Episodes without one because their backend failed or their deadline passed."""
+    """Episodes without a trajectory because the backend failed or the deadline passed."""
     scripts_refused: int = 0
     drafts_refused: int = 0
     by_rule: Counter[str] = Field(default_factory=Counter[str])
     violations: Counter[str] = Field(default_factory=Counter[str])
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
-    """US dollars; None as soon as the cost of one episode is unknown."""
+    """US dollars; None if the cost of an episode is unknown."""
     wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
-    """Rule name to the cost of what it refused."""
+    """Wasted cost by rejecting rule."""
     fruitless: Cost = Cost()
-    """Cost of episodes without a trajectory, beside what rules wasted."""
+    """Cost of episodes without a trajectory, less `wasted`."""
     figures: TrajectoryStats = Field(default_factory=TrajectoryStats)
     last_reason: str | None = None
     """Reason of the last episode without a trajectory, shortened."""
     reasons: Counter[str] = Field(default_factory=Counter[str])
-    """Reason to the episodes without a trajectory; empty in sums of earlier versions."""
+    """Number of episodes without a trajectory by reason; empty in sums of earlier versions."""
 
     def add(self, line: EpisodeLine) -> None:
         self.episodes += 1
@@ -125,14 +123,14 @@ class RunStats(JournalModel):
             self._note(line.reason)
 
     def with_lines(self, lines: Iterable[EpisodeLine]) -> Self:
-        """Return a copy with more episodes."""
+        """Return a copy with these episodes added."""
         stats = self.model_copy(deep=True)
         for line in lines:
             stats.add(line)
         return stats
 
     def correct(self, before: EpisodeLine, after: EpisodeLine) -> None:
-        """Count an episode as `after`, which curation made of `before`."""
+        """Correct the counts of trajectories and refusals for a curated episode; costs and `figures` stay."""
         self.accepted += after.trajectories - before.trajectories
         self.fruitful += after.accepted - before.accepted
         self.scripts_refused += after.scripts_refused - before.scripts_refused
@@ -163,13 +161,13 @@ class RunStats(JournalModel):
 
     @classmethod
     def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
-        """Count a run whose journal is missing: nothing is known of failed episodes, tokens and costs."""
+        """Count the lines of a run without a journal; failed episodes, tokens and costs are unknown."""
         stats = cls(cost_usd=None)
         before: tuple[int, Persona] | None = None
         for trajectory in accepted:
             stats.accepted += 1
             stats.figures.add(EpisodeStats.of_records([trajectory]))
-            # Those of one episode follow on each other.
+            # The trajectories of one episode are consecutive.
             episode = trajectory.provenance.seed, trajectory.persona
             stats.fruitful += episode != before
             before = episode
@@ -183,7 +181,7 @@ class RunStats(JournalModel):
 
 
 def count_reason(counts: Counter[str], reason: str) -> None:
-    """Count one more reason; similar ones are counted under the first of them."""
+    """Count a reason; similar reasons count under the first of them."""
     reason = reason[:REASON]
     shape = _shape(reason)
     known = next((one for one in counts if _shape(one) == shape), None)
@@ -198,29 +196,28 @@ def _shape(reason: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """Everything that was paid, split twice: by who took it, and by what came of it. Each split adds up to `total`."""
+    """Cost of a run by role, by model and by result. With a journal, each split adds up to `total`."""
 
     by_role: Mapping[str, Cost]
     by_model: Mapping[str, Cost]
     kept: Cost
-    """For trajectories in the files: their scripts, and the turns in them."""
+    """Cost of the trajectories in the files: of their scripts and their turns."""
     wasted: Mapping[str, Cost]
-    """Rule name to the cost of scripts and drafts that it refused, see `Refused.usage`; several rules share the
-    cost."""
+    """Cost of refused scripts and drafts by rule name, as defined for `Refused.usage`; several rules share a cost."""
     fruitless: Cost
-    """For episodes without a trajectory, beside what rules wasted."""
+    """Cost of episodes without a trajectory, less `wasted`."""
     estimated: Cost
-    """Part of `total` whose tokens are estimated, because the server did not report them."""
+    """Part of `total` with estimated tokens, because the server did not report them."""
     unneeded: Cost
-    """For episodes that are in no file (in flight, broken off, waiting, or more than needed), and for second
-    sendings of a request by earlier versions."""
+    """Cost of episodes that are in no file (in flight, interrupted, waiting, or beyond `n`), and of requests that earlier
+    versions sent twice."""
 
     cost_usd: float | None
-    """US dollars in all; None where a price is unknown."""
+    """Total in US dollars; None if a price is unknown."""
 
     @classmethod
     def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":
-        """Make it from the journal's sums, and the sums over the episodes in the files."""
+        """Make it from the journal's sums per role and model, and from the sums over the episodes in the files."""
         wasted = sum(totals.wasted.values(), Cost())
         total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
         return cls(
@@ -235,7 +232,7 @@ class Spending:
         )
 
     def cost_per_accepted(self, accepted: int) -> float | None:
-        """Return US dollars per accepted trajectory, waste included; None before the first, or if unknown."""
+        """Return US dollars per accepted trajectory, waste included; None without trajectories, or if unknown."""
         return None if self.cost_usd is None or not accepted else self.cost_usd / accepted
 
     @property
@@ -253,7 +250,7 @@ class Spending:
 
 
 def spent_of(row: SpentRow) -> Cost:
-    """Return one of the journal's sums as a cost."""
+    """Return a row of the journal's sums as a cost."""
     usage = Usage.model_validate({name: getattr(row, name) for name in Usage.model_fields})
     return Cost(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
 

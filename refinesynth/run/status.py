@@ -1,6 +1,4 @@
-"""Status of a run, read from outside while it goes on, after it ended or after it died; and the variety of its
-trajectories.
-"""
+"""Status of a running, ended or killed run, read from its folder; and the variety of its trajectories."""
 
 import os
 import socket
@@ -23,8 +21,8 @@ from refinesynth.run.run_folder import RunFolder
 from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, in_order
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
-"""`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed. The same command
-continues a stopped or dead one."""
+"""`complete`: `n` is reached. `stopped`: the process ended by itself before. `died`: it was killed. The same command
+continues a run that stopped or died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Distribution:
 
     @classmethod
     def of(cls, counts: Counter[int]) -> "Distribution | None":
-        """Make it from numbers with their frequencies; None if there are none."""
+        """Make a distribution from numbers with their frequencies; None without numbers."""
         numbers = sorted(counts.elements())
         return cls(numbers[0], median(numbers), numbers[-1]) if numbers else None
 
@@ -45,34 +43,34 @@ class RuleStage:
     """One check of a script, in the order of the checks."""
 
     rule: str
-    """`UNREADABLE` for the first, which is no rule."""
+    """Name of the rule; `UNREADABLE` for the first check, which is no rule."""
     refused: int
-    """Scripts that reached this check and were refused."""
+    """Number of scripts that this check refused."""
     left: int
-    """Scripts that passed."""
+    """Number of scripts that passed this check and all earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiversityStats:
-    """Variety of a run's trajectories: the figures that commits have summed, and what needs more than sums."""
+    """Variety of a run's trajectories: committed sums, and numbers of distinct scripts and actions."""
 
     figures: TrajectoryStats
     environments: int
-    """Distinct scripts."""
+    """Number of distinct scripts."""
     action_names: int
-    """Distinct templates of actions, ignoring case and white space."""
+    """Number of distinct templates of actions, ignoring case and the amount of white space."""
     clean_asked: float | None
-    """Share of the trajectories in which no mistake was asked for; None where the policy has none."""
+    """Requested share of trajectories without a mistake; None for policies other than `spread`."""
     near_duplicates: int
-    """Trajectories refused because their script resembles another."""
+    """Number of trajectories refused because their script resembles another one."""
     contaminated: int
-    """Trajectories refused because they share words with an evaluation set."""
+    """Number of trajectories refused because they share words with an evaluation set."""
     stages: tuple[RuleStage, ...]
-    """Scripts left after each check that refused any."""
+    """Checks that refused a script, with the number of scripts left after each."""
 
     @classmethod
     def of(cls, folder: RunFolder, stats: RunStats) -> "DiversityStats":
-        """Read the episodes' lines in the journal; trajectories are read only without a journal."""
+        """Read the episodes' lines in the journal, or without a journal the trajectories."""
         figures, mistakes = stats.figures, folder.config.mistakes
         scripts: set[str] = set()
         actions: set[str] = set()
@@ -93,20 +91,22 @@ class DiversityStats:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """One moment of a run. Reading it takes no lock and reads no trajectory; 32,000 episodes take less than a second."""
+    """State of a run at one moment, read without a lock and, given a journal, without the trajectories. 32,000 episodes
+    take less than a second.
+    """
 
     folder: Path
     state: State
     why: str
-    """Reason why it stopped, from its last event; empty if it did not."""
+    """Reason for the stop, from the last event; empty in other states."""
     holder: Holder | None
-    """Process that worked on it last, dead or alive."""
+    """Last process that held the folder, dead or alive."""
     n: int
     accepted: int
     kept: int
     """Trajectories of `waiting` episodes."""
     waiting: int
-    """Finished episodes that wait for an earlier one, or are beyond the `n`-th."""
+    """Number of finished episodes that wait for an earlier one, or are beyond `n`."""
     totals: RunStats
     """Sums over finished episodes, `waiting` ones included."""
     variety: DiversityStats
@@ -116,13 +116,13 @@ class RunStatus:
     spent: tuple[SpentRow, ...]
     spending: Spending
     elapsed: float | None
-    """Seconds of the last process's work, so far or in all; None if unknown."""
+    """Duration of the last process in seconds; None if unknown."""
     last_event: Mapping[str, Any]
-    """Last line of events.jsonl; empty if there is none."""
+    """Last line of events.jsonl; empty without events."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "RunStatus":
-        """Read the status of a run; raises as `RunFolder.totals` does."""
+        """Read the status of a run; raises the errors of `RunFolder.totals`."""
         in_files, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
         accepted, totals = in_files.accepted, in_files.with_lines(waiting)
         event = _last_event(folder)
@@ -149,12 +149,12 @@ class RunStatus:
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars in all; None where a price is unknown."""
+        """Total cost in US dollars; None if a price is unknown."""
         return self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
-        """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
+        """US dollars per trajectory in the files, waste included; None without trajectories, or if unknown."""
         return self.spending.cost_per_accepted(self.accepted)
 
 
@@ -167,14 +167,14 @@ def _last_event(folder: RunFolder) -> Mapping[str, Any]:
 
 
 def _state(event: Mapping[str, Any], holder: Holder | None, *, complete: bool) -> State:
-    # A process that ends by itself has `run_ended` as its last word.
+    # The last event of a process that ends by itself is `run_ended`.
     if event.get("event") == "run_ended" or holder is None:
         return "complete" if complete else "stopped"
     return "running" if _may_live(holder) else "complete" if complete else "died"
 
 
 def _may_live(holder: Holder) -> bool:
-    """Return True if there is a process of this number; always on another host."""
+    """Return True if a process with this id exists on this host, or if the host is another one."""
     if holder.host != socket.gethostname():
         return True
     try:
@@ -192,7 +192,7 @@ def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) 
     if holder is None:
         return None
     try:
-        # One that was killed did nothing that counts after its last event.
+        # For a killed process, the last event is the best estimate of its end.
         until = datetime.now(UTC) if running else datetime.fromisoformat(str(event["timestamp"]))
         return max(0.0, (until - holder.since).total_seconds())
     except (KeyError, ValueError, TypeError):
@@ -200,7 +200,7 @@ def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) 
 
 
 def stages(figures: TrajectoryStats, script_rules: str) -> tuple[RuleStage, ...]:
-    """Return the scripts left after each check, in the order of the chain; rules that it does not name come last."""
+    """Return the checks that refused scripts, in the order of the chain; rules outside the chain come last."""
     order = [UNREADABLE, *in_order(script_rules)]
     order += sorted(figures.stopped.keys() - set(order))
     left = figures.written
@@ -213,7 +213,7 @@ def stages(figures: TrajectoryStats, script_rules: str) -> tuple[RuleStage, ...]
 
 
 def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
-    """Yield the digests of scripts and of actions, episode by episode."""
+    """Yield the digests of scripts and of actions of each episode, or without a journal of each trajectory."""
     if not folder.journal_file.exists():
         for trajectory in folder.trajectories():
             figures = EpisodeStats.of_records([trajectory])

@@ -1,4 +1,4 @@
-"""Writer of a run folder: paid completions and finished episodes are committed before they count."""
+"""Writer of a run folder, which commits paid completions and finished episodes."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class RunWriter(RunFolder):
-    """Exclusive writer of a run. Episodes go to the files in the order of the personas, each whole or not at all.
+    """Exclusive writer of a run. It commits episodes atomically, in the order of the personas.
 
-    Lines are appended first, then the journal counts them; `claim` cuts lines of a process that was killed in between.
-    Writing lines blocks for a copy into the page cache. Every method raises `StorageError` if the folder cannot be
-    written or a journal cannot be read.
+    It appends lines first and then commits their number to the journal; `claim` cuts lines of a process that was killed
+    in between. The append of lines blocks for a copy into the page cache. Every method raises `StorageError` if the
+    folder cannot be written or a journal cannot be read.
     """
 
     def __init__(
         self, path: Path, config: RunConfig, *, journal: Journal, until: ExitStack, log_level: int = logging.INFO
     ) -> None:
-        """Use `claim` to make one; `close` closes what is in `until`."""
+        """Take over the exit stack `until`, which `close` closes; use `claim` to open a run."""
         super().__init__(path, config)
         self._records = journal
         self._elsewhere = [until.enter_context(JournalReader(one)) for one in worker_journals(path)]
@@ -43,12 +43,12 @@ class RunWriter(RunFolder):
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
         self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
-        """Sums over everything that was appended; `committed.episodes` is the index of the next episode to append."""
+        """Sums over all appended episodes; `committed.episodes` is the index of the next episode to append."""
         self.waiting = set(journal.held())
-        """Indices of finished episodes that are in no file yet."""
+        """Indices of finished episodes that are not in the files yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
         self.milestones = open_events(events)
-        """Logger for the begin and end of a process, at any level; `RunStatus` reads them."""
+        """Logger for events that readers of a run need, at any log level, such as a process's begin and end."""
         self.log = open_events(events, level=log_level)
         until.enter_context(logged(self.log, log_level))
         self._until = until.pop_all()
@@ -62,15 +62,15 @@ class RunWriter(RunFolder):
         fresh: bool = False,
         log_level: int = logging.INFO,
     ) -> "RunWriter":
-        """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
+        """Continue the run in `path`, or begin a run; with `fresh`, after moving an existing run aside.
 
-        Lines that no episode counts are cut. Episodes whose lines are missing, because they were deleted or the power
-        failed, are forgotten and made again from paid completions. Until an episode has finished, settings that a backend
-        may need to answer at all may change.
+        Lines that the journal does not count are cut. Episodes with missing lines (a deletion, a power cut) are removed
+        from the journal and played again with their paid completions. While no episode has finished, the settings in
+        `TO_BE_ANSWERED` may change.
 
         Raises:
-            RunFolderError: Other files are in the folder, a live process writes it, or settings that change the
-                data differ; the message names each difference.
+            RunFolderError: Other files are in the folder, a live process holds its lock, or settings that change the data
+                differ; the message names each difference.
             StorageError: The folder cannot be written, or its journal cannot be read.
         """
         path = Path(path)
@@ -84,7 +84,7 @@ class RunWriter(RunFolder):
         return run
 
     def memory(self, episode: str, index: int, *, again: bool = False) -> EpisodeMemory:
-        """Memory of an episode, by its id and the persona's position; with `again`, this process has begun it."""
+        """Return the memory of an episode, by id and the persona's position; `again` if this process has begun it."""
         return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
 
     async def keep(self, paid: Sequence[Paid]) -> None:
@@ -92,7 +92,7 @@ class RunWriter(RunFolder):
         await self._records.keep(*paid)
 
     async def collect_blocks(self) -> None:
-        """Take over the paid completions of killed blocks. Raises RunFolderError: their folder is a link."""
+        """Take over the paid completions of killed blocks. Raises RunFolderError: the folder of blocks is a link."""
         blocks = blocks_of(self.path)
         if blocks.is_symlink():
             raise RunFolderError(
@@ -107,13 +107,13 @@ class RunWriter(RunFolder):
         return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
 
     def open_lacks(self, lacks: "UnsupportedFeatures") -> None:
-        """Read known lacks of servers from the journals, and keep new ones."""
+        """Read the servers' known lacks from the journals, and record new ones."""
         lacks.open(self._records, self._elsewhere)
 
     def open_batches(self, record: "BatchRecord | None") -> None:
-        """Read the batches that were sent, and keep new ones; None for a run that sends none.
+        """Read the sent batches from the journal, and record new ones; None for a run without batches.
 
-        Raises RunFolderError: the run has sent batches, whose answers would be paid for again.
+        Raises RunFolderError: `record` is None, and the run has sent batches with answers that may be paid for.
         """
         if record is not None:
             record.open(self._records)
@@ -123,13 +123,13 @@ class RunWriter(RunFolder):
             )
 
     def earlier(self) -> EarlierEpisodes:
-        """Return the episodes that earlier processes have finished, to compare with the personas as they are read."""
+        """Return the finished episodes of earlier processes, for comparison with the personas."""
         return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._records.personas())
 
     async def append(self, *episodes: CompletedEpisode) -> None:
-        """Write finished episodes, the next in the order of the personas, and commit them.
+        """Append finished episodes, which must be next in the order of the personas, and commit them.
 
-        Files, `committed` and `waiting` change before the first await, so calls may overlap; they complete in order.
+        Calls may overlap, because files, `committed` and `waiting` change before the first await; they complete in order.
         """
         written: list[Entry] = []
         try:
@@ -140,25 +140,25 @@ class RunWriter(RunFolder):
                 await self._records.enter(written, totals=self.committed.to_json())
 
     async def carry(self, spent: Iterable[SpentRow]) -> None:
-        """Commit the costs of other runs whose completions are not here."""
+        """Commit the costs of other runs, without their completions."""
         await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: CompletedEpisode) -> None:
-        """Commit an episode to the journal until it is appended."""
+        """Commit an episode to the journal alone, until its append."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
         await self._records.enter([finished.waiting()])
         self.waiting.add(finished.index)
 
     def read_waiting(self, index: int) -> CompletedEpisode:
-        """Return an episode in `waiting`."""
+        """Return a waiting episode."""
         entry = self._records.entry(index)
         if entry is None:
             raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")
         return CompletedEpisode.read(entry)
 
     def close(self) -> None:
-        """Commit what is pending, close all files and release the folder."""
+        """Commit pending data, close all files and release the folder."""
         self._until.close()
 
     def _write(self, finished: CompletedEpisode) -> Entry:

@@ -1,4 +1,4 @@
-"""Many episodes at once, until enough trajectories are accepted."""
+"""Concurrent episodes, until enough trajectories are accepted."""
 
 from refinesynth.synthesis.dry_run import Estimate, estimate
 from refinesynth.synthesis.progress import Progress

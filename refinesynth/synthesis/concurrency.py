@@ -1,4 +1,4 @@
-"""Limit of the episodes in flight: as given, or with `auto` as many as servers and memory bear."""
+"""Limit of the episodes in flight: the given one, or with `auto` a limit from the servers' capacity and the memory."""
 
 import math
 import os
@@ -19,7 +19,7 @@ _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def memory_of_machine() -> int | None:
-    """Return the bytes of the machine's or its container's memory; None if unknown."""
+    """Return the memory of the machine, or of its container if smaller, in bytes; None if unknown."""
     found: list[int] = []
     with suppress(OSError, ValueError, AttributeError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -30,25 +30,24 @@ def memory_of_machine() -> int | None:
 
 
 FEWEST = 16
-"""First and lowest limit under `auto` of a run that needs so many, as many as a limiter admits at first."""
+"""Initial and lowest limit of a large run under `auto`; equals the initial limit of a rate limiter."""
 MOST = 1_024
-"""Limit of one process: beyond it, one core cannot make more requests (docs/benchmarks.md)."""
+"""Limit of one process: with more episodes, one core makes no more requests (docs/benchmarks.md)."""
 _EACH = 2**19
-"""Bytes of an episode in flight: 189 KiB were measured with the direct client, 384 with litellm
-(docs/benchmarks.md)."""
+"""Bytes per episode in flight; measured: 189 KiB with the direct client, 384 KiB with litellm (docs/benchmarks.md)."""
 _PART = 4
 """Divisor of the memory for episodes in flight; modules, caches and other programs need the rest."""
 _SPARE = 1.25
-"""Episodes per request in flight: the limiter tries a larger limit at four fifths of use, and some episodes back off
-or are being checked."""
+"""Episodes per admitted request: the limiter tries a larger limit at 80 % use, and some episodes make no request while
+they back off or are verified."""
 AHEAD = 8
-"""Episodes handed over to workers per episode in flight, so blocks take long compared with their last episode."""
+"""Episodes handed over to workers per episode in flight; long blocks waste less time on their last episode."""
 _LOOK_AGAIN = 1.0
-"""Seconds after which a grown limit is noticed though no episode has ended."""
+"""Seconds between checks for a grown limit while no episode ends."""
 
 
 def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
-    """Return the most episodes that may ever be in flight."""
+    """Return the maximum number of episodes in flight."""
     if concurrency != "auto":
         return concurrency
     memory, most = memory_of_machine(), MOST * workers
@@ -56,7 +55,7 @@ def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
 
 
 def fewest_for(n: int) -> int:
-    """Return the first and lowest limit under `auto`: enough for `n` trajectories with some refusals."""
+    """Return the initial and lowest limit under `auto`: `n` and a quarter more for refusals, at most `FEWEST`."""
     return min(FEWEST, n + max(2, n // 4))
 
 
@@ -69,12 +68,12 @@ class EpisodeLimit:
     limiters: "Callable[[], Iterable[RateLimiter]]" = tuple
     """Returns the limiters of the servers that this process uses."""
     elsewhere: Callable[[], int] = int
-    """Returns the requests that servers take at once from workers of the run."""
+    """Returns the number of requests that servers admit at once from the run's workers."""
     ahead: int = 1
 
     @property
     def look_again(self) -> float:
-        """Seconds after which the limit may have grown without an event here."""
+        """Seconds after which to check the limit again without an event."""
         return math.inf if self.fewest == self.most else _LOOK_AGAIN
 
     def episodes(self) -> int:
@@ -85,7 +84,7 @@ class EpisodeLimit:
         return self.ahead * min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
 
     def bound(self, in_flight: int) -> LimitingFactor:
-        """Return what keeps more than `in_flight` episodes, the present limit, from being in flight."""
+        """Return the factor that limits the episodes in flight; `in_flight` is at the present limit."""
         if in_flight >= self.ahead * self.most:
             return LimitingFactor.ASKED if self.fewest == self.most else LimitingFactor.MEMORY
         paced = any(one.waiting and one.in_flight < (one.most or math.inf) for one in self.limiters())

@@ -1,4 +1,4 @@
-"""Curation of accepted trajectories: near-duplicate scripts, and overlaps with evaluation sets."""
+"""Curation of accepted trajectories: near-duplicate scripts and overlaps with evaluation sets."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Script, Trajectory
 
 _TOLD = 3
-"""Overlaps that a violation quotes."""
+"""Maximum number of overlaps that a violation quotes."""
 
 Report = Callable[[str, Sequence[Overlap]], object]
 """Called with the id of a kept trajectory that shares words with an evaluation set."""
@@ -20,23 +20,22 @@ Report = Callable[[str, Sequence[Overlap]], object]
 
 @dataclass(kw_only=True)
 class Curator:
-    """Curates outcomes in the order of their commits, on which alone its decisions depend.
+    """Curator of outcomes; its decisions depend only on the commits and their order.
 
-    Refused scripts are forgotten: later ones are not compared with them. A script that an episode plays several times
-    counts once.
+    Later scripts are not compared with refused ones. A script that an episode plays several times counts once.
     """
 
     novelty: Novelty | None = None
-    """None admits near-duplicates."""
+    """Index of admitted scripts; None admits near-duplicates."""
     contamination: Contamination | None = None
-    """None ignores evaluation sets."""
+    """Index of evaluation sets; None ignores them."""
     refuse_contaminated: bool = False
     """True to refuse contaminated trajectories, False to report them."""
     report: Report | None = None
 
     @classmethod
     def of(cls, curation: Curation) -> "Curator":
-        """Make it from settings; reads the evaluation sets. Raises InputError: one of them cannot be read."""
+        """Make a curator from settings; reads the evaluation sets. Raises InputError: a set cannot be read."""
         near, sets = curation.near_duplicates, curation.contamination
         return cls(
             novelty=None if near is None else Novelty(near),
@@ -45,40 +44,44 @@ class Curator:
         )
 
     def learn(self, trajectories: Iterable[Trajectory]) -> None:
-        """Continue after these committed trajectories, in their order. Takes some milliseconds per script."""
+        """Add committed trajectories of earlier processes, in their order; takes some milliseconds per script."""
         if self.novelty is not None:
             self.novelty.learn(_scripts(trajectories))
 
     def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
-        """Return the outcome with refused trajectories moved to its refused drafts; itself if nothing is refused."""
-        contaminated = {found.id: refusals for found in outcome.trajectories if (refusals := self._contaminated(found))}
-        clean = [found for found in outcome.trajectories if found.id not in contaminated]
+        """Return the outcome with refused trajectories moved to its refused drafts; `outcome` itself without refusals."""
+        contaminated = {
+            trajectory.id: refusals
+            for trajectory in outcome.trajectories
+            if (refusals := self._contaminated(trajectory))
+        }
+        clean = [trajectory for trajectory in outcome.trajectories if trajectory.id not in contaminated]
         copied = self._copied(clean)
         if not contaminated and not copied:
             return outcome
         refusals = contaminated | copied
-        kept = tuple(found for found in clean if found.id not in copied)
+        accepted = tuple(trajectory for trajectory in clean if trajectory.id not in copied)
         wasted = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused), Cost())
         useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
         refused = tuple(
             Refused(
                 episode=outcome.id,
-                persona=found.persona,
+                persona=trajectory.persona,
                 stage="draft",
-                attempt=found.provenance.attempts,
-                draft=found.draft(),
-                violations=(refusals[found.id],),
+                attempt=trajectory.provenance.attempts,
+                draft=trajectory.draft(),
+                violations=(refusals[trajectory.id],),
                 usage=spent.usage,
                 cost_usd=spent.cost_usd,
             )
-            for found, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
-            if found.id in refusals
+            for trajectory, spent in zip(outcome.trajectories, useful.divided(len(outcome.trajectories)), strict=True)
+            if trajectory.id in refusals
         )
         return outcome.model_copy(
             update={
-                "trajectories": kept,
+                "trajectories": accepted,
                 "refused": (*outcome.refused, *refused),
-                "reason": None if kept else refused[0].violations[0].message,
+                "reason": None if accepted else refused[0].violations[0].message,
             }
         )
 
@@ -93,7 +96,7 @@ class Curator:
         return None
 
     def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
-        """Return the violation of each trajectory, by id, whose script is a copy."""
+        """Return the violations of trajectories with a near-duplicate script, by id."""
         if self.novelty is None:
             return {}
         answers: dict[str, NearDuplicate | None] = {}
@@ -108,7 +111,7 @@ class Curator:
 
 
 def _scripts(trajectories: Iterable[Trajectory]) -> Iterator[tuple[str, Script]]:
-    """Yield each script of committed trajectories once, by its first trajectory; those of one script are consecutive."""
+    """Yield each script with the id of its first trajectory; trajectories of one script are consecutive."""
     before: Script | None = None
     for trajectory in trajectories:
         if trajectory.script != before:

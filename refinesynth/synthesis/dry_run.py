@@ -1,4 +1,4 @@
-"""`estimate`: plays a few personas, and extrapolates to a whole run."""
+"""`estimate`: a few episodes, extrapolated to a whole run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ from refinesynth.trajectory import Persona
 CONFIDENCE = 0.9
 """Probability that the yield lies within its range."""
 SAMPLE = 8
-"""Personas that are played by default."""
+"""Default number of personas to play."""
 _LOOKED_AT = 1_000
-"""First personas of the source over which the sample is spread: reading more might take long."""
+"""Number of first personas of the source that the sample is spread over; reading all may take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Range:
     low: float
     likely: float
     high: float
-    """Infinite without a bound."""
+    """Upper end; infinite without a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Needs of `n` trajectories, from the episodes of a dry run; each range is that of the yield."""
+    """Estimated needs of `n` trajectories, from the episodes of a dry run; the ranges reflect the yield's alone."""
 
     n: int
     concurrency: int
@@ -53,21 +53,21 @@ class Estimate:
     """Source of the personas, in words."""
     episodes: int
     accepted: int
-    """Their trajectories."""
+    """Trajectories of these episodes."""
     paid: Cost
-    """Cost of the estimate."""
+    """Cost of the dry run."""
     elapsed: float
     per_persona: Range
     """Trajectories per persona (Wilson's interval)."""
     personas: Range
-    """Personas for `n`. All following ranges are for `n` too, at the mean usage of an episode."""
+    """Personas for `n` trajectories. The following ranges are for `n` too, at the mean usage of an episode."""
     requests: Range
     input_tokens: Range
     output_tokens: Range
     cost_usd: Range | None
-    """US dollars; None where a model's price is unknown."""
+    """US dollars; None if a model's price is unknown."""
     seconds: Range
-    """At this concurrency, if the backend keeps up."""
+    """Duration at this concurrency, if the backend keeps up."""
 
     @classmethod
     def of(
@@ -81,12 +81,12 @@ class Estimate:
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
-        """Make it from the trajectories (at most `most`) and the cost of each episode, and their mean duration."""
+        """Make an estimate from each episode's number of trajectories (at most `most`) and cost, and the mean duration."""
         accepted = sum(count for count, _ in episodes)
         each = wilson(accepted, len(episodes), most=most)
 
         def in_all(amount: Callable[[Cost], float], least: float = 0.0) -> Range:
-            """Estimate of the episodes that `n` trajectories need, from the averages of one episode."""
+            """Extrapolate the mean amount of an episode to the episodes for `n` trajectories."""
             in_n = n * fmean(amount(spent) for _, spent in episodes)
             ends = (in_n / share if share else math.inf for share in (each.high, each.likely, each.low))
             return Range(*(max(end, least) for end in ends))
@@ -106,12 +106,12 @@ class Estimate:
             input_tokens=in_all(lambda spent: spent.usage.input_tokens),
             output_tokens=in_all(lambda spent: spent.usage.output_tokens),
             cost_usd=None if paid.cost_usd is None else in_all(lambda spent: spent.cost_usd or 0.0),
-            # No run is faster than one episode.
+            # A run takes at least the time of one episode.
             seconds=in_all(lambda _spent: episode_seconds / concurrency, least=episode_seconds),
         )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return a heading and a row for each figure: name, likely value, and the ends of its range; `?` for no end."""
+        """Return the heading and one row per figure: name, likely value, low and high end; `?` for an infinite end."""
         shown: list[tuple[str, Range | None, Callable[[float], str]]] = [
             ("personas needed", self.personas, lambda count: f"{math.ceil(count):,}"),
             ("trajectories for each", self.per_persona, lambda count: f"{count:.2f}"),
@@ -135,7 +135,7 @@ class Estimate:
         return html_table(self.rows())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields by name, those of the sample under `sample`; an infinite end is None."""
+        """Return the fields by name, with the sample's fields under `sample`; an infinite end is None."""
         found = {name: _finite(value) for name, value in asdict(self).items() if name not in {"paid", "elapsed"}}
         sample = {name: found.pop(name) for name in ("episodes", "accepted")}
         usage = self.paid.usage.model_dump()
@@ -155,16 +155,16 @@ def _finite(value: Any) -> Any:
 
 
 def wilson(hits: float, tries: int, *, most: int = 1) -> Range:
-    """Return the range of a mean of which `tries` numbers between 0 and `most` with the sum `hits` were seen.
+    """Return the confidence range of a mean, from `tries` numbers between 0 and `most` with the sum `hits`.
 
-    Wilson's interval of a share; it is too wide for numbers in between, which spread less around their mean.
+    Wilson's interval of a proportion; it is too wide for numbers strictly between 0 and `most`.
     """
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     share, spread = hits / most / tries, z * z / tries
     middle = (share + spread / 2) / (1 + spread)
     half = z / (1 + spread) * math.sqrt(share * (1 - share) / tries + spread / tries / 4)
     low, high = max(0.0, middle - half) if hits else 0.0, 1.0 if share == 1 else min(1.0, middle + half)
-    # No sample shows that nothing is ever accepted.
+    # A sample without a hit does not prove that the yield is 0.
     return Range(most * low, most * (share if hits else middle), most * high)
 
 
@@ -182,11 +182,11 @@ async def estimate(
 ) -> Estimate:
     """Play `sample` personas as `synthesize` would, and extrapolate to `n`. This makes paid requests.
 
-    Nothing is kept: a run plays and pays the sample again. The sample is spread over the first 1,000 personas of a
-    file, a list or a dataset; of an iterator it takes the first ones, which are consumed.
+    The episodes are discarded: a run plays and pays for these personas again. The sample is spread over the first 1,000
+    personas of a file, a list or a dataset. From an iterator, the sample takes and consumes the first personas.
 
-    Not promised: that the backend is as fast with `concurrency` episodes in flight as with `sample`, that later personas
-    are like the first, and that no more scripts resemble earlier ones than in the sample.
+    Assumptions: the backend is as fast with `concurrency` episodes in flight as with `sample`, later personas are like
+    the first ones, and the share of near-duplicate scripts stays that of the sample.
 
     Args:
         personas: As for `synthesize`, as are `backend` and all further settings.
@@ -200,20 +200,20 @@ async def estimate(
 
     Raises:
         InputError: A setting cannot be used.
-        BudgetSpent: The budget did not pay for one whole episode.
-        RunStopped: No episode can go on.
+        BudgetSpent: The budget does not cover one whole episode.
+        RunStopped: No episode can continue.
     """
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"sample is {sample!r}; expected a whole number, 1 or more")
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
-    asked = RunSettings.of({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
-    in_flight = FEWEST if asked.concurrency == "auto" else asked.concurrency
+    run_settings = RunSettings.of({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
+    in_flight = FEWEST if run_settings.concurrency == "auto" else run_settings.concurrency
     for name in ("workers", "cluster"):
         settings.pop(name, None)
     scripts: ScriptSource | None = settings.pop("scripts", None)
     chosen, source = await _spread(personas, scripts, settings.pop("column", None), sample)
-    # Looked at by `synthesize`; what it would refuse is not multiplied before it does.
+    # `synthesize` reports invalid values; they must not break the multiplication first.
     counts = [settings.get(name, 1) for name in ("branches", "episodes_per_script")]
     most = math.prod(count for count in counts if isinstance(count, int) and count > 0)
     seen: list[Progress] = []
@@ -227,7 +227,7 @@ async def estimate(
         try:
             result = await synthesize(
                 None if scripts is not None else chosen,
-                # No sooner is every persona played for sure: one may give so many.
+                # With a lower `n`, the run could end before the last persona.
                 len(chosen) * most,
                 backend,
                 scripts=None if scripts is None else chosen,
@@ -238,17 +238,17 @@ async def estimate(
                 **settings,
             )
         except RunStopped as stopped:
-            # Without what is said of the folder, which will not be there.
+            # The outer message names the temporary folder, which is deleted.
             raise RunStopped(str(stopped.__cause__ or stopped)) from stopped
         run = RunFolder.open(result.path)
         lines = [*run.episodes(), *run.waiting_lines()]
     if not lines:
         raise BudgetSpent(f"the budget of {budget} did not pay for one whole episode: give a higher one, or none.")
-    # The time between two moments, for each episode in flight.
+    # Sum over episodes of their time in flight, in seconds.
     played = sum(one.in_flight * (then.elapsed - one.elapsed) for one, then in pairwise(seen))
     return Estimate.of(
         [(line.trajectories, line.spent) for line in lines],
-        n=asked.wanted(),
+        n=run_settings.wanted(),
         most=most,
         concurrency=in_flight,
         source=source,
@@ -263,12 +263,12 @@ async def _spread(
     """Return `sample` personas, with their scripts if given, and the description of the source."""
     read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
     most = sample if read_once else max(sample, _LOOKED_AT)
-    found: list[Persona] = []
+    candidates: list[Persona] = []
     async with open_source(source, scripts, column=column) as personas:
         await personas.look()
         async for _, persona in personas:
-            found.append(persona)
-            if len(found) == most:
+            candidates.append(persona)
+            if len(candidates) == most:
                 break
-        count = min(sample, len(found))
-        return [found[at * len(found) // count] for at in range(count)], personas.description
+        count = min(sample, len(candidates))
+        return [candidates[at * len(candidates) // count] for at in range(count)], personas.description

@@ -7,14 +7,14 @@ YOUNG, MIDDLE, OLD = 20_000, 20, 20
 
 
 def calm_collector() -> None:
-    """Collect garbage cycles less often, and never among the objects imported by now; lasts until the process ends.
+    """Collect cyclic garbage less often, and never among the present objects, until the process ends.
 
-    With many episodes in flight this saves an eighth of the CPU time or more, and the exit does not traverse all of
+    With many episodes in flight this saves an eighth of the CPU time or more. The exit does not traverse the objects of
     litellm, which took too long after Ctrl-C. Episodes leave no cycles. Cycles of a library or a user's rule are
-    collected every some hundred episodes, once a quarter of all objects is new.
+    collected once in some hundred episodes, when a quarter of all objects is new.
     """
     gc.freeze()
-    # Finds nothing and takes no time; but what is frozen no longer counts as old, of which a quarter must be new before
-    # all is gone through. It counted since the imports, and no run of a thousand episodes came to it.
+    # Collects nothing, but resets the count of old objects. A full collection runs only when the new objects exceed a
+    # quarter of the old ones, and the imported objects, though frozen, would still count as old.
     gc.collect()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

@@ -1,7 +1,7 @@
-"""The engine of a run: a feeder starts episodes, outcomes are committed in the order of the personas.
+"""Engine of a run: a feeder starts episodes, and outcomes are committed in the order of the personas.
 
-An episode is a function; the pool knows no roles or models. The files do not depend on how many are in flight or on which
-finishes first: commits and curation follow the order of the personas, up to the episode that reaches `n` or stops early.
+An episode is a function; the pool knows no roles or models. The files depend neither on the number of episodes in flight
+nor on their speed: commits and curation follow the order of the personas, until `n` is reached or the run stops early.
 """
 
 import math
@@ -24,32 +24,32 @@ from refinesynth.synthesis.progress import LimitingFactor, Progress, Surrounding
 from refinesynth.trajectory import Persona, Trajectory
 
 PlayEpisode = Callable[[int, Persona], Awaitable[CompletedEpisode]]
-"""Plays a persona, given its position; raises only errors that end the run, `BudgetSpent` and cancellation."""
+"""Plays the persona at a position; raises only errors that end the run, `BudgetSpent` and cancellation."""
 
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
-"""Curates an outcome with a trajectory, in the order of the commits: it may move trajectories to the refused drafts."""
+"""Curates an outcome in the order of the commits: it may move trajectories to the refused drafts."""
 
 _Given = TypeVarTuple("_Given")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
 _AT_ONCE = 64
-"""Most episodes of one commit, before other tasks have their turn."""
+"""Maximum number of episodes in one commit; other tasks run between commits."""
 _UNJUDGED = 4
-"""Multiple of the limit after which lost episodes count too: a deadline may be too short for all of them."""
+"""Multiple of the limit after which lost episodes count too, as a deadline may be too short for all episodes."""
 
 StopReason: TypeAlias = Literal["nothing_accepted"]
 
 
 def stops_early(limit: int, *, episodes: int, lost: int, accepted: int) -> bool:
-    """Return True if a run stops after so many committed episodes, of which `lost` say nothing of the data.
+    """Return True if a run stops after this number of committed episodes; the `lost` ones say nothing about the data.
 
-    Depends only on committed episodes, so neither clocks nor workers decide. A `limit` of 0 never stops.
+    The result depends only on committed episodes, not on clocks or workers. A `limit` of 0 never stops.
     """
     return limit > 0 and not accepted and (episodes - lost >= limit or episodes >= _UNJUDGED * limit)
 
 
 def explain_early_stop(limit: int, stats: RunStats) -> str:
-    """Return the reason of an early stop, as a clause."""
+    """Return the reason for an early stop, as a clause."""
     lost = f" ({stats.lost:,} of them by their backend or their deadline)" if stats.lost else ""
     return (
         f"none of the first {stats.episodes:,} episodes gave one{lost}, so the run stopped early (early_stop {limit:,})"
@@ -57,33 +57,33 @@ def explain_early_stop(limit: int, stats: RunStats) -> str:
 
 
 def window(concurrency: int, *, ahead: int = 1) -> int:
-    """Return the most personas to start ahead of the first unfinished one, which bounds the outcomes that wait.
+    """Return the maximum number of personas to start ahead of the first unfinished one; bounds the waiting outcomes.
 
-    `concurrency` counts episodes that are handed over, `ahead` of them for each one in flight.
+    `concurrency` counts the episodes handed over to workers, `ahead` of them for each episode in flight.
     """
     return max(_AHEAD_AT_LEAST, max(_AHEAD_PER_WORKER // ahead, 2) * concurrency)
 
 
 @dataclass(eq=False, kw_only=True)
 class Pool:
-    """Plays episodes until `n` are accepted and committed, the personas run out, or it stops early. Run it once.
+    """Plays episodes until `n` trajectories are committed, the personas run out, or the run stops early. Run it once.
 
-    A finished episode is in the journal before its task ends, also under cancellation: it is committed to the
-    files in its turn and waits in the journal until then. Memory holds only the numbers of the waiting ones. Waiting
-    episodes are not curated yet. An episode that cannot be paid (`BudgetSpent`) is put back, and the others continue.
+    A finished episode that is not doubtful is in the journal before its task ends, also under cancellation. It waits
+    there, not curated yet, until its commit to the files; memory holds only the indices of waiting episodes. An episode
+    that the budget cannot pay for (`BudgetSpent`) is dropped, and the others continue.
     """
 
     personas: Personas
     folder: RunWriter
-    """The run folder. Its configuration holds `n`, `early_stop` and how many trajectories an episode may give."""
+    """The run folder; its configuration holds `n`, `early_stop` and the number of trajectories per episode."""
     play: PlayEpisode
     limit: EpisodeLimit
     queued: Callable[[], int] = int
-    """Returns the number of episodes that were started and wait for a worker process."""
+    """Returns the number of started episodes that wait for a worker process."""
     may_start: Callable[[int], bool] = lambda _in_flight: True
-    """Returns True if the budget pays for one more episode beside so many in flight."""
+    """Returns True if the budget pays for one more episode in addition to this number in flight."""
     has_room: Callable[[], bool] = lambda: True
-    """Returns False while nothing new may be started; call `Pool.wake` when that changes."""
+    """Returns False while no episode may be started; call `Pool.wake` when that changes."""
     curate: Curate | None = None
     on_accepted: Callable[[Trajectory], None] | None = None
     """Called with each trajectory right after its commit."""
@@ -97,14 +97,14 @@ class Pool:
         self._bound: LimitingFactor | None = None
         self._changed = anyio.Event()
         self._doubtful = list[CompletedEpisode]()
-        """Counted, and written as soon as another episode shows that the settings are right; else played again by the
-        next process."""
+        """Doubtful episodes, counted as finished. They are written once another episode shows that the settings are
+        right; otherwise the next process plays them again."""
         self._scope = anyio.CancelScope()
         self._failure: Exception | None = None
         self.ran_out_after: int | None = None
-        """Number of personas, once they have run out."""
+        """Number of personas of the source; None until they have run out."""
         self.out_of_money = False
-        """True if the run ended because the budget pays for nothing more."""
+        """True if the run ended because the budget pays for no further episode."""
 
         self._began = time.monotonic()
         self._earlier = self.folder.earlier()
@@ -113,9 +113,9 @@ class Pool:
         self._started = self._finished_before = self._finished.episodes
         self._accepted_before = self._finished.accepted
         self._written = self.folder.committed.accepted
-        """Accepted trajectories that are committed; `folder.committed` also counts commits in progress."""
+        """Committed trajectories; `folder.committed` also counts commits in progress."""
         self._undelivered = deque[CompletedEpisode]()
-        """Appended episodes whose commit is not known to be complete; stays empty without `on_accepted`."""
+        """Appended episodes with a commit that may be incomplete; empty without `on_accepted`."""
 
     @property
     def reached(self) -> bool:
@@ -155,14 +155,14 @@ class Pool:
         )
 
     def wake(self) -> None:
-        """Check again whether an episode may be started."""
+        """Let the feeder check again whether it may start an episode."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Play until there is nothing more to do; log nothing if there is nothing to do at the start.
+        """Play until the run ends; return at once, without an event, if `n` is reached already.
 
-        Raises RunStopped: no episode can go on (the message says where the partial run is); and what the personas, the
-        folder and `on_progress` raise.
+        Raises RunStopped: no episode can continue (the message names the run folder). Errors of the personas, the
+        folder and the callbacks pass through.
         """
         if self.reached:
             return
@@ -172,7 +172,7 @@ class Pool:
             if not self._over:
                 await self._play_all()
         except BaseException as error:
-            # Cancellation and errors pass through, even if something else goes wrong here.
+            # A full disk must not hide the cancellation or the first error.
             try:
                 self._end(f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "interrupted")
             except StorageError as lost:
@@ -224,7 +224,7 @@ class Pool:
             raise self._failure
 
     async def _guarded(self, task: Callable[[*_Given], Awaitable[None]], *arguments: *_Given) -> None:
-        """Run a task of the group; the first that fails ends all, and is raised as itself and not in a group."""
+        """Run a task of the group; the first error cancels all tasks and is raised without an exception group."""
         try:
             await task(*arguments)
         except Exception as error:  # noqa: BLE001
@@ -238,7 +238,7 @@ class Pool:
         return self._started - self._finished.episodes
 
     async def _feed(self, group: TaskGroup) -> None:
-        """Start personas as they are needed; reads at most one persona ahead."""
+        """Start personas on demand; read at most one persona ahead."""
         count = 0
         async for index, persona in self.personas:
             count = index + 1
@@ -253,7 +253,9 @@ class Pool:
                 self._started += 1
                 self.report()
                 group.start_soon(self._guarded, self._play, index, persona)
-                await checkpoint()  # what is answered at once, as by the rehearsal, ends before more is started
+                await (
+                    checkpoint()
+                )  # lets episodes without waiting time, as in a rehearsal, end before the next one starts
         self._earlier.check_all_read(count)
         self.ran_out_after, self._bound = count, None
 
@@ -276,11 +278,11 @@ class Pool:
         return None if self.has_room() else LimitingFactor.READER
 
     def _wanted(self) -> int:
-        """Episodes that should be in flight: enough for the missing trajectories at the yield so far, and some spare.
+        """Return the target number of episodes in flight: the missing trajectories at the present yield, and a spare.
 
-        The yield counts one imagined episode with `per_episode` trajectories, so it is never 0. One spare for every
-        eight needed keeps the end of a run from being a sequence of single tries. Trajectories that wait since an
-        earlier process do not count: they cannot be committed before the episode that is to be started.
+        The yield includes one fictitious episode with `per_episode` trajectories and is never 0. One spare for eight
+        needed episodes keeps the end of a run from being a sequence of single tries. Waiting trajectories of an earlier
+        process do not count: their commit comes after the next episode's.
         """
         done = self._finished
         missing = self._n - (done.accepted - sum(line.trajectories for line in self._earlier.waiting.values()))
@@ -305,7 +307,7 @@ class Pool:
             self.report()
             self.wake()
             return
-        # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
+        # Without an await before the shield, a cancelled episode is either unfinished or in the journal.
         with anyio.CancelScope(shield=True):
             await self._finish(finished)
             await self._finish_doubtful()
@@ -342,7 +344,7 @@ class Pool:
         return stops_early(self.folder.config.early_stop, episodes=episodes, lost=lost, accepted=accepted)
 
     async def _commit_waiting(self) -> None:
-        """Commit every waiting episode that is in its turn, until `n` are accepted or the run stops early."""
+        """Commit the waiting episodes that are next in order, until `n` is reached or the run stops early."""
         while due := self._due():
             await self._commit(due)
 
@@ -370,7 +372,7 @@ class Pool:
         return after
 
     def _curated(self, finished: CompletedEpisode) -> CompletedEpisode:
-        """Curate an episode; call it once, when the episode is certain to be committed next."""
+        """Curate an episode; call it once, right before its commit."""
         if self.curate is None:
             return finished
         after = finished.curated(self.curate)
@@ -389,7 +391,7 @@ class Pool:
             self._undelivered.extend(episodes)
         await self.folder.append(*episodes)
         self._written += sum(finished.line.trajectories for finished in episodes)
-        # Commits complete in their order, but the tasks that wait for them may resume in any.
+        # Commits complete in order, but the tasks that wait for them may resume in any order.
         while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
             for trajectory in self._undelivered.popleft().trajectories:
                 if self.on_accepted is not None:

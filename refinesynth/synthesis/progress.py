@@ -1,4 +1,4 @@
-"""Progress of a run: its counts at one moment, the bill, the state of its backends, and the line in a notebook."""
+"""Progress of a run: its counts, cost and backends at one moment, and its line in a notebook."""
 
 import math
 import time
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 _EVERY_S = 0.5
-"""Seconds between two lines at least: each is a message to the browser."""
+"""Minimum seconds between two updates of the line; each is a message to the browser."""
 
 
 class LimitingFactor(StrEnum):
@@ -32,28 +32,28 @@ class LimitingFactor(StrEnum):
     MEMORY = "memory"
     ASKED = "concurrency"
     MISSING = "what is still missing"
-    """No more are needed for the missing trajectories."""
+    """The episodes in flight suffice for the missing trajectories."""
     EARLIER = "an earlier episode"
-    """All others would have to wait for it to be committed."""
+    """Further episodes would have to wait for its commit."""
     READER = "whoever takes the trajectories"
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """State that also changes while no episode begins or ends: cost and backends."""
+    """State that changes also between the begins and ends of episodes: cost and backends."""
 
     paid: Cost
-    """In all: episodes in flight, interrupted ones and earlier processes included."""
+    """Total cost, including episodes in flight, interrupted episodes and earlier processes."""
     budget: Budget | None = None
     retries: int = 0
-    """Retries of this process."""
+    """Number of retries in this process and its workers."""
     troubles: tuple[str, ...] = ()
-    """Backends that are down or let requests wait, each in a clause."""
+    """Clauses about backends that are down or let requests wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One moment of a run. On a resumed run the counts include what was there already; `elapsed` does not."""
+    """Counts of a run at one moment. In a resumed run they include earlier processes; `elapsed` does not."""
 
     n: int
     accepted: int
@@ -62,36 +62,36 @@ class Progress:
     """Trajectories of finished episodes that wait for an earlier episode, or are beyond `n`."""
     started: int
     finished: int
-    """Episodes that ended, accepted or not."""
+    """Episodes that ended, with or without a trajectory."""
     in_flight: int
     failed: int
     """Episodes that ended without a trajectory."""
     scripts_refused: int
-    """Scripts that the rules refused or that could not be read, in finished episodes."""
+    """Scripts of finished episodes that are unreadable or refused by the rules."""
     drafts_refused: int
-    """Drafts that the rules or the judge refused, in finished episodes."""
+    """Drafts of finished episodes that the rules or the judge refused."""
     by_rule: Mapping[str, int]
-    """Rule name to the refused scripts and drafts that it rejected; one rejected by two rules counts for both."""
+    """Number of rejected scripts and drafts by rule name; a draft that two rules reject counts for both."""
     bad_personas: int
-    """Rows of the source that are no personas, so far."""
+    """Rows without a persona in the part of the source that was read."""
     usage: Usage
     """Tokens and requests of finished episodes."""
     cost_usd: float | None
-    """US dollars for finished episodes; None where a model's price is unknown."""
+    """US dollars for finished episodes; None if a model's price is unknown."""
     elapsed: float
     """Seconds since this process began the run."""
     finished_before: int = 0
-    """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
+    """Episodes that earlier processes finished; the present rate is `(finished - finished_before) / elapsed`."""
     accepted_before: int = 0
-    """Their trajectories, waiting ones included."""
+    """Trajectories of these episodes, waiting ones included."""
     commonest_reason: tuple[str, int] | None = None
-    """Most frequent reason of the `failed` episodes, with its count; None without any."""
+    """Most frequent reason of the `failed` episodes, with its count; None without a failed episode."""
     last_reason: str | None = None
-    """Reason of the last of them."""
+    """Reason of the last failed episode."""
     bound: LimitingFactor | None = None
-    """Reason why no more episodes are in flight; None while another is being started, or no personas are left."""
+    """Factor that limits the episodes in flight; None while an episode is being started, or without further personas."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
-    """Returns the present state around the run; None if there is none."""
+    """Returns the present cost and the state of the backends; None if unknown."""
 
     @property
     def gained(self) -> int:
@@ -99,13 +99,13 @@ class Progress:
         return self.accepted + self.kept
 
     def look(self) -> Surroundings:
-        """Return the state around the run; only the cost of finished episodes, if nothing more is known."""
+        """Return cost and backends; without `surroundings`, only the cost of finished episodes."""
         if self.surroundings is not None:
             return self.surroundings()
         return Surroundings(paid=Cost(usage=self.usage, cost_usd=self.cost_usd))
 
     def __str__(self) -> str:
-        """The moment on one line, with the troubles of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
+        """Return one line with the counts and the troubles of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
         kept = f", {self.kept:,} kept for later" if self.kept else ""
         counts = f"{self.accepted:,}/{self.n:,} accepted{kept}, {self.in_flight:,} in flight, {self.failed:,} gave none"
         return "; ".join([counts, *(one_line(trouble, most=200) for trouble in self.look().troubles)])
@@ -113,24 +113,24 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class BackendsState:
-    """State of the backends, as one block of a run sees it, or all of them together."""
+    """State of the backends as seen by one block of a run, or by all blocks together."""
 
     retries: int = 0
     troubles: tuple[str, ...] = ()
-    """Reasons why backends take no requests, in clauses."""
+    """Clauses about backends that are down or let requests wait."""
     room: int = 0
-    """Requests that their servers take at once, as far as known."""
+    """Number of requests that the servers admit at once, as far as known."""
     in_flight: int = 0
 
 
 @dataclass(frozen=True)
 class StatusProbe:
-    """Reader of the state around a run: its tracker, its requests and its models."""
+    """Reader of a run's cost, retries and backends."""
 
     tracker: "BudgetTracker"
     calls: "RequestCounts"
     models: "Callable[[], Mapping[Any, Any]]"
-    """Returns role to model; not called before the first request."""
+    """Returns the models by role; not called before the first request."""
     elsewhere: Callable[[], BackendsState] = BackendsState
 
     def look(self) -> Surroundings:
@@ -150,18 +150,18 @@ class StatusProbe:
 
 
 def room_of(limiters: "Iterable[RateLimiter]") -> int:
-    """Return the requests that servers take at once, of servers that have answered and are not down."""
+    """Return the number of requests admitted at once, over the servers that have answered and are not down."""
     return sum(limiter.most or 0 for limiter in limiters if limiter.met and not limiter.down)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
-    """Return why backends take no requests, each in a clause."""
+    """Return a clause for each backend that is down or lets requests wait."""
     found = (trouble(limiter, now=time.monotonic()) for limiter in limiters)
     return [clause for clause in found if clause is not None]
 
 
 def trouble(limiter: "RateLimiter", *, now: float) -> str | None:
-    """Return why a backend takes no requests, in a clause; None if it takes them. `now` is on its clock."""
+    """Return a clause if the backend is down or lets requests wait, else None; `now` is on the limiter's clock."""
     breaker, held = limiter.breaker, limiter.held_until
     if breaker.down_since is not None:
         because = f" ({breaker.fault.message})" if breaker.fault else ""
@@ -182,7 +182,7 @@ def _seconds(seconds: float) -> str:
 
 
 def shown_in_notebook() -> Callable[[Progress], None]:
-    """Return a function that shows each moment as text below a notebook's cell, or raise InputError outside of one."""
+    """Return a function that shows progress as text below a notebook's cell. Raises InputError: there is no notebook."""
     try:
         shell, display = import_module("IPython"), import_module("IPython.display")
     except ModuleNotFoundError:

@@ -1,6 +1,4 @@
-"""A request for a run: its settings, from arguments and a file, checked before anything is written or paid for, and
-their record in config.json.
-"""
+"""Settings of a run, from arguments and a file, checked before the run writes or pays; and their record in config.json."""
 
 import inspect
 import sys
@@ -40,15 +38,15 @@ if TYPE_CHECKING:
 
 
 _PACKAGES = ("pydantic-ai-slim", "litellm")
-"""Packages whose versions are recorded."""
+"""Packages with a recorded version."""
 
 _OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
-"""Settings of a backend that change its answers; the others are about the connection."""
+"""Settings of a backend that change its answers; the others concern the connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Settings of a run, with those of this call alone."""
+    """Settings of a run, with settings that apply to one call alone."""
 
     settings: RunSettings
     fresh: bool = False
@@ -56,11 +54,11 @@ class Request:
     on_progress: Callable[[Progress], None] | None = None
     call: "Completion | None" = None
     actions: "tuple[ActionSpec, ...]" = ()
-    """The user's tools, as they were read at the start, see `user_tools.actions_for`."""
+    """The user's tools as read at the start by `user_tools.actions_for`."""
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
-        """Make it from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
+        """Make a request from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
         shown = arguments.get("progress", False) and arguments.get("on_progress") is None
         arguments = {name: value for name, value in arguments.items() if name != "progress"}
         if shown:
@@ -76,21 +74,21 @@ class Request:
         return cls(settings=settings, **own)
 
     def backends(self, settings: "EpisodeSettings") -> "tuple[dict[Role, Backend], Backend | None]":
-        """Return the backends of the played roles, so keys are needed only for these; and the fallback."""
+        """Return the backends of the played roles, and the fallback; other roles need no keys."""
         from refinesynth.backends import resolve, resolve_roles
 
-        asked = self.settings
+        run_settings = self.settings
         roles = plays.find(settings.play).roles(settings)
-        found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
-        return found, None if asked.fallback is None else resolve(asked.fallback)
+        by_role = {role: backend for role, backend in resolve_roles(run_settings.backend).items() if role in roles}
+        return by_role, None if run_settings.fallback is None else resolve(run_settings.fallback)
 
     def bounded(self, backends: "Mapping[Role, Backend]") -> "frozenset[Role]":
-        """Return the roles whose answers have a default bound: all, without those of a run that was begun with none."""
+        """Return the roles with a default bound of the answer: all, except those that a resumed run has without a bound."""
         before = {} if self._before is None else self._before.config.models
         return frozenset(role for role in backends if not _is_without_bound(before.get(role)))
 
     def batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
-        """Return the batches for the requests; None if each is sent by itself.
+        """Return the batches for the requests; None if each request is sent by itself.
 
         Raises ConfigurationError: no request can be sent in batches.
         """
@@ -106,64 +104,64 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, played: Container[object]) -> None:
-        """Raise InputError for tool calls, lenient reading, a repairer or a bound of mistakes if no player plays."""
-        asked = self.settings
+        """Raise InputError for tool calls, lenient matching, a repairer or a bound of mistakes without a player role."""
+        settings = self.settings
         wanted = {
-            "player_form": asked.player_form == "tools",
-            "match": asked.match == "lenient",
-            "repairer": asked.repairer,
-            "max_mistakes": asked.max_mistakes,
+            "player_form": settings.player_form == "tools",
+            "match": settings.match == "lenient",
+            "repairer": settings.repairer,
+            "max_mistakes": settings.max_mistakes,
         }
         for name, value in wanted.items():
             if value and "player" not in played:
                 raise InputError(
-                    f"{name} is {getattr(asked, name)!r}, and nobody plays turn by turn in the play {asked.play!r}; "
+                    f"{name} is {getattr(settings, name)!r}, and nobody plays turn by turn in the play {settings.play!r}; "
                     "choose play='live' or 'grounded'"
                 )
 
     @cached_property
     def _before(self) -> RunFolder | None:
-        """The run that is continued, if any; other problems of its folder are reported when that is opened."""
+        """Run to resume; None without a readable run, whose problems are reported when the folder is opened."""
         with suppress(RunFolderError):
             return None if self.settings.output is None or self.fresh else RunFolder.open(self.settings.output)
         return None
 
     def has_enough(self) -> bool:
-        """Return True if the run has its `n`."""
+        """Return True if the resumed run has `n` trajectories."""
         with suppress(RunFolderError):
             return self._before is not None and self._before.totals().accepted >= self.settings.n
         return False
 
     def episodes(self) -> "EpisodeSettings":
         """Return the settings of each episode."""
-        # Imported here: it brings pydantic-ai with it.
+        # Imported here: it imports pydantic-ai, which takes time.
         from refinesynth.episode import EpisodeSettings
         from refinesynth.prompts import Prompts
 
-        asked, play = self.settings, plays.find(self.settings.play)
-        drafts = _chain("rules", asked.rules, partial(_usual, play, asked))
-        scripts = _chain("script_rules", asked.script_rules, partial(play.script_rules, asked.grounding))
-        prompts = Prompts(asked.prompts, rules=self._replayed_rules() or (drafts, scripts))
+        settings, play = self.settings, plays.find(self.settings.play)
+        drafts = _chain("rules", settings.rules, partial(_usual, play, settings))
+        scripts = _chain("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
+        prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(
-            **asked.played(),
+            **settings.played(),
             rules=drafts,
             script_rules=scripts,
             prompts=prompts,
             tools=self.actions,
-            server=asked.mcp if asked.real else None,
-            real_state=(asked.real_state or "") if asked.real else None,
-            scripted=asked.scripts is not None,
+            server=settings.mcp if settings.real else None,
+            real_state=(settings.real_state or "") if settings.real else None,
+            scripted=settings.scripts is not None,
         )
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """Rules of a replayed run, if others judge now too: its answers are found by prompts with their numbers."""
+        """Return the rules of a replayed run: recorded answers are found by prompts, which state numbers from the rules."""
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
         from refinesynth.backends.names import recorded_run, replayed_folder
 
         for role, backend in resolve_roles(self.settings.backend).items():
             folder = next(filter(None, map(replayed_folder, backend.each)), None)
-            with suppress(InputError):  # a role that was not played, or a rule that is not installed here
+            with suppress(InputError):  # a role without records, or a rule that is not installed here
                 if folder is not None:
                     run = recorded_run(folder, role)
                     return rules.parse(run.rules), rules.parse(run.script_rules)
@@ -179,46 +177,48 @@ class Request:
     ) -> RunConfig:
         """Return the configuration of the run, without values that could be secrets.
 
-        The fallback is among the connections: it may be added when it is needed, and each trajectory names the model
-        that answered. Raises InputError: an evaluation set cannot be read.
+        The fallback is recorded as a connection: a resumed run may add one, and each trajectory names the models of its
+        answers. Raises InputError: an evaluation set cannot be read.
         """
-        asked = self.settings
+        run_settings = self.settings
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
             described = [_of_one(one, role, settings) for one in backend.each]
             own, others = ([one[at] for one in described] for at in (0, 1))
-            # A list where the role's models take turns.
+            # A list if several models share the role.
             models[str(role)] = own[0] if len(own) == 1 else [*own]
             connections[str(role)] = others[0] if len(others) == 1 else [*others]
         if fallback is not None:
             connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
-        play, budget, curation = plays.find(settings.play), Budget.of(asked.budget), asked.curation
+        play, budget, curation = plays.find(settings.play), Budget.of(run_settings.budget), run_settings.curation
         prompts = play.digest(settings.prompts)
         more = {
-            "player_repair": asked.repairer == "model",
+            "player_repair": run_settings.repairer == "model",
             "given_tools": bool(self.actions),
-            "tool_server": asked.real,
+            "tool_server": run_settings.real,
         }
         for template, is_read in more.items():
             prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
         tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
-        played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
+        played = run_settings.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(
             {
                 **played,
-                "n": asked.n,
-                "concurrency": asked.concurrency,
+                "n": run_settings.n,
+                "concurrency": run_settings.concurrency,
                 "budget": None if budget is None else str(budget),
-                "early_stop": asked.early_stop,
+                "early_stop": run_settings.early_stop,
                 "rules": stable_repr(settings.rules),
                 "script_rules": stable_repr(settings.script_rules),
-                "grounding": {**played["grounding"], "mix": stable_repr(asked.grounding.mix)}
+                "grounding": {**played["grounding"], "mix": stable_repr(run_settings.grounding.mix)}
                 if play.executed
                 else None,
                 "curation": None if curation is None or curation.idle else _recorded(curation),
                 "tools": tools or None,
-                "real": blake2b((asked.real_state or "").encode(), digest_size=8).hexdigest() if asked.real else None,
+                "real": blake2b((run_settings.real_state or "").encode(), digest_size=8).hexdigest()
+                if run_settings.real
+                else None,
                 "prompts": prompts,
                 "models": models,
                 "connections": connections,
@@ -233,7 +233,7 @@ class Request:
 
 
 def _without_effect(settings: RunSettings, repairer: object) -> Iterator[str]:
-    """Yield what does nothing beside the other settings; `repairer` is the argument as it was given."""
+    """Yield a message for each setting that has no effect with the others; `repairer` is the argument as given."""
     plays.PLAYS.entry(settings.play)
     executed, play = plays.find(settings.play).executed, settings.play
     sources = [name for name in ("tools", "mcp", "scripts") if getattr(settings, name) is not None]
@@ -300,7 +300,7 @@ def _is_without_bound(recorded: JsonValue) -> bool:
 def _of_one(
     backend: "Backend", role: "Role", settings: "EpisodeSettings"
 ) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
-    """Return the settings that change its answers, and the others."""
+    """Return a backend's settings that change its answers, and the others."""
     from refinesynth.client.default_limits import bound_of
 
     values: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
@@ -310,7 +310,7 @@ def _of_one(
 
 
 def _recorded(curation: Curation) -> dict[str, JsonValue]:
-    """Return the settings, with a digest of the evaluation sets instead of their paths."""
+    """Return the settings with a digest of the evaluation sets in place of their paths."""
     from refinesynth.diversity.contamination import digest_of
 
     dumped: dict[str, JsonValue] = curation.model_dump(mode="json", exclude={"contamination"})
@@ -318,7 +318,7 @@ def _recorded(curation: Curation) -> dict[str, JsonValue]:
 
 
 def _hidden(value: JsonValue) -> JsonValue:
-    """Return the value without keys from the environment; `Backend` itself refuses values named like secrets."""
+    """Return the value with the keys of the environment redacted; `Backend` refuses settings named like secrets."""
     from refinesynth.client.reporting import redact
 
     if isinstance(value, dict):
@@ -337,7 +337,7 @@ _ARG = " " * 4
 
 
 def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return the settings in a file, by name. Raises InputError: it cannot be read, or has an unknown setting."""
+    """Return the settings in a file, by name. Raises InputError: the file is unreadable or has an unknown setting."""
     from refinesynth.files.settings_file import read_settings
 
     found = with_present_names(read_settings(Path(path)))
@@ -351,7 +351,7 @@ def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _backends(value: Any) -> Any:
-    """Return names, or the backend that a file describes by settings (`{model: NAME, temperature: 0.7}`)."""
+    """Return backends with each description by settings (`{model: NAME, temperature: 0.7}`) as a `Backend`."""
     from refinesynth.backends import Backend, resolve
 
     if isinstance(value, list):
@@ -369,13 +369,13 @@ def _backends(value: Any) -> Any:
 
 
 def merged(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given arguments, and from the file in `config` all others."""
+    """Return the given arguments, completed from the file in `config`."""
     rest = {name: value for name, value in arguments.items() if name != "config"}
     return rest if arguments.get("config") is None else {**settings_of(arguments["config"]), **rest}
 
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-    """Return arguments by the name of their parameter. Raises TypeError: one has none; the nearest is named."""
+    """Return arguments by parameter name. Raises TypeError: the arguments do not fit; names the nearest parameter."""
     kwargs = with_present_names(kwargs)
     try:
         return signature.bind(*args, **kwargs).arguments
@@ -387,7 +387,7 @@ def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -
 
 
 def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function with an argument `config`, a file from which settings without an argument are taken."""
+    """Decorate a function with an argument `config`: a file with values for the arguments that are not given."""
     signature = inspect.signature(function)
     further = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
 
@@ -400,7 +400,7 @@ def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Put the descriptions of a model's fields into the `Args:` of a function, before those that it has."""
+    """Insert the descriptions of a model's fields into a function's `Args:`, before its own entries."""
 
     def with_descriptions(function: Callable[_P, _R]) -> Callable[_P, _R]:
         head, section, rest = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")
@@ -418,7 +418,7 @@ def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callabl
 
 
 def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
-    """Give a function of keyword arguments the parameters of `other`, for editors and `help` too."""
+    """Give a function of keyword arguments the parameters of `other`, also for editors and `help`."""
     signature = inspect.signature(other)
 
     def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:

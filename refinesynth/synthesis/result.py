@@ -1,4 +1,4 @@
-"""Result of a run, read lazily from its folder."""
+"""Result of a run, a lazy reader of its folder."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ _Record = TypeVar("_Record")
 
 
 class Records(Generic[_Record]):
-    """Values on disk: counted, read one by one, as often as wanted, and never all in memory."""
+    """Values on disk with their number; each iteration reads them one by one."""
 
     def __init__(self, read: Callable[[], Iterator[_Record]], count: int) -> None:
         self._read = read
@@ -35,10 +35,10 @@ class Records(Generic[_Record]):
 
 
 class SynthesisResult:
-    """Trajectories of a run, with counts and costs. Iterating reads the accepted trajectories lazily from disk.
+    """Trajectories of a run, with counts and costs. Iteration reads the accepted trajectories lazily from disk.
 
-    The counts are those of the moment in which the result was made or opened. Without the run's journal, as in a copy
-    of the lines alone, all lines count, and costs are unknown.
+    The counts are those at the creation of this object. Without the run's journal, as in a copy of the JSONL files
+    alone, all complete lines count, and costs are unknown.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class SynthesisResult:
     ) -> None:
         self._folder = folder
         self.ended = ended
-        """Clause with the reason why the run stopped before its `n`; None if unknown, as for an opened one."""
+        """Clause with the reason for an end before `n`; None if unknown, as for an opened result."""
         self.stopped_early: StopReason | None = stopped_early
-        """`nothing_accepted` if `early_stop` ended it; else None."""
+        """`nothing_accepted` if `early_stop` ended the run; else None."""
         self._totals = folder.totals()
         self.spent = tuple(folder.spent())
         """Usage and cost per role and model, unfinished episodes included."""
         self.spending = Spending.of(self.spent, self._totals)
-        """Cost per role, per model, per rejecting rule, and without a result."""
+        """Cost per role, per model, per rejecting rule, and of episodes without a trajectory."""
         waiting = folder.waiting_lines()
         self.finished = self._totals.with_lines(waiting)
         """Sums over all finished episodes, in the files or not."""
@@ -67,11 +67,11 @@ class SynthesisResult:
         self.contaminated = len(folder.contaminated())
         """Kept trajectories that share words with an evaluation set."""
         self.bad_personas = bad_personas
-        """Rows of the source that are no personas, as far as it was read; 0 for an opened result."""
+        """Rows without a persona in the part of the source that was read; 0 for an opened result."""
 
     @classmethod
     def open(cls, path: str | Path) -> "SynthesisResult":
-        """Open the result of the run in `path`, be it finished, interrupted or in progress.
+        """Open the result of a finished, interrupted or running run in `path`.
 
         Raises RunFolderError: there is no run at `path`; StorageError: its journal cannot be read.
         """
@@ -99,7 +99,7 @@ class SynthesisResult:
         return next(islice(self, place, None))
 
     def __bool__(self) -> bool:
-        # A result is a result, even of a run in which nothing was accepted.
+        # `__len__` would make the result of a run without trajectories false.
         return True
 
     def __repr__(self) -> str:
@@ -144,17 +144,17 @@ class SynthesisResult:
 
     @property
     def violations(self) -> Counter[str]:
-        """Rule name to all its findings in refused scripts and drafts."""
+        """Number of findings in refused scripts and drafts, by rule name."""
         return self._totals.violations.copy()
 
     @property
     def by_rule(self) -> Counter[str]:
-        """Rule name to the refused scripts and drafts that it rejected, each counted once for a rule."""
+        """Number of refused scripts and drafts by the name of each rejecting rule."""
         return self._totals.by_rule.copy()
 
     @property
     def figures(self) -> TrajectoryStats:
-        """Figures of the trajectories, and of the scripts that each check stopped."""
+        """Statistics of the trajectories, and of the scripts that each check stopped."""
         return self._totals.figures.model_copy(deep=True)
 
     @property
@@ -164,39 +164,39 @@ class SynthesisResult:
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars for all of `usage`; None where a price is unknown."""
+        """US dollars for all of `usage`; None if a price is unknown."""
         return self.spending.cost_usd
 
     @property
     def cost_per_accepted(self) -> float | None:
-        """US dollars per trajectory in the files, waste included; None before the first, or if unknown."""
+        """US dollars per trajectory in the files, waste included; None without trajectories, or if unknown."""
         return self.spending.cost_per_accepted(len(self))
 
     @property
     def spent_by_role(self) -> dict[str, Cost]:
-        """Role name to its cost, refused attempts and unfinished episodes included."""
+        """Cost by role name, refused attempts and unfinished episodes included."""
         return dict(self.spending.by_role)
 
     @property
     def spent_by_model(self) -> dict[str, Cost]:
-        """Backend's model to its cost, likewise."""
+        """Cost by model of the backend, refused attempts and unfinished episodes included."""
         return dict(self.spending.by_model)
 
     @property
     def wasted_by_rule(self) -> dict[str, Cost]:
-        """Rule name to the cost of what it refused: the attempt of a script, and of a draft the turns that no attempt
-        continued. Several rules share the cost.
+        """Wasted cost by rule name: of a script its attempt, of a draft the turns that no attempt continued. Several rules
+        share a cost.
         """
         return dict(self.spending.wasted)
 
     @property
     def reached(self) -> bool:
-        """True if `n` trajectories were accepted."""
+        """True if the files hold at least `n` trajectories."""
         return len(self) >= self.n
 
     @property
     def shortfall(self) -> str | None:
-        """Sentence or two about why there are fewer than `n` trajectories; None if there are enough."""
+        """Sentences about the reason for fewer than `n` trajectories; None if `n` is reached."""
         if self.reached:
             return None
         why = self.ended or "the run was interrupted, is still going on, or ran out of personas"

@@ -1,4 +1,4 @@
-"""Set-up of a run: models, personas, budget, folder and pool; episodes play in this process or on Ray."""
+"""Set-up of a run: models, personas, budget, folder and pool, for episodes in this process or on Ray."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from refinesynth.synthesis.workers.block_task import BlockSettings
 
 _TOLD = 5
-"""Overlaps with evaluation sets that are logged of one trajectory."""
+"""Maximum number of overlaps with evaluation sets in the log, per trajectory."""
 
 
 @dataclass(frozen=True)
 class StartedRun:
-    """A run with everything open."""
+    """A run with open folder, models and personas."""
 
     pool: Pool
     tracker: "BudgetTracker"
@@ -55,7 +55,7 @@ class StartedRun:
         return self.pool.folder
 
     def result(self) -> SynthesisResult:
-        """Return the result on disk, with the reason if the run ended before its `n`."""
+        """Return the result on disk, with the reason for an end before `n`."""
         folder, personas, early, ended = self.folder, self.pool.personas, self.pool.stopped_early, None
         if early is not None:
             ended = explain_early_stop(folder.config.early_stop, folder.committed)
@@ -76,12 +76,12 @@ async def begin(
     on_accepted: Callable[[Trajectory], None] | None = None,
     has_room: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[StartedRun, None]:
-    """Open everything and make the pool; the folder is made last, when all else is known to be usable.
+    """Open the parts of a run and create its pool; the folder is created after the check of personas and models.
 
-    A run that has its `n` already opens neither personas nor models. A run in an object store is copied to this machine
-    first and is stored completely at the end.
+    A run that has its `n` already opens no models and reads no personas. A run in an object store is copied to this
+    machine first and is stored completely at the end.
 
-    Raises what `synthesize` raises.
+    Raises the errors of `synthesize`.
     """
     # Imported here: most runs have no store.
     from refinesynth.stores import opened_output
@@ -89,36 +89,38 @@ async def begin(
     async with AsyncExitStack() as until:
         # 1. The output folder, on this machine.
         path, uploads = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
-        asked = request.settings.model_copy(update={"output": path})
-        request = replace(request, settings=asked)
+        settings = request.settings.model_copy(update={"output": path})
+        request = replace(request, settings=settings)
         has_enough = request.has_enough()
-        if asked.tools is not None or asked.mcp is not None:
+        if settings.tools is not None or settings.mcp is not None:
             from refinesynth.synthesis.user_tools import actions_for
 
-            request = replace(request, actions=await actions_for(asked))
+            request = replace(request, actions=await actions_for(settings))
 
         # 2. Backends, budget and personas; nothing is written yet.
         roles = EpisodeRoles(request)
         backends = [*roles.backends.values(), *filter(None, [roles.fallback])]
-        budget = Budget.of(asked.budget)
+        budget = Budget.of(settings.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
             await roles.look()
-            # Before a persona is taken from a stream; opening the models checks their keys.
+            # Opening the models checks their keys; this comes before a persona is taken from a stream.
             request.refuse_without_player(roles.models)
-        personas = await until.enter_async_context(open_source(asked.personas, asked.scripts, column=asked.column))
-        if asked.shard is not None:
-            personas.only_every(asked.shard.of, first=asked.shard.index)
+        personas = await until.enter_async_context(
+            open_source(settings.personas, settings.scripts, column=settings.column)
+        )
+        if settings.shard is not None:
+            personas.only_every(settings.shard.of, first=settings.shard.index)
         curator = None
         if not has_enough:
             await personas.look()
-            curator = await _curator(asked.curation)
+            curator = await _curator(settings.curation)
 
-        # 3. The run folder, with what earlier processes have spent and accepted.
+        # 3. The run folder, with the costs and trajectories of earlier processes.
         config = request.record(
             roles.settings, roles.asked_backends, fallback=roles.asked_fallback, personas=personas.description
         )
-        place, log_level = asked.output or next_run_folder(), LEVELS[asked.log_level]
+        place, log_level = settings.output or next_run_folder(), LEVELS[settings.log_level]
         folder = RunWriter.claim(place, config, fresh=request.fresh, log_level=log_level)
         until.callback(folder.close)
         await folder.collect_blocks()
@@ -130,15 +132,15 @@ async def begin(
             read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
             await anyio.to_thread.run_sync(read)
 
-        # 4. The roles, and how many episodes they play at once.
+        # 4. The roles, and their number of concurrent episodes.
         opened = await until.enter_async_context(
             roles.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
-        most = most_of(asked.concurrency, workers=asked.workers)
-        # A batch has room for all.
-        fewest = min(most, fewest_for(asked.n)) if asked.concurrency == "auto" and roles.batches is None else most
+        most = most_of(settings.concurrency, workers=settings.workers)
+        # A batch admits any number of requests.
+        fewest = min(most, fewest_for(settings.n)) if settings.concurrency == "auto" and roles.batches is None else most
         probe = StatusProbe(tracker, roles.calls, lambda: roles.models, opened.elsewhere)
-        ahead = AHEAD if asked.on_ray else 1
+        ahead = AHEAD if settings.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
@@ -153,31 +155,31 @@ async def begin(
             surroundings=probe.look,
         )
 
-        # 5. The start; what is stored goes up from now on.
+        # 5. The start of the log and of the uploads to an object store.
         if not pool.reached:
             _log_start(folder, personas)
-            if asked.real:
-                _warn_of_tools(asked)
+            if settings.real:
+                _warn_of_tools(settings)
             if uploads is not None:
                 await uploads.begin(pool.wake)
         yield StartedRun(pool, tracker)
 
 
 class OpenRoles(NamedTuple):
-    """Functions that play the episodes of a run, in this process or in tasks on Ray."""
+    """Player of a run's episodes, in this process or in tasks on Ray, and its state."""
 
     play: PlayEpisode
     elsewhere: Callable[[], BackendsState] = BackendsState
     """Returns the state of the backends in other processes."""
     queued: Callable[[], int] = int
-    """Returns the number of episodes that were handed over and wait for a worker."""
+    """Returns the number of handed over episodes that wait for a worker."""
 
 
 class EpisodeRoles:
-    """Models of the roles, and settings of the episodes, for this process or for tasks on Ray; opens nothing at first."""
+    """Models of the roles and settings of the episodes, for this process or for tasks on Ray; models open lazily."""
 
     def __init__(self, request: Request) -> None:
-        # Imported here: what opens models brings pydantic-ai with it.
+        # Imported here: these modules import pydantic-ai, which takes time.
         from refinesynth.client.failure_policy import RequestCounts
         from refinesynth.client.http.transport import routed
         from refinesynth.client.unsupported_features import UnsupportedFeatures
@@ -196,7 +198,7 @@ class EpisodeRoles:
         self._lacks = UnsupportedFeatures()
 
     async def look(self) -> None:
-        """Bound the requests in flight by the slots that servers on this machine state; call it before `models`."""
+        """Bound the requests in flight by the slots that local servers report; call it before `models`."""
         from refinesynth.client.default_limits import within_slots
 
         if self._request.call is None:
@@ -220,14 +222,14 @@ class EpisodeRoles:
     async def open(
         self, folder: RunWriter, tracker: "BudgetTracker", *, needed: bool, on_change: Callable[[], None]
     ) -> AsyncGenerator[OpenRoles]:
-        """Open the models, here or in workers; `on_change` is called when workers begin or end an episode."""
-        # Imported here: they bring pydantic-ai with them.
+        """Open the models, here or in workers; workers call `on_change` when their number of episodes in flight changes."""
+        # Imported here: it imports pydantic-ai, which takes time.
         from refinesynth.client import close_models
 
-        asked = self._request.settings
+        settings = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
         folder.open_lacks(self._lacks)
-        if asked.on_ray and needed:
+        if settings.on_ray and needed:
             from refinesynth.synthesis.workers import Blocks
 
             blocks = Blocks(
@@ -236,9 +238,9 @@ class EpisodeRoles:
                 tracker=tracker,
                 lacks=self._lacks,
                 on_change=on_change,
-                workers=asked.workers,
+                workers=settings.workers,
             )
-            async with blocks.opened(asked.cluster):
+            async with blocks.opened(settings.cluster):
                 yield OpenRoles(blocks.play, blocks.how, blocks.queued)
             return
         try:
@@ -253,7 +255,7 @@ class EpisodeRoles:
     async def _play_here(
         self, folder: RunWriter, tracker: "BudgetTracker", index: int, persona: Persona
     ) -> CompletedEpisode:
-        # Imported here: it brings pydantic-ai with it.
+        # Imported here: it imports pydantic-ai, which takes time.
         from refinesynth.episode import episode_id, play_episode
 
         memory = folder.memory(episode_id(persona, index=index, settings=self.settings), index)
@@ -269,28 +271,28 @@ class EpisodeRoles:
         from refinesynth.synthesis.workers.block_driver import REPORTS, share_of_limits
         from refinesynth.synthesis.workers.block_task import BlockSettings
 
-        asked = self._request.settings
-        most = max(1, most_of(asked.concurrency, workers=asked.workers) // asked.workers)
+        settings = self._request.settings
+        most = max(1, most_of(settings.concurrency, workers=settings.workers) // settings.workers)
         return BlockSettings(
             settings=self.settings,
-            backends={role: share_of_limits(backend, asked.workers) for role, backend in self.backends.items()},
-            fallback=None if self.fallback is None else share_of_limits(self.fallback, asked.workers),
+            backends={role: share_of_limits(backend, settings.workers) for role, backend in self.backends.items()},
+            fallback=None if self.fallback is None else share_of_limits(self.fallback, settings.workers),
             call=self._request.call,
             most=most,
-            fewest=min(most, FEWEST) if asked.concurrency == "auto" else most,
-            # By its whole path: a worker has a working folder of its own.
+            fewest=min(most, FEWEST) if settings.concurrency == "auto" else most,
+            # Absolute: a worker has its own working folder.
             folder=folder.path.resolve(),
             host=gethostname(),
-            report_every=max(0.1, asked.workers / REPORTS),
-            log_level=LEVELS[asked.log_level],
+            report_every=max(0.1, settings.workers / REPORTS),
+            log_level=LEVELS[settings.log_level],
             tracing=self._request.tracing,
         )
 
 
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
-    """Return the prices that the budget needs; with an `injected` completion function, only prices that backends state.
+    """Return the prices that the budget needs; an `injected` completion function has only prices given in the backends.
 
-    Raises ConfigurationError: the budget is in US dollars and the price of a backend is unknown.
+    Raises ConfigurationError: the budget is in US dollars, and the price of a backend is unknown.
     """
     if budget is None or budget.usd is None:
         return []
@@ -317,9 +319,9 @@ def tracker_of(
     stats: RunStats,
     waiting: Sequence[EpisodeLine],
 ) -> "BudgetTracker":
-    """Return the tracker of a run that has `spent` this so far; `waiting` are finished episodes outside `stats`.
+    """Return the tracker of a run with its costs so far, `spent`; `waiting` are finished episodes outside `stats`.
 
-    Raises ConfigurationError: the budget is in US dollars and something was spent at an unknown price.
+    Raises ConfigurationError: the budget is in US dollars, and an earlier completion has no known price.
     """
     from refinesynth.client.budget.tracker import BudgetTracker
 
@@ -335,7 +337,7 @@ def tracker_of(
 
 
 def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
-    """Return a clause with the budget that `n` needs, at the cost of the accepted trajectories so far."""
+    """Return a clause with the budget for `n` trajectories, extrapolated from the cost per accepted trajectory."""
     if not accepted:
         return f"the budget of {budget} is spent before the first was accepted"
     needs: list[str] = []
@@ -350,7 +352,7 @@ def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
 
 
 def _generous(amount: float) -> float:
-    """10 % more at least, in two digits."""
+    """Return the amount plus at least 10 %, rounded to two digits."""
     return float(f"{1.16 * amount:.1e}")
 
 
@@ -364,7 +366,7 @@ async def _curator(curation: Curation | None) -> "Curator | None":
 
 def _report(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
     found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
-    # At any level: the report counts them.
+    # `milestones` ignores the log level: the report counts these events.
     folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
 
 

@@ -1,4 +1,4 @@
-"""`synthesize`: from personas to a run folder of accepted trajectories."""
+"""`synthesize` and `stream`: a run from personas to a folder of accepted trajectories."""
 
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -80,16 +80,15 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     progress: bool = False,
     call: Completion | None = None,
 ) -> SynthesisResult:
-    """Start personas until `n` trajectories are accepted, the personas run out, or `early_stop`
-    episodes gave none (`SynthesisResult.ended` says so).
+    """Start personas until `n` trajectories are accepted, the personas run out, or the first `early_stop` episodes give none.
 
-    Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes
-    in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with the episodes in flight, not with `n`.
+    `SynthesisResult.ended` states the reason of an end before `n`. Trajectories are in the order of the personas. The
+    same personas, seed and deterministic backend give the same bytes in trajectories.jsonl and rejected.jsonl, at any
+    concurrency. Memory grows with the episodes in flight, not with `n`.
 
-    A run that was cancelled or killed, at any instant, is resumed when it is asked for again with the same `output`: no
-    accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
-    Settings that would change the data must be the same then; `n`, `concurrency`, `budget`, `early_stop` and how servers
-    are reached may differ.
+    The same call with the same `output` resumes a run that was cancelled or killed at any instant: no accepted
+    trajectory is lost or written twice, and only completions that were in flight are paid for twice. Settings that would
+    change the data must not differ; `n`, `concurrency`, `budget`, `early_stop` and connection settings may.
 
     Args:
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
@@ -101,17 +100,17 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
             costs is known only where the backends give their prices (`input_price`, `output_price`).
 
     Raises:
-        InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder, which
-            may also be in use by another process.
-        StorageError: The folder cannot be written, or its journal cannot be read. What was finished is on disk.
-        RunStopped: No episode can go on (authentication, unknown model, quota). What was finished is on disk.
+        InputError: An argument cannot be used. The subclass `RunFolderError` is for the folder, which another process may
+            use.
+        StorageError: The folder cannot be written, or its journal cannot be read. Finished episodes are on disk.
+        RunStopped: No episode can continue (authentication, unknown model, quota). Finished episodes are on disk.
     """
-    asked = locals()
-    async with begin(Request.of(asked)) as run:
+    arguments = locals()
+    async with begin(Request.of(arguments)) as run:
         try:
             await run.pool.run()
         except get_cancelled_exc_class() as error:
-            # In a notebook this ends what an interrupted cell shows.
+            # A notebook shows the note below the traceback of an interrupted cell.
             place = str(run.folder.path)
             error.add_note(f"What was finished is in {place!r}; the same call with output={place!r} goes on with it.")
             raise
@@ -119,7 +118,7 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
 
 
 class TrajectoryStream:
-    """Accepted trajectories, in the order of the personas, each as soon as it is on disk. Iterate it once."""
+    """Accepted trajectories in the order of the personas, each as soon as it is committed. Iterate it once."""
 
     def __init__(self, run: StartedRun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
         self._run = run
@@ -130,7 +129,7 @@ class TrajectoryStream:
         return self
 
     async def __anext__(self) -> Trajectory:
-        """Return the next trajectory; raises what `synthesize` would have, if the run failed."""
+        """Return the next trajectory; raises the errors of `synthesize` if the run failed."""
         try:
             trajectory = await self._received.receive()
         except anyio.EndOfStream:
@@ -145,11 +144,11 @@ class TrajectoryStream:
 
     @property
     def progress(self) -> Progress:
-        """Counts of this moment."""
+        """Present counts of the run."""
         return self._run.pool.progress
 
     def result(self) -> SynthesisResult:
-        """Return the result on disk by now: the whole run after the last trajectory, or after the `async with` block."""
+        """Return the present result on disk, which is final after the last trajectory or the `async with` block."""
         return self._run.result()
 
     async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
@@ -168,22 +167,22 @@ class TrajectoryStream:
 
 @takes_what(synthesize)
 def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
-    """Make the run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
+    """Run `synthesize` with these arguments; `async with` gives an iterator over the trajectories as they are committed.
 
-    A slow consumer slows the run down: about `concurrency` of them wait in memory, then nothing new is started. Leaving
-    the block early stops the run cleanly; the same call continues it, and gives only new trajectories. Trajectories that
-    were accepted and not taken by then are in `result()` and on disk.
+    A slow consumer slows the run down: no episode is started while as many trajectories wait in memory as episodes may
+    be in flight. Leaving the block early stops the run cleanly. The same call continues it and gives only new
+    trajectories; accepted ones that the consumer did not take are in `result()` and on disk.
 
     Raises:
         InputError: A setting cannot be used.
-        RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
+        RunStopped: No episode can continue; raised by the iteration, or else at the end of the block.
     """
     return _stream(Request.of(merged(arguments)))
 
 
 @asynccontextmanager
 async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
-    # Unbounded, because a commit cannot wait; `has_room` bounds it.
+    # Unbounded, because a commit cannot wait; `has_room` limits the buffer.
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
     most = most_of(request.settings.concurrency, workers=request.settings.workers)

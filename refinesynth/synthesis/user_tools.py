@@ -1,4 +1,4 @@
-"""Tools that the user has: read from a file, a list or an MCP server, as the actions of all scripts of a run."""
+"""The user's tools, from a file, a list or an MCP server, as the actions of all scripts of a run."""
 
 from os import PathLike
 from typing import Any, cast
@@ -18,10 +18,10 @@ _MOST_TOOLS = 1_000
 
 
 async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
-    """Return the given tools as actions whose form the usual rules for scripts accept.
+    """Return the given tools as actions that satisfy the default script rules.
 
     Raises:
-        InputError: They cannot be read, or cannot be actions; the message names the tools and the reasons.
+        InputError: The tools cannot be read, or cannot be actions; the message names tools and reasons.
     """
     source: Any = settings.tools
     is_path = isinstance(cast("object", source), str | PathLike)
@@ -41,28 +41,28 @@ async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
         named = ", ".join(action.name.partition(" ")[0] for action in actions)
         raise InputError(f"real is given, and no tool may be called; name some with allow_tool. There are {named}")
     script = Script(environment={"": ""}, goal="none", completion_conditions=("none",), actions=actions)
-    if found := verify(Draft(script=script), chains.script()).violations:
-        raise InputError(f"the tools {shown}: {found[0].message}")
+    if violations := verify(Draft(script=script), chains.script()).violations:
+        raise InputError(f"the tools {shown}: {violations[0].message}")
     return actions
 
 
 async def list_tools(server: str, *, seconds: float = START_S) -> list[dict[str, Any]]:
-    """Return the tools of the MCP server behind a command or a URL, whose process has ended on return.
+    """Return the tools of an MCP server, given by a command or a URL; a command's process has ended on return.
 
-    Raises ValueError: it cannot be started, or does not answer in time or as such a server does; with its last words.
+    Raises ValueError: the server cannot be started, or does not answer in time or in MCP; quotes its last output.
     """
-    found: list[Any] = []
+    tools: list[Any] = []
     try:
         async with connected(server, seconds=seconds) as (client, _):
             page = await client.list_tools()
-            found += page.tools
-            while page.next_cursor and len(found) < _MOST_TOOLS:
+            tools += page.tools
+            while page.next_cursor and len(tools) < _MOST_TOOLS:
                 page = await client.list_tools(cursor=page.next_cursor)
-                found += page.tools
+                tools += page.tools
     except ValueError as error:
         raise ValueError(
             f"no MCP server listed them: {error}. Give a command that starts a server on standard input and output, or a URL"
         ) from error
     return [
-        tool.model_dump(mode="json", by_alias=True, include={"name", "description", "input_schema"}) for tool in found
+        tool.model_dump(mode="json", by_alias=True, include={"name", "description", "input_schema"}) for tool in tools
     ]

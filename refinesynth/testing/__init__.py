@@ -1,4 +1,4 @@
-"""For tests of your own rules and backends: Hypothesis strategies, and a completion function that answers by script.
+"""Tools for tests of your own rules and backends: Hypothesis strategies, and a scripted completion function.
 
     from hypothesis import given
     from refinesynth import rules, testing
@@ -15,8 +15,8 @@
     def test_my_chain_still_catches(corruption):
         assert not rules.verify(corruption.draft, rules.strict() & MyRule()).accepted
 
-For grounded play there are scripts with a rulebook and drafts that were played by it: `valid_grounded_scripts` and
-`valid_grounded_drafts`.
+For grounded play, `valid_grounded_scripts` gives scripts with a rulebook and `valid_grounded_drafts` drafts that follow
+it.
 
 Needs `pip install refinesynth[testing]`.
 """

@@ -7,14 +7,14 @@ from refinesynth.errors import RefinesynthError
 from refinesynth.rehearsal.openai_wire import envelope
 
 Answer = str | Mapping[str, Any] | Exception
-"""Text of an assistant message; its fields (`content`, `tool_calls`), or a response with `choices`; or an error to raise."""
+"""Text of an assistant message, its fields (`content`, `tool_calls`), a response with `choices`, or an error to raise."""
 
 
 class ScriptedCompletion:
-    r"""Gives its answers one after the other, and keeps what it was asked.
+    r"""Completion function that returns the given answers in order and records the requests.
 
-    Takes the keyword arguments of `litellm.acompletion` and returns an OpenAI chat completion as a dict, with token counts of
-    a quarter of the characters. When the answers run out it raises `RefinesynthError`.
+    It takes the keyword arguments of `litellm.acompletion` and returns an OpenAI chat completion as a dict, with a quarter
+    of the characters as token counts. After the last answer it raises `RefinesynthError`.
 
         call = ScriptedCompletion("Thought: ...\nAction: look", TimeoutError())
         await call(model="any", messages=[...])
@@ -24,11 +24,11 @@ class ScriptedCompletion:
     def __init__(self, *answers: Answer) -> None:
         self._answers = answers
         self.requests: list[dict[str, Any]] = []
-        """Keyword arguments of every call so far."""
+        """Keyword arguments of every call."""
 
     @property
     def left(self) -> int:
-        """Number of answers that were not requested yet."""
+        """Number of remaining answers."""
         return max(len(self._answers) - len(self.requests), 0)
 
     async def __call__(self, **request: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Valid drafts, each broken in one named way, with the rule that must catch it."""
+"""Valid drafts broken in one named way, with the rule that must catch the corruption."""
 
 from collections.abc import Callable, Sequence
 
@@ -32,7 +32,7 @@ from refinesynth.trajectory import (
 
 
 def corruptions(*names: str) -> st.SearchStrategy[Corruption]:
-    """Broken drafts of `CORRUPTIONS`, or of the given `names`.
+    """Return a strategy for broken drafts of `CORRUPTIONS`, or of the given `names`.
 
     `rules.strict()` refuses each; the named rule is among those that find something.
     """
@@ -44,7 +44,7 @@ Break = Callable[[Draft, st.DrawFn], Draft]
 
 
 def _changed(where: Position, **values: Sequence[object]) -> Break:
-    """A change of one field of a turn: a field, and the values of which one is drawn."""
+    """Return a change of one turn: it draws a field, and one of the field's `values`."""
 
     def change(draft: Draft, draw: st.DrawFn) -> Draft:
         at, name = where(draft, draw), pick(draw, tuple(values))
@@ -54,7 +54,7 @@ def _changed(where: Position, **values: Sequence[object]) -> Break:
 
 
 def _opened(least: int, most: int, observation: str, **flags: str) -> Break:
-    """Several valid actions before the first one, with the observation, in which `{}` is the number of each."""
+    """Return an insertion of valid actions before the first one; `{}` in the observation is an action's number."""
 
     def insert(draft: Draft, draw: st.DrawFn) -> Draft:
         start = next(at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
@@ -119,21 +119,21 @@ def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _other_case(draft: Draft, draw: st.DrawFn) -> Draft:
-    """Every value in another case than the script's."""
+    """Write every value in another case than the script's."""
     listed = draft.script.actions[0]
     action = listed.fill({name: pick(draw, values).swapcase() for name, values in listed.parameters.items()})
     return change_turn(draft, _accepted(draft, draw), action=action)
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
-    """Anywhere but after a flagged turn, which would be another fault."""
+    """Cut the draft anywhere except after a flagged turn, which would be another fault."""
     mistakes = flagged_turns(draft.turns)
     kept = pick(draw, [length for length in range(len(draft.turns)) if length - 2 not in mistakes])
     return with_turns(draft, list(draft.turns[:kept]))
 
 
 def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
-    """Without exchanges rather than flags, so nothing else is wrong."""
+    """Remove whole exchanges; removed flags alone would cause further faults."""
     mistakes = flagged_turns(draft.turns)
     spared = pick(draw, (None, *mistakes))
     gone = {index for at in mistakes if at != spared for index in (at, at + 1)}
@@ -157,14 +157,14 @@ def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
-    """The DM refuses it again, at once or later."""
+    """Insert a mistake and its refusal again, at once or later."""
     at = _mistake(draft, draw)
     later = [k for k in range(at + 2, len(draft.turns)) if isinstance(draft.turns[k], PlayerTurn)]
     return _insert(draft, pick(draw, later), list(draft.turns[at : at + 2]))
 
 
 def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
-    """The DM accepts what it just refused."""
+    """Let the DungeonMaster accept an action right after its refusal."""
     at = _mistake(draft, draw)
     refusal = draft.turns[at]
     return _insert(draft, at + 2, [refusal, *_exchange("", "Now it works.")[1:]])
@@ -228,11 +228,11 @@ _BREAKS: Breaks[Draft] = {
 }
 
 CORRUPTIONS = rules_of(_BREAKS)
-"""Name of each corruption to the rule that must catch it."""
+"""Rule that must catch a corruption, by the corruption's name."""
 
 
 def script_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
-    """Drafts without turns whose script is broken, of `SCRIPT_CORRUPTIONS` or the given `names`.
+    """Return a strategy for drafts with a broken script and no turns, of `SCRIPT_CORRUPTIONS` or the given `names`.
 
     `rules.script()` refuses each; the named rule is among those that find something.
     """
@@ -244,7 +244,7 @@ def _with(script: Script, *actions: ActionSpec) -> Script:
 
 
 def _change_first(script: Script, **fields: object) -> Script:
-    """The first action of a valid script has two parameters, `thing` and `place`."""
+    """Change the first action, which in a valid script has the parameters `thing` and `place`."""
     return _with(script, script.actions[0].model_copy(update=fields), *script.actions[1:])
 
 
@@ -321,4 +321,4 @@ _SCRIPT_BREAKS: Breaks[Script] = {
 }
 
 SCRIPT_CORRUPTIONS = rules_of(_SCRIPT_BREAKS)
-"""Name of each corruption to the script rule that must catch it."""
+"""Script rule that must catch a corruption, by the corruption's name."""

@@ -1,4 +1,4 @@
-"""Small grounded scripts: places, some shut, and things to carry, perhaps hidden."""
+"""Small grounded scripts: places, one of them shut, and things to carry, possibly hidden."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -29,9 +29,9 @@ _THINGS = ("blue mug", "mug", "Red Book", "soap", "brass key", "café list", "bo
 
 @st.composite
 def valid_grounded_scripts(draw: st.DrawFn) -> Script:
-    """A script that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things.
+    """Strategy for scripts that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things.
 
-    Its goal has one or two conditions and can be reached from every state; things may be hidden.
+    The goal has one or two conditions and is reachable from every state; things may be hidden.
     """
     places = pick_some(draw, _PLACES, least=2, most=4)
     things = pick_some(draw, _THINGS, least=2, most=3)
@@ -128,15 +128,15 @@ _PASSING = (
 )
 
 _STRIDES = (1, 101, 211, 307, 401)
-"""Steps that visit every action: 1 and primes larger than the number of actions."""
+"""Step widths that visit every action: 1, and primes larger than the number of actions."""
 
 
 @st.composite
 def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.grounded()` accepts: two to four mistakes, each answered by the next action.
+    """Strategy for complete drafts that `rules.grounded()` accepts: two to four mistakes, each answered by the next action.
 
-    The answer makes the refused action possible, or gives a reason for another one. The draft may open with an observation,
-    wander about, and have transient failures, each tried again with success.
+    The answer makes the refused action possible, or its thought gives a reason for another action. The draft may begin
+    with an observation, and have needless actions and transient failures, each followed by a successful retry.
     """
     script = draw(valid_grounded_scripts())
     play = _Play(draw, script)
@@ -161,11 +161,11 @@ class _Play:
         self.wrong: set[str] = set()
 
     def harmless(self) -> str:
-        """A right action that does not reach the goal."""
+        """Draw a right action that does not reach the goal."""
         return next(text for text in self._shuffled() if (it := self._rule(text)).kind is None and not it.done)
 
     def right(self, action: str, *, thought: str | None = None) -> None:
-        """Carry out an action, perhaps after a transient failure."""
+        """Execute an action, possibly after a transient failure."""
         if self._rule(action).state is not self.state and not integer(self.draw, 0, 4):
             observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
@@ -175,7 +175,7 @@ class _Play:
         self._act(action, thought)
 
     def mistake(self) -> str:
-        """Make a new action that the world refuses."""
+        """Execute a new action that the world refuses, and return it."""
         unread = pick(self.draw, [text for text in _NO_ACTIONS if text not in self.wrong])
         refused = (
             text
@@ -188,7 +188,7 @@ class _Play:
         return action
 
     def answer(self, wrong: str) -> None:
-        """Make a refused action possible, or do something harmless with the reason for it."""
+        """Make a refused action possible, or execute a harmless action with a reason."""
         helpful = self._helpful(wrong) if whether(self.draw) else None
         if helpful is not None:
             self.right(helpful)
@@ -203,7 +203,7 @@ class _Play:
         return None
 
     def _foreknown(self, action: str) -> bool:
-        """True if it takes something from its place, which the player perhaps could not know."""
+        """Return True for an action on a thing in its place; the player may not know the place."""
         read = self.world.read(action)
         spots = cast("Mapping[str, Any]", self.world.script.environment["places"])
         values: Mapping[str, str] = {} if read is None else read[1]

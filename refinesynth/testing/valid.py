@@ -1,4 +1,4 @@
-"""Hypothesis strategies of scripts and drafts: valid ones, constructed, not filtered; and arbitrary ones, as LLMs and
+"""Hypothesis strategies for scripts and drafts: valid ones, constructed without filters, and arbitrary ones, as LLMs and
 attackers may write them.
 """
 
@@ -28,22 +28,22 @@ T = TypeVar("T")
 
 
 def whether(draw: st.DrawFn) -> bool:
-    """True or false; shrinks to false."""
+    """Draw true or false; shrinks to false."""
     return draw(st.booleans())
 
 
 def integer(draw: st.DrawFn, least: int, most: int) -> int:
-    """A whole number, both ends included; shrinks towards 0."""
+    """Draw a whole number, both ends included; shrinks towards 0."""
     return draw(st.integers(least, most))
 
 
 def pick(draw: st.DrawFn, values: Sequence[T]) -> T:
-    """One of the values; shrinks to the first."""
+    """Draw one of the values; shrinks to the first."""
     return values[draw(st.integers(0, len(values) - 1))]
 
 
 def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int, unique: bool = True) -> list[T]:
-    """`least` to `most` of the values in any order."""
+    """Draw `least` to `most` of the values in any order."""
     places = st.lists(st.integers(0, len(values) - 1), min_size=least, max_size=most, unique=unique)
     return [values[at] for at in draw(places)]
 
@@ -51,17 +51,17 @@ def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int
 Broken = TypeVar("Broken", Draft, Script)
 
 Breaks = Mapping[str, tuple[str, Callable[[Broken, st.DrawFn], Broken]]]
-"""Name of each corruption to the rule that must catch it, and the function that breaks a valid value."""
+"""Rule that must catch a corruption and function that breaks a valid value, by the corruption's name."""
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A draft that was accepted before it was broken."""
+    """A broken draft, made from a valid draft or script."""
 
     name: str
     rule: str
     draft: Draft
-    """The broken draft, without turns if its script was broken."""
+    """The broken draft, without turns if its script is broken."""
 
 
 def rules_of(breaks: Breaks[Broken]) -> Mapping[str, str]:
@@ -72,7 +72,7 @@ def rules_of(breaks: Breaks[Broken]) -> Mapping[str, str]:
 def broken(
     draw: st.DrawFn, valid: st.SearchStrategy[Broken], breaks: Breaks[Broken], names: tuple[str, ...]
 ) -> Corruption:
-    """A valid value, broken in one of the named ways, or in any."""
+    """Draw a valid value and break it in one of the named ways, or in any without names."""
     name = pick(draw, names or tuple(breaks))
     rule, make = breaks[name]
     made = make(draw(valid), draw)
@@ -96,7 +96,7 @@ def change_action(script: Script, at: int, **fields: object) -> Script:
 
 
 def answer(observation: str, *, flag: str | None = None, thought: str = "", **fields: Any) -> DungeonMasterTurn:
-    """An answer that flags the action before it as a mistake of the kind `flag`, with other fields of the turn."""
+    """Return an answer that flags its action as a mistake of the kind `flag`, with other fields of the turn."""
     kind = None if flag is None else MistakeKind(flag)
     return DungeonMasterTurn.of_kind(kind, thought=thought, observation=observation, **fields)
 
@@ -118,7 +118,7 @@ _REFUSALS = ("That does not work.", "Nothing happens.", "Error: invalid command 
 
 @st.composite
 def valid_scripts(draw: st.DrawFn) -> Script:
-    """A script that `rules.script()` accepts; at least one action lists allowed values."""
+    """Strategy for scripts that `rules.script()` accepts, with allowed values for at least one action."""
     verbs = pick_some(draw, _VERBS, least=3, most=6)
     forms = ["{thing} from {place}", *(pick(draw, tuple(_FORMS)) for _ in verbs[1:])]
     actions = tuple(_action(draw, verb, form) for verb, form in zip(verbs, forms, strict=True))
@@ -134,9 +134,9 @@ def valid_scripts(draw: st.DrawFn) -> Script:
 
 @st.composite
 def valid_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.strict()` accepts: two to four mistakes, each repaired by the next accepted action.
+    """Strategy for complete drafts that `rules.strict()` accepts: two or four mistakes, repaired by the next accepted action.
 
-    It may open with an observation; actions have blanks around them, and another case where the pattern allows it.
+    A draft may begin with an observation. Actions may have blanks around them, and another case where the pattern allows it.
     """
     script = draw(valid_scripts())
     known = _action_texts(script.actions)
@@ -171,7 +171,7 @@ def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
 
 
 def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
-    """A new mistake with the DM's refusal; the action is added to `wrong`."""
+    """Draw a new mistake with the DungeonMaster's refusal, and add its action to `wrong`."""
     untimely = [text for text in known if text not in wrong]
     kind = pick(draw, ("parameter", *(("place", "logic") if untimely else ())))
     choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter" else untimely
@@ -181,7 +181,7 @@ def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[Pl
 
 
 def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
-    """At least three matching action texts, distinct when casefolded."""
+    """Return at least three matching action texts that differ in more than case."""
     texts: list[str] = []
     for action in actions:
         allowed = {name: values or action.choices(name) or _PLACES for name, values in action.parameters.items()}
@@ -199,7 +199,7 @@ _FORMS = {
     "{thing} from {place}": (r"VERB (.+?) from (.+)", r"^VERB\s+(?P<thing>.+?)\s+from\s+(?P<place>.+)$"),
     "by {amount}": (r"VERB by (.+)",),
 }
-"""Template of an action after its verb, and its patterns, in which `VERB` stands for the verb."""
+"""Patterns by the template of an action after its verb; `VERB` stands for the verb."""
 
 
 def _action(draw: st.DrawFn, verb: str, form: str) -> ActionSpec:
@@ -234,19 +234,19 @@ AWKWARD_PATTERNS = (
     "^(a+)+$", "(a|a)*", "(", "[", "(?=a)", r"(\w)\1", "(?P<item>.+)", "(?<item>.+)", "(.*)", ".*", "^", "\x00", r"\C(.)",
     "(a{1000}){1000}", r"\p{L}{1000}", "x" * 2_500, "(?i)TAKE (.+)", "(?P<a>x)(?P<a>y)", "$^", "(?s).*", "((((((a))))))", "|",
 )  # fmt: skip
-"""Patterns that RE2 refuses, that match everything or nothing, or make other engines hang."""
+"""Patterns that RE2 refuses, that match everything or nothing, or that make other engines hang."""
 
 
 @cache
 def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
-    """Any text; with `surrogates` also lone ones, which JSON files cannot hold."""
+    """Return a strategy for any text; with `surrogates` also lone ones, which JSON files cannot hold."""
     characters = st.characters() if surrogates else st.characters(codec="utf-8")
     return st.sampled_from(AWKWARD_TEXTS) | st.text(characters, max_size=40)
 
 
 @cache
 def scripts(*, surrogates: bool = True) -> st.SearchStrategy[Script]:
-    """Any script: valid, faulty, or hostile."""
+    """Return a strategy for any script: valid, faulty, or hostile."""
     some, sound = texts(surrogates=surrogates), texts(surrogates=False).filter(bool)
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
     json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
@@ -270,7 +270,7 @@ def scripts(*, surrogates: bool = True) -> st.SearchStrategy[Script]:
 
 @cache
 def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonMasterTurn | MalformedTurn]:
-    """Any turn: a player's, a DungeonMaster's, or a malformed one."""
+    """Return a strategy for any turn: a player's, a DungeonMaster's, or a malformed one."""
     some, flag = texts(surrogates=surrogates), st.booleans()
     master = st.builds(
         DungeonMasterTurn, thought=some, observation=some, parameter_error=flag, place_error=flag, logic_error=flag
@@ -283,7 +283,9 @@ def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonM
 
 @cache
 def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
-    """Any draft: hostile scripts, turns in any order, unread text, unfinished; and valid ones cut or mixed."""
+    """Return a strategy for any draft: hostile scripts, turns in any order, unread text, unfinished drafts, and valid
+    drafts cut or mixed.
+    """
     some = turns(surrogates=surrogates)
     hostile = st.builds(
         Draft,
@@ -297,7 +299,7 @@ def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
 
 @st.composite
 def _mixed(draw: st.DrawFn, more: st.SearchStrategy[list[PlayerTurn | DungeonMasterTurn | MalformedTurn]]) -> Draft:
-    """Turns left out, repeated or added."""
+    """Strategy for valid drafts with turns left out, repeated or added."""
     draft = draw(valid_drafts())
     kept = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
     changed = [draft.turns[at] for at in (sorted(kept) if whether(draw) else kept)]

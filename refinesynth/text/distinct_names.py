@@ -1,14 +1,14 @@
-"""Distinct names: a repeated name gets a number."""
+"""Distinct names by numbers after repeated names."""
 
 from collections import Counter
 
 
 class DistinctNames:
-    """Returns `name`, then `name-2`, `name-3`, ..."""
+    """Function that returns `name` for its first call, then `name-2`, `name-3` and so on."""
 
     def __init__(self) -> None:
         self._given = Counter[str]()
-        """Number of times each name was given."""
+        """Number of uses of each name."""
 
     def __call__(self, name: str) -> str:
         self._given[name] += 1

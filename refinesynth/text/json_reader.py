@@ -13,37 +13,37 @@ import orjson
 from pydantic import JsonValue
 
 MAX_CHARACTERS = 1_000_000
-"""Longest text that is read, in characters."""
+"""Maximum length of a text, in characters."""
 
 MAX_DEPTH = 100
-"""Deepest accepted nesting, in levels."""
+"""Maximum nesting, in levels."""
 
 MAX_REPAIRED_CHARACTERS = 30_000
-"""Longest broken JSON that is repaired, in characters. `json-repair` takes quadratic time on some text and blocks
-the event loop."""
+"""Maximum length of JSON to repair, in characters: `json-repair` takes quadratic time on some text and blocks the event
+loop."""
 
 _LOOP_RATIO = 25
-"""Compression ratio of a model caught in a loop; repairing such text is slow and useless."""
+"""Minimum compression ratio of text from a model that repeats itself; the repair of such text is slow and useless."""
 
 _LOOP_CHARACTERS = 2_000
-"""Shorter text is repaired quickly, looping or not."""
+"""Maximum length of text that is repaired without this check, in characters."""
 
 _SIGN = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _PAIRS = {"}": "{", "]": "["}
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 _LONG_NUMBER = re.compile(rb"\d{19}")
-"""May begin an integer beyond 64 bits."""
+"""Pattern for integers that may exceed 64 bits."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class BrokenOff(ValueError):
-    """The end of the JSON is missing; closing it would invent content."""
+    """The end of the JSON is missing; a closing bracket would invent content."""
 
 
 def scrub(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 file can hold, with U+FFFD."""
-    # Nearly all text has none, and both checks are far quicker than a search.
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
+    # Nearly all text has no surrogates, and both checks are much faster than a search.
     if text.isascii():
         return text
     try:
@@ -76,8 +76,8 @@ def depth(value: JsonValue, *, limit: int = 10_000) -> int:
 def read_json(text: str, *, close: bool = False) -> JsonValue:
     """Parse the JSON object or array in a model's answer.
 
-    Strict JSON first, then a fenced block, then `json-repair` from the first bracket on. Lone surrogates become U+FFFD.
-    With `close`, JSON without an end is read as far as it goes.
+    It tries strict JSON, then a fenced block, then `json-repair` from the first bracket on. Lone surrogates become
+    U+FFFD. With `close`, truncated JSON is read up to its end.
 
     Raises:
         BrokenOff: A bracket or a string is never closed.
@@ -98,7 +98,7 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
 
 
 def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
-    """Return how `read_json` finds the JSON in a readable text: it is all of the text, a fenced block, or neither."""
+    """Return the form of a text that `read_json` accepts: all of it is JSON, a fenced block is JSON, or neither."""
     return _found(scrub(text))[1]
 
 
@@ -116,7 +116,7 @@ def _strict(text: str) -> JsonValue:
     except orjson.JSONDecodeError:
         pass
     try:
-        # The standard library's reader takes what orjson refuses: escaped lone surrogates, and NaN, which becomes null.
+        # Unlike orjson, the standard library reads escaped lone surrogates, and NaN, which becomes null.
         return orjson.loads(write_json(json.loads(text)))
     except (ValueError, RecursionError):
         return None
@@ -132,7 +132,7 @@ def _repaired(text: str, *, close: bool) -> JsonValue:
     from json_repair import repair_json
 
     try:
-        # Through text, so that what comes back is JSON and nothing else (no NaN, no oversized integers, no surrogates).
+        # The detour through text guarantees valid JSON: no NaN, no oversized integers, no surrogates.
         return orjson.loads(scrub(str(repair_json(text[start:], skip_json_loads=True, ensure_ascii=False))))
     except Exception:  # noqa: BLE001 - json-repair fails in ways of its own, with an AssertionError at '{“```json0```'
         return None
@@ -148,12 +148,12 @@ def _breaks_off(text: str) -> bool:
             outside.append(sign)
     if not quoted:
         return _unclosed(outside)
-    # Where quotes within a string are not escaped, their number may be odd.
+    # Unescaped quotes within a string can make the number of quotes odd.
     return _unclosed(signs) or not text.rstrip().removesuffix("```").rstrip().endswith(("}", "]"))
 
 
 def _unclosed(signs: Sequence[str]) -> bool:
-    """Return True if a bracket is never closed; one inside a closed one counts as forgotten, not as cut off."""
+    """Return True if a bracket is never closed. An open bracket inside a closed pair counts as forgotten, not truncated."""
     opened: list[str] = []
     waiting = Counter[str]()
     for sign in signs:
@@ -175,14 +175,14 @@ def _worth_mending(text: str) -> bool:
 
 
 def load_json(text: str | bytes) -> Any:
-    """Read strict JSON, with integers of any size. Raises ValueError: it is no JSON."""
-    found = orjson.loads(text)
+    """Read strict JSON, with integers of up to some thousand digits. Raises ValueError: the text is not JSON."""
+    value = orjson.loads(text)
     if _LONG_NUMBER.search(text.encode() if isinstance(text, str) else text) is None:
-        return found
+        return value
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # Thousands of digits are no integer to Python either.
-        return found
+    except (ValueError, RecursionError):  # Python limits the digits of an integer
+        return value
 
 
 def write_json(
@@ -194,19 +194,19 @@ def write_json(
 ) -> bytes:
     """Return `value` as JSON on one line; `default` and `option` are orjson's.
 
-    One line for every reader: U+0085, U+2028, U+2029 and control characters are escaped. Lone surrogates become U+FFFD.
-    Integers beyond 64 bits become the nearest float, or null beyond all floats, as infinity does; with `exact` they
-    stay, for `load_json`.
+    U+0085, U+2028, U+2029 and control characters are escaped, because some readers end a line there. Lone surrogates
+    become U+FFFD. Integers beyond 64 bits become the nearest float, or null beyond the range of floats, like infinity.
+    With `exact`, integers stay, for `load_json`.
 
     Raises:
-        TypeError: `value` holds something that is not JSON, and `default` does not convert it.
+        TypeError: `value` holds an object without a JSON form, and `default` does not convert it.
     """
     try:
         written = orjson.dumps(value, default=default, option=option)
     except orjson.JSONEncodeError:
         plain = _plain(value, exact=exact)
         written = scrub(json.dumps(plain, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
-        # In one spelling of numbers; what is nested too deep for that stays as it is.
+        # orjson again, for one spelling of numbers; values nested too deep for orjson stay.
         with suppress(orjson.JSONEncodeError, orjson.JSONDecodeError):
             written = written if exact else orjson.dumps(orjson.loads(written), option=option)
     for character, escape in _LINE_ENDS:
@@ -215,7 +215,7 @@ def write_json(
 
 
 def _plain(value: object, *, exact: bool) -> object:
-    """Return `value` with numbers that JSON's readers have."""
+    """Return `value` with infinity and NaN as null, and without `exact` also oversized integers as floats or null."""
     if isinstance(value, dict):
         return {key: _plain(item, exact=exact) for key, item in cast("dict[object, object]", value).items()}
     if isinstance(value, list | tuple):

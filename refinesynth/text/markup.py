@@ -1,4 +1,4 @@
-"""Untrusted text in Markdown, where it is never heading, link, image or HTML, and in HTML tables of notebooks."""
+"""Untrusted text escaped for Markdown (no heading, link, image or HTML) and for HTML tables of notebooks."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from refinesynth.text.printable import printable
 
 _BACKTICKS: Final = re.compile("`+")
 _PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)
-"""Characters with a meaning inside a line, the beginning of a bare address included; the text never begins one."""
+"""Characters with a meaning inside a line, including those of bare addresses; escaped text never begins a line."""
 
 
 def plain_text(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Return text escaped for Markdown."""
     return _PUNCTUATION.sub(r"\\\1", _one_line(text))
 
 
 def code(text: str) -> str:
-    """Return a code span; its fence is longer than any run of backticks inside."""
+    """Return a code span with a fence that is longer than any run of backticks inside."""
     line = _one_line(text)
     longest = max((len(run) for run in _BACKTICKS.findall(line)), default=0)
     fence = "`" * (longest + 1)
@@ -28,7 +28,7 @@ def code(text: str) -> str:
 
 
 def code_in_table(text: object) -> str:
-    """Return a code span for a table's cell, which a `|` must not end."""
+    """Return a code span for a table's cell, with `|` escaped."""
     return code(str(text).replace("|", "\\|"))
 
 
@@ -36,15 +36,15 @@ def _one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in scrub(text)).split())
 
 
-# A notebook looks for formulas in HTML as well, but in no `pre`.
+# Notebooks render formulas in HTML, except within `pre`.
 _CELL = "<td style='text-align:left'><pre style='margin:0;white-space:pre-wrap'>{}</pre></td>"
 _HEAD = "<th style='text-align:left;vertical-align:top'>{}</th>"
 
 
 def html_table(rows: Iterable[Sequence[str]]) -> str:
-    """Return a table with a row for each of `rows`, whose first text is its head.
+    """Return an HTML table; the first text of each row is its head.
 
-    For any texts, it has no other elements than its own, and no invisible character.
+    Texts are escaped: they add no elements and no invisible characters.
     """
     written = ""
     for texts in rows:

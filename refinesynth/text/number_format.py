@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers formatted for people."""
 
 import math
 
@@ -10,14 +10,14 @@ _MOST_DIGITS = 10
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 turn`, `1,200 turns`; `plural` for nouns that take no s."""
+    """Return a number with its noun: `1 turn`, `1,200 turns`; `plural` is for irregular nouns."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def compact(number: float) -> str:
-    """Three significant digits: `950`, `12.3k`, `4.56M`."""
+    """Return a number with three digits, or below 1,000 without decimals: `950`, `12.3k`, `4.56M`."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        # Just below a size, rounding would show 1000 of the next smaller one.
+        # From 0.9995 of a size on, rounding would give 1000 of the next smaller unit.
         if number >= size * 0.9995:
             digits = number / size
             return f"{digits:.{2 if digits < 9.995 else 1 if digits < 99.95 else 0}f}{suffix}"  # noqa: PLR2004
@@ -25,7 +25,7 @@ def compact(number: float) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """`0 bytes`, `300 KiB`, `12 MiB`, `3.4 GiB`: the largest unit of which there is one."""
+    """Return a size in the largest unit with a value of 1 or more: `0 bytes`, `300 KiB`, `12 MiB`, `3.4 GiB`."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= factor:
             return f"{size / factor:,.{1 if unit == 'GiB' else 0}f} {unit}"
@@ -33,7 +33,7 @@ def in_bytes(size: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0:07`, `12:30`, `3:05:00`, `2 d 04:00`; seconds are cut, not rounded."""
+    """Return a duration as `0:07`, `12:30`, `3:05:00` or `2 d 04:00`; fractions are cut, not rounded."""
     rounded = int(seconds)
     hours, minutes = rounded % _DAY // _HOUR, rounded % _HOUR // _MINUTE
     if rounded >= _DAY:
@@ -44,7 +44,7 @@ def duration(seconds: float) -> str:
 
 
 def per_time(per_second: float) -> str:
-    """A rate in the unit that gives it a digit before the point: `2.5/s`, `12.0/min`, `3.1/h`."""
+    """Return a rate in the first unit with a value of 1 or more, or else per hour: `2.5/s`, `12.0/min`, `3.1/h`."""
     for size, unit in ((1, "s"), (_MINUTE, "min")):
         if per_second * size >= 1:
             return f"{per_second * size:.1f}/{unit}"
@@ -52,7 +52,7 @@ def per_time(per_second: float) -> str:
 
 
 def dollars(amount: float) -> str:
-    """US dollars: cents, and more digits for less than a dollar, two that count at least."""
+    """Return US dollars with two decimals, or below one dollar with four or more, for two significant digits."""
     if amount >= 1 or amount == 0:
         return f"{amount:,.2f} USD"
     digits = 4 if amount >= _MILLS else min(_MOST_DIGITS, 1 - math.floor(math.log10(amount)))

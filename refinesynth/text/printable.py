@@ -1,23 +1,23 @@
-"""Untrusted text made harmless for a terminal: invisible characters become visible."""
+"""Untrusted text made safe for a terminal by escapes of invisible characters."""
 
 import re
 import unicodedata
 
 _KEPT = frozenset("\n\t\u200c\u200d")
-"""Line feed and tab lay text out; the two joiners belong to the spelling of Persian, Indic scripts and emoji."""
+"""Line feed and tab, for layout, and the two joiners, which Persian, Indic scripts and emoji need."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    r"""`text` with every character that a terminal might obey, or show as nothing, written as `\uXXXX`.
+    r"""Return `text` with every character that a terminal may interpret or not show escaped as `\uXXXX`.
 
-    That is all but what Unicode calls printable, the spaces, line feed, tab and the two joiners: so escape and other
-    control characters, bidirectional overrides, byte order marks, lone surrogates, private and unassigned characters are
-    replaced. CR LF becomes LF. JSON text stays JSON text with the same value. Doing it twice changes nothing.
+    Printable characters of Unicode, spaces, line feed, tab and the two joiners stay. Escape and other control characters,
+    bidirectional overrides, byte order marks, lone surrogates, private and unassigned characters are escaped. CR LF
+    becomes LF. JSON text stays JSON text with the same value. The function is idempotent.
     """
     text = text.replace("\r\n", "\n")
-    if text.replace("\n", "").isprintable():  # nearly all text, and much quicker than character by character
+    if text.replace("\n", "").isprintable():  # true for nearly all text, and faster than the check of each character
         return text
     return "".join(
         one if one.isprintable() or one in _KEPT or unicodedata.category(one) == "Zs" else _escaped(one) for one in text
@@ -34,12 +34,12 @@ def one_line(text: str, *, most: int | None = None) -> str:
 
 
 def control_character(text: str) -> str | None:
-    """Return the first control character in a text, as `U+0000`; tabs and line ends are none. None if there is none."""
+    """Return the first control character in a text, as `U+0000`, ignoring tabs and line ends; None without one."""
     found = _CONTROL.search(text)
     return found and f"U+{ord(found[0]):04X}"
 
 
 def _escaped(character: str) -> str:
-    # UTF-16 code units, as JSON writes them; a lone surrogate is one unit.
+    # UTF-16 code units, the form of JSON's escapes; a lone surrogate is one unit.
     units = character.encode("utf-16-be", errors="surrogatepass")
     return "".join(f"\\u{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2))

@@ -1,4 +1,4 @@
-"""Thoughts that a reasoning model writes into the text of its answer, where no server separated the two.
+"""Thoughts of reasoning models within the text of an answer, from servers that do not separate them.
 
 Sources: the chat templates and reasoning parsers of DeepSeek-R1, Qwen3, QwQ, Seed-OSS, Magistral, Command A, Kimi-VL,
 Hunyuan, LongCat, Granite, Apertus, Gemma 4, MedGemma and gpt-oss (harmony).
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 
 class Split(NamedTuple):
-    """A text in its two parts."""
+    """Thoughts and answer of a text."""
 
     thinking: str
     """Thoughts without marks and surrounding blanks."""
     text: str
-    """The answer itself; the whole text, unchanged, if it holds no thoughts."""
+    """Answer without thoughts; the whole unchanged text if there are no thoughts."""
     form: str | None
-    """Mark that closes the thoughts, such as `</think>`; None without thoughts."""
+    """Mark of the format, mostly the closing one, such as `</think>`; None without thoughts."""
 
 
 _PAIRS = (
@@ -31,11 +31,11 @@ _PAIRS = (
     ("<|channel>thought", "<channel|>"),
     ("<unused94>thought", "<unused95>"),
 )
-"""Beginning and end of thoughts that are not marked as in XML."""
+"""Opening and closing marks of thoughts without XML tags."""
 _NAME = r"(?:[a-z0-9]{1,20}[:_])?think(?:ing)?(?:[:_][a-z0-9]{1,20})?|thoughts?|reason(?:ing)?"
 _MARK = re.compile(
     rf"<(?P<closes>/?)(?P<name>{_NAME})>|{'|'.join(re.escape(mark) for pair in _PAIRS for mark in pair)}",
-    re.IGNORECASE | re.ASCII,  # without ASCII, \u0131 and \u0130 are an i and \u212a is a k
+    re.IGNORECASE | re.ASCII,  # without ASCII, \u0131 and \u0130 match i, and \u212a matches k
 )
 _ANSWERS = (
     ("<answer>", "</answer>"),
@@ -44,15 +44,15 @@ _ANSWERS = (
     ("<|begin_of_solution|>", "<|end_of_solution|>"),
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
 )
-"""Marks of the same models around their answer."""
+"""Marks around answers, of the same models."""
 _KINDS = {mark.casefold(): (closing, mark != closing) for opening, closing in _PAIRS for mark in (opening, closing)}
-"""Mark to the one that ends such thoughts, and whether it opens them."""
+"""Closing mark by mark, and True for opening marks."""
 
 _HARMONY = re.compile(r"<\|(start|end|message|channel|constrain|return|call)\|>")
 _CALLED = re.compile(r"\s*(?:assistant)?\s*(?:to=\S+\s*)?")
-"""Text before the first special token, if the prompt holds the beginning of the message."""
+"""Pattern of the text before the first special token, if the prompt holds the beginning of the message."""
 _WORDED = (
-    # Harmony after a server left its special tokens out.
+    # Harmony from a server that removes its special tokens.
     ("assistantfinal", re.compile(r"\s*analysis(?P<thinking>.*)assistant\n?final(?P<text>.*)", re.DOTALL)),
     (
         "assistantcommentary",
@@ -65,34 +65,34 @@ _WORDED = (
         ),
     ),
 )
-"""Thoughts between words instead of marks."""
+"""Patterns of thoughts between words instead of marks."""
 _FIRST_WORDS = ("analysis", "Here")
 _JSON = re.compile(rf"\s*(?:{'|'.join(re.escape(opening) for opening, _ in _ANSWERS)})?\s*(?:```\w*\s*)?(?=[\[{{])")
 
 _STRING_ENDS = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"\s*[,:\]}]', re.DOTALL)
 _NEAR = 20_000
-"""Characters in which a string ends that a mark stands in; more would take quadratic time."""
+"""Maximum distance from a mark to the end of its JSON string, in characters; bounds the time."""
 
 
 class _Mark(NamedTuple):
     start: int
     end: int
     kind: str
-    """The mark that ends such thoughts."""
+    """Closing mark of these thoughts."""
     opens: bool
 
 
 def split_thinking(text: str) -> Split:
     """Separate the thoughts at the beginning of a model's text from its answer.
 
-    Blocks may follow one another, stand behind blanks, and lack their opening mark, as where the prompt holds it: then
-    all that stands before the closing mark is thought. A block that is never closed is all thought, and the answer is
-    empty. Marks within the answer, and in the strings of a text that is JSON, are left alone. Takes linear time.
+    There may be several blocks, with blanks before them. A block may lack its opening mark, which the prompt may hold:
+    then all text before the closing mark is thought. A block without a closing mark is all thought, and the answer is
+    empty. Marks within the answer, and in the strings of a JSON text, are ignored. Takes linear time.
     """
     if not ("<" in text or "[" in text or "\u25c1" in text or text.lstrip().startswith(_FIRST_WORDS)):
         return Split("", text, None)
-    if (found := _harmony(text) or _worded(text)) is not None:
-        return found
+    if (split := _harmony(text) or _worded(text)) is not None:
+        return split
     marks = [*_marks(text)]
     thoughts: list[str] = []
     at, following, form = 0, 0, None
@@ -122,7 +122,7 @@ def _marks(text: str) -> Iterator[_Mark]:
 
 
 def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | None:
-    """The first closing mark, from the `first` on, of a block that does not begin after `at`."""
+    """Return the number of the first closing mark, from `first` on, without an opening mark after `at`."""
     opened = Counter[str]()
     for number in range(first, len(marks)):
         mark = marks[number]
@@ -133,11 +133,11 @@ def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | N
 
 
 def _quoted(text: str, at: int, mark: _Mark) -> bool:
-    """Return whether a mark stands in a string of JSON that begins at `at`."""
+    """Return whether a mark is in a string of a JSON text that begins at `at`."""
     if _JSON.match(text, at) is None:
         return False
     within = re.sub(r"\\.", "", text[at : mark.start], flags=re.DOTALL).count('"') % 2 == 1
-    # A draft that broke off within a string is followed by an answer, whose first string begins there.
+    # The quotes of an incomplete draft are unbalanced; hence the string must also end after the mark.
     return within and _STRING_ENDS.match(text, mark.end, mark.end + _NEAR) is not None
 
 
@@ -156,7 +156,7 @@ def _harmony(text: str) -> Split | None:
         if token != "message":  # noqa: S105 - a token of harmony
             header = (header if token in {"channel", "constrain"} else "") + f"<|{token}|>{piece}"
         elif "to=" in header:
-            # A call stays as it stands, for whoever reads calls in text.
+            # Calls stay in harmony's form, for the reader of calls in text.
             answers.append(f"{header}<|message|>{piece}<|call|>")
             header = ""
         else:

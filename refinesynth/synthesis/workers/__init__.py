@@ -1,4 +1,4 @@
-"""One run on several cores or machines: Ray tasks play blocks of its personas.
+"""Run on several cores or machines: Ray tasks play blocks of personas.
 
 The driver feeds personas, commits outcomes and completions, and holds the budget.
 """

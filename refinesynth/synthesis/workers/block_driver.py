@@ -1,4 +1,4 @@
-"""Driver of a run on Ray: gathers personas into blocks and has a Ray task play each block."""
+"""Driver of a run on Ray: gathers personas into blocks, each played by a Ray task."""
 
 import logging
 import math
@@ -35,19 +35,20 @@ if TYPE_CHECKING:
     from refinesynth.backends import Backend
 
 _BLOCKS_OF_EACH = 2
-"""Blocks per worker into which waiting episodes are cut; a slow worker then gets fewer."""
+"""Blocks per worker that waiting episodes are divided into; slow workers get fewer blocks."""
 _LONGEST = 4
-"""Episodes of a block per episode that it may have in flight."""
+"""Maximum number of episodes in a block, per episode that the block may have in flight."""
 _GATHER = 0.02
-"""Seconds in which arriving personas join one block."""
+"""Seconds to wait for further personas before a block is formed."""
 _LISTEN_EVERY = 0.05
-"""Seconds until the next look for reports when there were none."""
+"""Seconds until the next poll of the mailbox after an empty one."""
 REPORTS = 500
-"""Approximate limit of the reports per second of all blocks."""
+"""Approximate maximum rate of reports from all blocks, per second."""
 _LIVES = 5
-"""Tasks that may die in a row without finishing an episode before the run stops."""
+"""Deaths of tasks in a row, without a finished episode, that stop the run."""
 _PATIENCE = 10.0
-"""Seconds that a task has for its end before it is killed; twice that, a block may wait for a CPU without a warning."""
+"""Seconds, besides two report intervals, before a task that must end is killed; half the time until a block that waits
+for a CPU causes a warning."""
 
 _LOST = "the connection to the Ray cluster is lost ({}). What was finished is on disk; the same command goes on with it"
 
@@ -60,9 +61,9 @@ class _Episode:
     persona: Persona
     purse: EpisodeTracker
     tries: int = 0
-    """Blocks that gave it back unpaid."""
+    """Number of blocks that returned it because their share of the budget was spent."""
     begun: bool = False
-    """True if a block may have begun it."""
+    """True if it was sent out in a block."""
     done: anyio.Event = field(default_factory=anyio.Event)
     result: CompletedEpisode | Exception = field(default_factory=lambda: RunStopped("the blocks ended."))
 
@@ -81,7 +82,7 @@ class _Out:
     share: Share = field(init=False)
     how: BackendsState = field(default_factory=BackendsState)
     begun: bool = False
-    """True once there was a report."""
+    """True after the first report."""
     folder: str = ""
     since: float = field(default_factory=anyio.current_time)
 
@@ -92,18 +93,18 @@ class _Out:
 
 @dataclass(eq=False, kw_only=True)
 class Blocks:
-    """Plays episodes in other processes, in the context of `opened`."""
+    """Player of episodes in other processes, in the context of `opened`."""
 
     settings: BlockSettings
     folder: RunWriter
     tracker: BudgetTracker
     lacks: UnsupportedFeatures
     on_change: Callable[[], None]
-    """Called when an episode begins or ends."""
+    """Called when a report changes a block's number of episodes in flight."""
     workers: int
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError: the settings cannot be pickled."""
+        """Pickle the settings. Raises ConfigurationError: the settings cannot be pickled."""
         self._pickled: Any = _pickled(self.settings)
         self._shares = Shares(self.tracker)
         self._waiting: list[_Episode] = []
@@ -114,9 +115,9 @@ class Blocks:
         self._retries = 0
         """Retries of blocks that have ended."""
         self._deaths = 0
-        """Deaths in a row without a finished episode; tasks that were out together, as on a lost machine, count once."""
+        """Deaths in a row without a finished episode; concurrent tasks, as on a lost machine, count once."""
         self._last_of_death = 0
-        """Number of the last block that was out when a task died."""
+        """Number of the newest block at the last counted death."""
         self._task: Any = None
         """`play_block` as a remote function of Ray."""
         self._changed = anyio.Event()
@@ -124,11 +125,11 @@ class Blocks:
         self._hearing = anyio.Lock()
         self._failure: Exception | None = None
         self._lost = False
-        """True once the cluster is lost; Ray may answer no further call then."""
+        """True once the cluster is lost, after which Ray may answer no call."""
 
     @asynccontextmanager
     async def opened(self, cluster: str | None) -> AsyncGenerator[None, None]:
-        """Play on `cluster`, or on this machine; at the end, end the blocks and take their last reports.
+        """Play on `cluster`, or on this machine; on exit, end the blocks and take their last reports.
 
         Raises ConfigurationError: there is no Ray, or no such cluster.
         """
@@ -139,7 +140,7 @@ class Blocks:
     async def play(self, index: int, persona: Persona) -> CompletedEpisode:
         """Play one episode in some block.
 
-        Raises what `PlayEpisode` does, and StorageError: the cluster is lost, or the run's folder cannot be written.
+        Raises the errors of `PlayEpisode`, and StorageError: the cluster is lost, or the run folder cannot be written.
         """
         if self._failure is not None:
             raise self._failure
@@ -154,7 +155,7 @@ class Blocks:
         return episode.result
 
     def how(self) -> BackendsState:
-        """State of the backends over all blocks, each trouble once."""
+        """Return the state of the backends over all blocks, with each trouble once."""
         each = [out.how for out in self._out.values()]
         return BackendsState(
             retries=self._retries + sum(one.retries for one in each),
@@ -164,14 +165,14 @@ class Blocks:
         )
 
     def queued(self) -> int:
-        """Number of episodes that were handed over and are not in flight."""
+        """Return the number of unfinished episodes that are not in flight."""
         left = len(self._waiting) + sum(len(out.left) for out in self._out.values())
         return max(0, left - self.how().in_flight)
 
     async def _run(self) -> None:
         self._mailbox = await anyio.to_thread.run_sync(Mailbox.open)
-        # Once for all blocks: Ray sends a function and large arguments anew for each task. A dead task is replaced here
-        # and not by Ray, with the completions that it had paid for.
+        # Once for all blocks, as Ray sends a function and large arguments again with each task. No retries by Ray: this
+        # class replaces a dead task and passes its paid completions on.
         how: dict[str, Any] = {"num_cpus": cpus_of_each(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
         self._task, self._pickled = ray().remote(**how)(play_block), ray().put(self._pickled)
         try:
@@ -186,7 +187,7 @@ class Blocks:
                 blocks_of(self.folder.path).rmdir()
 
     async def _guarded(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Run a task of the group; its error ends all episodes."""
+        """Run a task of the group; an error ends all episodes."""
         try:
             await task(*arguments)
         except Exception as error:  # noqa: BLE001 - raised by `play`
@@ -216,7 +217,7 @@ class Blocks:
                     tasks.start_soon(self._guarded, self._play_block, out)
 
     def _size(self) -> int:
-        """Number of episodes of the next block: a part of the waiting ones, but enough for a worker."""
+        """Return the number of episodes for the next block: a part of the waiting ones that occupies a worker."""
         waiting, free = len(self._waiting), self.workers - len(self._out)
         settings = self.settings
         at_once = min(settings.most, _LONGEST * FEWEST) if settings.fewest < settings.most else settings.most
@@ -224,7 +225,7 @@ class Blocks:
         return min(_LONGEST * at_once, max(enough, math.ceil(waiting / (_BLOCKS_OF_EACH * self.workers))))
 
     async def _play_block(self, out: _Out) -> None:
-        """Play one block and take back its share of the budget, however it ends."""
+        """Play one block, and return its share of the budget also after an error."""
         try:
             tries = max(episode.tries for episode in out.left)
             out.share = await self._shares.take(len(out.episodes), tries=tries)
@@ -267,7 +268,7 @@ class Blocks:
         self._waiting += out.left
 
     async def _end(self, out: _Out, ref: Any) -> None:
-        """Tell a playing block to end and wait for it; kill its process after a time."""
+        """Tell a playing block to end and wait for it; kill its process after the time-out."""
         if not await anyio.to_thread.run_sync(self._mailbox.end, out.number):
             return
         patience = _PATIENCE + 2 * self.settings.report_every
@@ -308,7 +309,7 @@ class Blocks:
         )
 
     async def _give_up(self, out: _Out) -> None:
-        """Take over the completions of a block that died, and of others that ended meanwhile."""
+        """Take over the completions of a dead block, and of others that ended meanwhile."""
         await self._hear()
         self._dead.add(out.number)
         await collect(blocks_of(self.folder.path), self._keep_unreported)
@@ -321,7 +322,7 @@ class Blocks:
                 await anyio.sleep(_LISTEN_EVERY)
 
     async def _hear(self) -> bool:
-        """Take all reports; False if there were none. Shielded, because a report is delivered once."""
+        """Process all reports; return False without reports. Shielded, because each report is delivered once."""
         reports: list[Report] = []
         with anyio.CancelScope(shield=True):
             async with self._hearing:
@@ -334,7 +335,7 @@ class Blocks:
         out = None if report.block in self._dead else self._out.get(report.block)
         for level, facts in report.logged:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
-        # The journal of a block that was given up as dead is counted already.
+        # The completions of a dead block are counted already, from its journal.
         await self.lacks.learn(report.lacks)
         paid = report.paid if out is not None else self.folder.unknown(report.paid)
         await self.folder.keep(paid)
@@ -351,7 +352,7 @@ class Blocks:
             self.on_change()
 
     async def _keep_unreported(self, found: Sequence[Paid]) -> None:
-        """Keep the completions of an ended block that it has not reported."""
+        """Commit the completions that an ended block has not reported."""
         # The last report of a block precedes the release of its folder.
         await self._hear()
         new = self.folder.unknown(found)
@@ -366,7 +367,7 @@ class Blocks:
             out.share.count(usage_of(paid), paid.cost_usd, episode=out.episodes[paid.index].purse)
 
     async def _watch_waiting(self) -> None:
-        """Warn of blocks that wait for a CPU of the cluster; Ray itself waits without a word."""
+        """Warn of blocks that wait for a CPU of the cluster; Ray itself gives no warning."""
         while True:
             await anyio.sleep(_PATIENCE)
             waits = [anyio.current_time() - out.since for out in self._out.values() if not out.begun]
@@ -374,7 +375,7 @@ class Blocks:
                 continue
             each, waiting, resources = cpus_of_each(), len(waits), (ray().cluster_resources, ray().available_resources)
             total, free = [(await anyio.to_thread.run_sync(one)).get("CPU", 0.0) for one in resources]
-            # They may not begin for another reason, such as processes that still start.
+            # The blocks may wait for another reason, such as processes that are starting.
             if free >= each or (not free and total == each * len(self._out)):
                 continue
             text = (

@@ -1,8 +1,8 @@
 """Ray task that plays a block of personas and reports to the driver.
 
-Each completion is committed to a journal in the block's own folder before it is used, and reported a moment later. On the
-machine of the run, that folder is inside the run folder and outlives a killed task. Elsewhere it is a temporary folder,
-and completions that were not reported are lost with the task.
+Each completion is committed to a journal in the block's own folder before its use, and reported soon after. On the
+machine of the run, that folder is inside the run folder and survives a killed task. On other machines it is a temporary
+folder, and completions that were not reported are lost with the task.
 """
 
 import logging
@@ -46,21 +46,21 @@ from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona
 
 _TRIES = 5
-"""Retries of a call that a broken connection interrupted."""
+"""Maximum number of retries of an actor's call after a broken connection."""
 
 
 @dataclass(kw_only=True)
 class Report:
-    """News of a block since its last report."""
+    """State of a block, and its completions, episodes and events since its last report."""
 
     block: int = 0
     number: int = 0
     """Number of the report within its block, from 1."""
     folder: str = ""
-    """Name of the block's folder, for the driver to remove; empty outside the run's folder."""
+    """Name of the block's folder, which the driver removes; empty for a folder outside the run folder."""
     how: BackendsState = field(default_factory=BackendsState)
     lacks: bytes = b"{}"
-    """Features that servers lack, as `UnsupportedFeatures.to_json` gives them."""
+    """Features that servers lack, in the form of `UnsupportedFeatures.to_json`."""
     paid: list[Paid] = field(default_factory=list[Paid])
     finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
     logged: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
@@ -68,7 +68,7 @@ class Report:
 
 
 class _Actor:
-    """The mailbox. Ray may repeat a call whose answer it has not received, so a repeated call changes nothing."""
+    """Actor of the mailbox. Its calls are idempotent: Ray repeats a call without a received answer."""
 
     def __init__(self) -> None:
         self._reports: list[Report] = []
@@ -94,7 +94,7 @@ class _Actor:
 
 
 class Mailbox:
-    """Handle of the actor for the driver and its blocks; picklable. Calls wait for Ray, and raise its errors."""
+    """Picklable handle of the actor for the driver and its blocks. Calls block, and raise Ray's errors."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -102,24 +102,24 @@ class Mailbox:
 
     @classmethod
     def open(cls) -> "Mailbox":
-        """Start the actor on this process's node; it is lost only with the run."""
+        """Start the actor, preferably on this process's node, where it is lost only with the run."""
         node = ray().get_runtime_context().get_node_id()
         strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
         how: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": strategy, "max_task_retries": _TRIES}
         return cls(ray().remote(**how)(_Actor).remote())
 
     def put(self, report: Report) -> bool:
-        """Leave a report; return False if its block is to end."""
+        """Deliver a report; return False if its block must end."""
         return ray().get(self._actor.put.remote(report))
 
     def take(self) -> list[Report]:
-        """Take the reports since the last call, in order."""
+        """Return the reports since the last call, in order."""
         reports: list[Report] = ray().get(self._actor.take.remote(self._taken))
         self._taken += len(reports)
         return reports
 
     def end(self, block: int) -> bool:
-        """Tell a block to end; return False if it has left no report, in which case it will pay for nothing."""
+        """Tell a block to end; return False if it has sent no report, and thus will make no request."""
         return ray().get(self._actor.end.remote(block))
 
     def close(self) -> None:
@@ -128,11 +128,11 @@ class Mailbox:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSettings:
-    """Settings that all blocks of a run share; picklable if the rules and the completion function are."""
+    """Settings shared by all blocks of a run; picklable if the rules and the completion function are."""
 
     settings: EpisodeSettings
     backends: Mapping[Role, Backend]
-    """Each with one worker's part of its limits."""
+    """Backend by role, each with one worker's part of its limits."""
     fallback: Backend | None
     call: Completion | None
     most: int
@@ -154,7 +154,7 @@ class ToPlay:
     index: int
     persona: Persona
     known: tuple[Paid, ...] = ()
-    """Completions that were paid for before."""
+    """Earlier paid completions of the episode."""
     had_finished: bool = False
     """As `EpisodeMemory.had_finished`."""
 
@@ -168,7 +168,7 @@ class Block:
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
     lacks: bytes = b"{}"
-    """Features that servers lack, as far as the run knows."""
+    """Known features that servers lack."""
 
 
 def play_block(
@@ -182,11 +182,11 @@ def play_block(
 ) -> Exception | None:
     """Play a block; put a `Report` into `mailbox` at the start, regularly, and at the end.
 
-    Variables of the driver's `environment` that are missing here, such as keys, are set; likewise the module `paths`.
+    Sets variables of the driver's `environment` that are missing here, such as keys, and adds its module `paths`.
 
     Returns:
-        The error that keeps all episodes from going on, if any. Without one, episodes that are not reported as finished
-        exceeded the block's share of the budget.
+        The error that stops all episodes, if any. Without an error, unfinished episodes exceeded the block's share of the
+        budget, or the driver ended the block.
     """
     if version != __version__:
         return ConfigurationError(
@@ -210,7 +210,7 @@ def play_block(
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that can be unpickled; one with arguments of its own often cannot."""
+    """Return an error that can be unpickled, unlike many errors with their own constructor arguments."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     except Exception:  # noqa: BLE001 - its class may raise anything
@@ -219,7 +219,7 @@ def _portable(error: Exception) -> Exception:
 
 
 class _Playing(logging.Handler):
-    """A block that is being played; as a handler, it reports what the package logs."""
+    """Player of a block; as a log handler, it adds the package's log records to the reports."""
 
     def __init__(self, settings: BlockSettings, block: Block, mailbox: Mailbox) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class _Playing(logging.Handler):
             raise self._failure
 
     def _own_folder(self, until: ExitStack) -> Path:
-        """Make and lock the block's folder; the driver removes it, on another machine the end of the block."""
+        """Make and lock the block's folder. The driver removes it; on another machine, it is removed with `until`."""
         try:
             if socket.gethostname() != self._settings.host or not self._settings.folder.is_dir():
                 return Path(until.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
@@ -279,7 +279,7 @@ class _Playing(logging.Handler):
             parent.mkdir(exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
             until.enter_context(FolderLock(new))
-            # The driver looks for dead blocks under this name, so it is locked before.
+            # The driver searches for dead blocks by this name, so the lock comes before the rename.
             self._folder = new.name.replace("new-", "block-")
             return new.rename(parent / self._folder)
         except OSError as error:
@@ -338,7 +338,7 @@ class _Playing(logging.Handler):
                 playing.cancel()
 
     async def _send(self) -> bool:
-        """Report; False if the block is to end."""
+        """Send the report; return False if the block must end."""
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report(number=self._report.number + 1)
         report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()

@@ -1,4 +1,4 @@
-"""Ray cluster of the workers: an existing one, or one on this machine for the duration of a run."""
+"""Ray cluster of the workers: an existing one, or a temporary one on this machine."""
 
 import asyncio
 import os
@@ -29,21 +29,21 @@ _SURROUNDINGS = {
     "RAY_task_events_report_interval_ms": "0",
     # After a lost connection, Ray would start another cluster on this machine.
     "RAY_ENABLE_AUTO_CONNECT": "0",
-    # The driver would print the output of other processes over the board.
+    # The driver would print the output of other processes over the progress display.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 _OBJECT_STORE = 80 * 2**20
 """Ray's minimum, in bytes; messages of a run are too small for the object store."""
 
 _TRIES = 3
-"""Attempts to start Ray, which gives up after 30 s on a busy machine."""
+"""Attempts to start Ray; an attempt times out after 30 s on a busy machine."""
 
 _ONE = Lock()
-"""A process has one connection to Ray."""
+"""Lock: a process has at most one connection to Ray."""
 
 
 def ray() -> Any:
-    """Import Ray, silenced. Raises ConfigurationError: Ray is not installed."""
+    """Import Ray with reduced output. Raises ConfigurationError: Ray is not installed."""
     for name, value in _SURROUNDINGS.items():
         os.environ.setdefault(name, value)
     return require("ray", "cluster")
@@ -52,12 +52,12 @@ def ray() -> Any:
 async def answered(call: Any) -> Any:
     """Return the result of a Ray task, or raise its error.
 
-    Awaiting the call itself would pass a cancellation to Ray's client, which then fails and prints a traceback.
+    An `await` of the call itself would pass a cancellation to Ray's client, which fails then and prints a traceback.
     """
     future, done, loop = call.future(), anyio.Event(), asyncio.get_running_loop()
 
     def tell(_: object) -> None:
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(done.set)
 
     future.add_done_callback(tell)
@@ -66,7 +66,7 @@ async def answered(call: Any) -> Any:
 
 
 def cpus_of_each() -> float:
-    """Return the CPUs of a worker. Raises ConfigurationError: REFINESYNTH_WORKER_CPUS holds no such number."""
+    """Return the number of CPUs per worker. Raises ConfigurationError: REFINESYNTH_WORKER_CPUS is not a number from 0."""
     text = os.environ.get("REFINESYNTH_WORKER_CPUS", "1")
     with suppress(ValueError):
         if (number := float(text)) >= 0:
@@ -78,9 +78,9 @@ def cpus_of_each() -> float:
 
 @asynccontextmanager
 async def connected(cluster: str | None, *, workers: int) -> AsyncGenerator[None, None]:
-    """Connect to the cluster at this address, unless the process is connected already; None starts one on this machine.
+    """Connect to the cluster at this address, unless the process is connected; None starts a cluster on this machine.
 
-    A cluster on this machine has a CPU for each worker and ends with the context.
+    A started cluster has a CPU for each worker and ends with the context.
     """
     if "ray" in sys.modules and ray().is_initialized():
         yield
@@ -97,17 +97,17 @@ async def connected(cluster: str | None, *, workers: int) -> AsyncGenerator[None
 
 
 class Session:
-    """Connection to Ray in a thread of its own.
+    """Connection to Ray in a separate thread.
 
-    Ray's processes on this machine end with the thread that started them, also if the process is killed. In the main
-    thread Ray would set signal handlers.
+    Ray's processes on this machine end with the thread that started them, also if this process is killed. In the main
+    thread, Ray would set signal handlers.
     """
 
     def __init__(self, cluster: str | None, *, workers: int) -> None:
-        """Begin to connect; `up` completes when connected, set `over` to end."""
+        """Begin to connect; the future `up` completes with the connection, the event `over` ends it."""
         if cluster is None and "ray" not in sys.modules:
-            # Ray's processes listen on all interfaces whatever address they are given, so access needs this token. Ray
-            # reads it at its import; if Ray was imported before, its token is in ~/.ray.
+            # Ray's processes listen on all interfaces, whatever their address: the token restricts access. Ray reads
+            # the variables at its import; if Ray was imported before, its token is in ~/.ray.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         self.up = Future[None]()
