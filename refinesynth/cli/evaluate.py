@@ -120,10 +120,11 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
         if log.status == "success":
             continue
         code = ExitCode.FELL_SHORT
-        failed = [sample.error for sample in read_eval_log_sample_summaries(log.location) if sample.error]
+        played = read_eval_log_sample_summaries(log.location)
+        failed = [sample.error for sample in played if sample.error]
         first = failed[0] if failed else log.error.message if log.error else log.status
         note(
-            f"{log.eval.task}: {len(failed)} of {log.eval.dataset.samples} instances failed, the first with: {first}. "
+            f"{log.eval.task}: {len(failed)} of {len(played)} plays failed, the first with: {first}. "
             "The same command plays them again."
         )
     paper = " --paper" if any(log.eval.task.rpartition("/")[2] in INSTANCES for log in logs) else ""

@@ -183,6 +183,7 @@ def _rewritten(
         refused=tuple(Refused.from_json(one).model_copy(update={"episode": name}) for one in finished.rejected),
         reason=None if kept else (finished.line.reason or reason),
         lost=finished.line.lost,
+        salvaged=finished.line.figures.salvaged,
         usage=finished.line.usage,
         cost_usd=finished.line.cost_usd,
     )

@@ -201,7 +201,7 @@ class SynthesisResult:
             return None
         why = self.ended or "the run was interrupted, is still going on, or ran out of personas"
         sentence = f"{len(self):,} of {self.n:,} trajectories were accepted: {why}."
-        if failed := self.episodes - len(self):
+        if failed := self._totals.failed:
             sentence += f" {failed:,} of {self.episodes:,} episodes gave none"
             most = self.by_rule.most_common(1)
             sentence += f", most refusals by {most[0][0]}." if most else "."

@@ -65,6 +65,19 @@ async def test_what_is_there_twice_is_written_once_and_ids_stay_unique(tmp_path:
 
 
 @pytest.mark.long
+async def test_an_episode_with_another_id_keeps_its_counts(tmp_path: Path) -> None:
+    fault = "rehearsal:ambiguous_pattern=0.7"
+    runs = [
+        await synthesize(None, 4, spec, seed=1, output=tmp_path / name)
+        for name, spec in (("a", fault), ("b", f"{fault},no_success=0.3"))
+    ]
+    merged = await merge_runs([run.path for run in runs], tmp_path / "c")
+    assert merged.renamed
+    counts = [run.figures.salvaged for run in runs]
+    assert all(counts)
+    assert SynthesisResult.open(tmp_path / "c").figures.salvaged == counts[0] + counts[1]
+
+
 def test_a_filter_keeps_what_the_chain_accepts_and_pays_for_no_more(tmp_path: Path) -> None:
     run = anyio.run(partial(made, tmp_path / "a", 1, n=8, branches=2))
     chain = rules.strict(2)

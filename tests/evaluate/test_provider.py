@@ -148,7 +148,7 @@ def test_what_a_budget_leaves_out_is_played_by_the_same_command_with_more(asked:
     options = ("--model", "gpt-4o", "--tasks", world, "-o", tmp_path / "out", "--steps", 3, "--max-tokens", 100)
     result = evaluated(*options, "--budget", "300tok")
     assert result.exit_code == 1
-    assert "1 of 1 instances failed" in result.stderr
+    assert "1 of 1 plays failed" in result.stderr
     assert "budget" in result.stderr
     assert played(tmp_path / "out").status == "error"
     assert evaluated(*options, "--budget", "90ktok").exit_code == 0

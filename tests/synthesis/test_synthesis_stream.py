@@ -135,6 +135,13 @@ async def test_without_output_runs_are_numbered(tmp_path: Path, monkeypatch: pyt
     assert paths == [Path("runs/001"), Path("runs/002")]
 
 
+async def test_episodes_with_several_trajectories_do_not_hide_those_without(tmp_path: Path, acts: Acts) -> None:
+    acts([Fate(gives=3), Fate(accepted=False, refusals=("TurnLimit",))])
+    result = await synthesize(people(2), 9, output=tmp_path / "run")
+    assert "3 of 9 trajectories were accepted" in (result.shortfall or "")
+    assert "1 of 2 episodes gave none" in (result.shortfall or "")
+
+
 async def test_personas_that_run_out_are_said(tmp_path: Path, acts: Acts) -> None:
     acts(FATES)
     result = await synthesize([*people(4), ""], 9, output=tmp_path / "run")

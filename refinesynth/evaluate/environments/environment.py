@@ -196,7 +196,9 @@ def labels(folder: Path) -> Iterator[Label]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected the labels of {AGENTBOARD}") from error
-    for number, line in enumerate(lines[:_MOST_ROWS], start=1):
+    if len(lines) > _MOST_ROWS:
+        raise BadInstance(f"{str(path)!r} has {len(lines):,} lines; expected at most {_MOST_ROWS:,}")
+    for number, line in enumerate(lines, start=1):
         where = f"line {number} of {str(path)!r}"
         try:
             row: object = json.loads(line)

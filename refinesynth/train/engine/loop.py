@@ -220,7 +220,7 @@ class Loop:
         step = self.progress.step + 1
         here = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
         found = [each for rank in all_gather_objects(here) for each in rank]
-        sound = "The step was not done, and checkpoints of earlier steps are sound."
+        sound = "No checkpoint holds this step; those of earlier steps are sound."
         if not found:
             return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
         every = sorted({name for _, ids in found for name in ids})
