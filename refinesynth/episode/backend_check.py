@@ -28,7 +28,7 @@ from refinesynth.episode.plays import find
 from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.roles.actor import called, said
+from refinesynth.roles.actor import called, plain_text
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules.rule import rejects
 from refinesynth.text.json_reader import read_json
@@ -265,10 +265,10 @@ def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object
         if not any(call.tool_name in offered for call in calls):
             raise ValueError("it calls none of the functions")
     elif parameters.output_object is None:
-        if not parse_player(said(response)).thought:
+        if not parse_player(plain_text(response)).thought:
             raise ValueError("there is no thought")
     else:
-        found: Any = calls[0].args_as_dict() if calls else read_json(said(response))
+        found: Any = calls[0].args_as_dict() if calls else read_json(plain_text(response))
         if not isinstance(found, dict):
             raise ValueError("it is a list, not an object")
         required = parameters.output_object.json_schema.get("required", [])
