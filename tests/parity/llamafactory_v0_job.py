@@ -21,6 +21,10 @@ def main(model: str, data: str, history: str, out: str) -> None:
     loading: Any = import_module("llamafactory.data")
     models: Any = import_module("llamafactory.model")
     file = Path(data)
+    # As docs/export.md shows it.
+    tags = {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"}
+    entry = {"file_name": file.name, "formatting": "sharegpt", "columns": {"messages": "conversations"}, "tags": tags}
+    file.with_name("dataset_info.json").write_text(json.dumps({file.stem: entry}), encoding="utf-8")
     model_args, data_args, training_args, _, _ = hparams.get_train_args(
         {
             "stage": "sft",
