@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bench.ablation.playing import MOST_ACTIONS, as_trajectory
 from bench.ablation.worlds import every_name, needs, sets, spec
-from refinesynth.episode.ruled_action import Ruled
+from refinesynth.episode.ruled_action import RuledAction
 from refinesynth.settings.mistakes import Mistakes
 from refinesynth.trajectory import (
     ActionSpec,
@@ -288,7 +288,7 @@ def play_chain(name: str, chain: Chain, mistakes: Mistakes | None, *, episode: i
         tempting = [one for one in _tempting(chain, done) if one.action not in tried] if kind else []
         judged = [(world.step(state, one.action).kind, one) for one in tempting]
         turn = _of_kind(judged, kind) or _said(chain, chain.steps[done])
-        ruled = Ruled(turn.action, world.step(state, turn.action), (), progress)
+        ruled = RuledAction(turn.action, world.step(state, turn.action), (), progress)
         turns += [turn, ruled.turn(ruled.thought, ruled.text)]
         state, progress = ruled.ruling.state, ruled.ruling.progress
         if ruled.ruling.kind is None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.ablation.worlds import Scene
 from refinesynth._version import __version__
-from refinesynth.episode.ruled_action import Ruled
+from refinesynth.episode.ruled_action import RuledAction
 from refinesynth.settings.mistakes import Mistakes
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, Persona, PlayerTurn, Provenance, Script, Trajectory
 from refinesynth.world import World
@@ -36,7 +36,7 @@ def play(name: str, scene: Scene, mistakes: Mistakes | None, *, episode: int) ->
     for _ in range(MOST_ACTIONS):
         asked = None if mistakes is None else _asked(mistakes, scene, turns, episode)
         turn = _turn(scene, _standing(scene, state, turns), asked, rng)
-        ruled = Ruled(turn.action, world.step(state, turn.action), (), progress)
+        ruled = RuledAction(turn.action, world.step(state, turn.action), (), progress)
         answer = ruled.turn(ruled.thought, ruled.text)
         turns += [turn, answer]
         state, progress = ruled.ruling.state, ruled.ruling.progress

@@ -99,13 +99,13 @@ def _became(probe: Probe) -> None:
 def _lines(found: BackendCheck) -> Iterator[str]:
     if any(not probe.refused for probe in found.probes):
         yield "key and model: accepted"
-    yield f"seed: {'refused' if UnsupportedFeature.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
+    yield f"seed: {'refused' if UnsupportedFeature.SEED in found.unsupported else 'taken' if found.backend.seed else 'switched off'}"
     yield f"usage: {'not reported with every answer; such tokens are estimated' if any(ESTIMATED in probe.usage.details for probe in found.probes) else 'reported'}"
     prompt = sum(probe.usage.input_tokens for probe in found.probes)
     cached = sum(probe.usage.cache_read_tokens for probe in found.probes)
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
-    yield f"reasoning: {'yes, which is paid for' if any(probe.thought for probe in found.probes) else 'none seen'}"
-    if mark := next((probe.mark for probe in found.probes if probe.mark), None):
+    yield f"reasoning: {'yes, which is paid for' if any(probe.has_reasoning for probe in found.probes) else 'none seen'}"
+    if mark := next((probe.thinking_mark for probe in found.probes if probe.thinking_mark), None):
         yield (
             f"thoughts: in the text of the answers, up to {mark}; they are taken out, but start the server with the "
             "reasoning parser of its model (vLLM, SGLang: --reasoning-parser), so that it separates them"

@@ -167,7 +167,7 @@ def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
 def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
     """Lines on the default bounds of completions, and on prompts that do not fit the context of their model."""
     from refinesynth.client.default_limits import bound_of
-    from refinesynth.episode.prompt_preview import misfits
+    from refinesynth.episode.prompt_preview import context_warnings
     from refinesynth.synthesis.request import Request
 
     request = Request.of({**asked, "output": place})
@@ -180,7 +180,7 @@ def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
     }
     limits = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
     lines = [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
-    warnings = anyio.run(partial(misfits, shipped()[0], settings=settings, backends=backends))
+    warnings = anyio.run(partial(context_warnings, shipped()[0], settings=settings, backends=backends))
     return [*lines, *(f"! {warning}" for warning in warnings)]
 
 

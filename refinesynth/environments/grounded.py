@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import meaning
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
-from refinesynth.episode.ruled_action import Ruled, excuse
+from refinesynth.episode.ruled_action import RuledAction, transient_failure
 from refinesynth.errors import InputError
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
@@ -233,12 +233,12 @@ class GroundedEnvironment:
             reason = str(error)
             return f"{reason[:1].upper()}{reason[1:]}."
 
-    def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
+    def rule(self, action: str) -> tuple[RuledAction, DungeonMasterTurn]:
         """Execute an action's text, also after the last step; return the ruling and the DungeonMaster's turn."""
         ruling = self.world.step(self.state, action)
         # A transient failure keeps the present progress, which may be lower than `self.progress`.
         present = self.world.progress(self.state)
-        ruled = Ruled(action, ruling, (), present, self._excuse(action, ruling))
+        ruled = RuledAction(action, ruling, (), present, self._excuse(action, ruling))
         answer = ruled.turn("", ruled.text)
         self._turns += [PlayerTurn(thought="", action=action), answer]
         self.taken += 1
@@ -340,7 +340,7 @@ class GroundedEnvironment:
         return text_of(self.script, call)
 
     def _excuse(self, action: str, ruling: Ruling) -> str | None:
-        """Return the excuse for a slip of an action, or None; only effective actions slip, and never twice in a row."""
+        """Return the observation of a failed action, or None; only effective actions slip, and never twice in a row."""
         if ruling.kind is not None or ruling.state is self.state:
             return None
-        return excuse(self._turns, action, self.slips, seed=self._seed)
+        return transient_failure(self._turns, action, self.slips, seed=self._seed)

@@ -28,7 +28,7 @@ from refinesynth.episode.plays import find
 from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.roles.actor import called, plain_text
+from refinesynth.roles.actor import plain_text, tool_calls_of
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules.rule import rejects
 from refinesynth.text.json_reader import read_json
@@ -38,9 +38,9 @@ MODES = (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED)
 """Output modes, from the one with the best results to the one that every model supports."""
 CALLS = "calls"
 TEXT = "text"
-_PERFECT = Rehearsal(Faults.none())
+_REHEARSAL = Rehearsal(Faults.none())
 _RETRIES = 2
-_A_SCRIPT = 8000
+_SUFFICIENT_TOKENS = 8000
 """Value of `max_tokens` that is enough for every answer, in tokens."""
 
 
@@ -60,9 +60,9 @@ class Probe:
     seconds: float = 0.0
     usage: RequestUsage = field(default_factory=RequestUsage)
     """Its details name `ESTIMATED` if the server reported no usage."""
-    thought: bool = False
+    has_reasoning: bool = False
     """True if the answer contains reasoning."""
-    mark: str | None = None
+    thinking_mark: str | None = None
     """Marker at the end of reasoning that the server left in the answer's text, such as `</think>`."""
     artefact: str | None = None
     """Repairs of tool calls that the server's parser damaged."""
@@ -83,19 +83,19 @@ class BackendCheck:
     on_probe: Callable[[Probe], object]
     """Called at the end of each request, except for one that stops the check."""
     probes: list[Probe] = field(default_factory=list[Probe])
-    known: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
+    features: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
 
     @property
-    def lacks(self) -> frozenset[UnsupportedFeature]:
+    def unsupported(self) -> frozenset[UnsupportedFeature]:
         """Features that the server lacks."""
-        return self.known.of(self.backend).lacks
+        return self.features.of(self.backend).lacks
 
     @property
     def mode(self) -> OutputMode | None:
         """First mode with a usable answer for every role, preferably with a script that the rules accept."""
         usable = [mode for mode in MODES if self._in_form(mode) and not self.problems(mode)]
-        sound = [mode for mode in usable if not any(probe.refusal for probe in self._in_form(mode))]
-        return next(iter([*sound, *usable]), None)
+        with_accepted_script = [mode for mode in usable if not any(probe.refusal for probe in self._in_form(mode))]
+        return next(iter([*with_accepted_script, *usable]), None)
 
     @property
     def playable(self) -> bool:
@@ -106,12 +106,12 @@ class BackendCheck:
     @property
     def settings(self) -> tuple[str, ...]:
         """Settings to pass to `--set`."""
-        found = () if self.mode in {None, self._by_itself()} else (f"output_mode={self.mode}",)
-        if UnsupportedFeature.SEED in self.lacks:
-            found += ("seed=false",)
+        settings = () if self.mode in {None, self._default_mode()} else (f"output_mode={self.mode}",)
+        if UnsupportedFeature.SEED in self.unsupported:
+            settings += ("seed=false",)
         if any("max_tokens" in (probe.problem or "") for probe in self.probes):
-            found += (f"max_tokens={_A_SCRIPT}",)
-        return found
+            settings += (f"max_tokens={_SUFFICIENT_TOKENS}",)
+        return settings
 
     def _in_form(self, form: str | None) -> list[Probe]:
         return [probe for probe in self.probes if probe.form == form]
@@ -120,15 +120,15 @@ class BackendCheck:
         """Requests in this form without a usable answer."""
         return [probe for probe in self._in_form(form) if probe.problem]
 
-    def _by_itself(self) -> OutputMode:
+    def _default_mode(self) -> OutputMode:
         """Mode of a run with this backend as it is: the configured one, else the usual one or the next that the server
         accepts.
         """
-        usual = output_mode(self.backend, profile_of(self.backend), frozenset())
+        default = output_mode(self.backend, profile_of(self.backend), frozenset())
         if self.backend.output_mode is not OutputMode.AUTO:
-            return usual
-        down = MODES[MODES.index(usual) :]
-        return next((mode for mode in down if not any(one.refused for one in self.problems(mode))), MODES[-1])
+            return default
+        fallbacks = MODES[MODES.index(default) :]
+        return next((mode for mode in fallbacks if not any(probe.refused for probe in self.problems(mode))), MODES[-1])
 
     async def run(self, persona: Persona, *, play: str = "live", roles: Collection[str] = ()) -> None:
         """Send the first request of each role, or of `roles`, in every form. Live play has 8 requests.
@@ -138,22 +138,24 @@ class BackendCheck:
             ConfigurationError: No variable holds the required key, or a role is unknown.
             InputError: The play is unknown.
         """
-        backend, known = self.backend, find(play).roles(settings_of(play))
-        if wrong := [role for role in roles if role not in {*known}]:
-            names = ", ".join(role.value for role in known)
-            raise ConfigurationError(f"{wrong[0]!r} is no role of this check; give one or more of {names}")
+        backend, play_roles = self.backend, find(play).roles(settings_of(play))
+        if unknown := [role for role in roles if role not in {*play_roles}]:
+            names = ", ".join(role.value for role in play_roles)
+            raise ConfigurationError(f"{unknown[0]!r} is no role of this check; give one or more of {names}")
         # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
-        around = backend.model_copy(update={"max_tokens": None})
-        patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
+        unbounded = backend.model_copy(update={"max_tokens": None})
+        probed = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
         models = {
-            mode: open_model(patient.model_copy(update={"output_mode": mode}), lacks=self.known) for mode in MODES
+            mode: open_model(probed.model_copy(update={"output_mode": mode}), lacks=self.features) for mode in MODES
         }
         try:
             context = (await facts_of(backend)).context
             for form in ("react", "tools"):
                 settings, first = settings_of(play, player_form=form), dict[Role, _Request]()
-                playing = {role: _Watched(open_model(around, call=_PERFECT), role, first) for role in known}
-                await play_episode(persona, index=0, settings=settings, models=playing)
+                recording = {
+                    role: _FirstRequest(open_model(unbounded, call=_REHEARSAL), role, first) for role in play_roles
+                }
+                await play_episode(persona, index=0, settings=settings, models=recording)
                 for role, request in first.items():
                     if (form == "react" or role is Role.PLAYER) and (not roles or role in roles):
                         await self._ask(role, request, models, context, settings)
@@ -173,11 +175,11 @@ class BackendCheck:
         if parameters.output_object is not None:
             forms = {mode.value: model for mode, model in models.items()}
         prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
-        most = bound_of(role, self.backend) or (None if context is None else max(context - prompt, 0))
+        max_tokens = bound_of(role, self.backend) or (None if context is None else max(context - prompt, 0))
         stopped: RunStopped | None = None
-        held = list[Probe]()
+        unreported = list[Probe]()
         for form, model in forms.items():
-            self.on_begin(role, form, prompt, most)
+            self.on_begin(role, form, prompt, max_tokens)
             try:
                 probe = await self._probe(Probe(role=role, form=form), model, request, settings)
             except RunStopped as error:
@@ -188,11 +190,11 @@ class BackendCheck:
             if stopped is None:
                 self.on_probe(probe)
             else:
-                held.append(probe)
+                unreported.append(probe)
         # A server with at least one answer is reachable; some forms may still fail.
         if stopped is not None and all(probe.refused for probe in self.probes):
             raise stopped
-        for probe in held:
+        for probe in unreported:
             self.on_probe(probe)
 
     async def _probe(self, probe: Probe, model: Model, request: _Request, settings: EpisodeSettings) -> Probe:
@@ -226,7 +228,7 @@ class BackendCheck:
         )
 
 
-class _Watched(WrapperModel):
+class _FirstRequest(WrapperModel):
     """Model that keeps its first request."""
 
     def __init__(self, wrapped: Model, role: Role, first: dict[Role, _Request]) -> None:
@@ -259,7 +261,7 @@ def _read(response: ModelResponse, parameters: ModelRequestParameters) -> object
     Raises:
         ValueError, RecursionError: The answer does not have the requested form.
     """
-    calls = called(response)
+    calls = tool_calls_of(response)
     if parameters.function_tools:
         offered = {tool.name for tool in parameters.function_tools}
         if not any(call.tool_name in offered for call in calls):

@@ -41,7 +41,7 @@ from refinesynth.trajectory import (
     known_exchanges,
 )
 
-IN_THE_SCENE: Mapping[tuple[str, str], str] = {
+PLAYER_FEEDBACK: Mapping[tuple[str, str], str] = {
     ("NothingBlank", "blank"): "Say in a sentence or more what you think, and then what you do.",
     ("ReadsBack", "ambiguous_text"): (
         "Write the action bare and on one line, without quotes around it and without a blank line in it, and begin no line of what you "
@@ -65,11 +65,11 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
 A violation's message is written for the record and for a Narrator: it mentions turn numbers and the DungeonMaster. A
 Player would repeat these words in its thought, and `NoLeaks` refuses such thoughts."""
 
-IN_GENERAL = "That will not do here. Think again, and try something different."
+DEFAULT_FEEDBACK = "That will not do here. Think again, and try something different."
 
 
-_NAMED = re.compile(r"\{(?:action|tried|answer)\}")
-_TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{(?:action|tried|answer)\}")
+_TURN_NUMBER = re.compile(r"\bturn \d+\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -86,37 +86,37 @@ class RetryFeedback:
         An unavailable action that the DungeonMaster accepted is the DungeonMaster's fault, because the Player may have
         been asked for a mistake. Feedback about too few mistakes would make a DungeonMaster invent some.
         """
-        found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
-        masters: list[Violation] = []
-        players: list[str] = []
-        for violation in found:
+        rejecting = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
+        for_dungeon_master: list[Violation] = []
+        for_player: list[str] = []
+        for violation in rejecting:
             turn = draft.turns[violation.turn]
             if isinstance(turn, PlayerTurn) and violation.rule != ValidActions.__name__:
-                players.append(privately(violation, turn, draft.turns[: violation.turn]))
+                for_player.append(player_feedback(violation, turn, draft.turns[: violation.turn]))
             else:
-                masters.append(violation)
-        return cls(dungeon_master=tuple(masters), player=tuple(dict.fromkeys(players)))
+                for_dungeon_master.append(violation)
+        return cls(dungeon_master=tuple(for_dungeon_master), player=tuple(dict.fromkeys(for_player)))
 
 
-def privately(violation: Violation, turn: PlayerTurn, before: Sequence[DraftTurn] = ()) -> str:
-    """Return the feedback to the Player about a violation at one of its turns; `before` are the earlier turns.
+def player_feedback(violation: Violation, turn: PlayerTurn, earlier: Sequence[DraftTurn] = ()) -> str:
+    """Return the feedback to the Player about a violation at one of its turns; `earlier` are the turns before it.
 
     For rules of other packages this is the violation's message without turn numbers. A thought that repeats the
     feedback passes `NoLeaks`.
     """
-    known = IN_THE_SCENE.get((violation.rule, violation.code))
-    text = _TURN.sub("your answer", violation.message) if known is None else known
-    if known is not None:
+    template = PLAYER_FEEDBACK.get((violation.rule, violation.code))
+    text = _TURN_NUMBER.sub("your answer", violation.message) if template is None else template
+    if template is not None:
         refused = [
-            (one.player.action, one.answer.observation) for one in exchanges(before) if one.answer and one.flagged
+            (step.player.action, step.answer.observation) for step in exchanges(earlier) if step.answer and step.flagged
         ]
         tried, answer = refused[-1] if refused else ("What you tried", "nothing")
-        names = {"{action}": turn.action, "{tried}": tried, "{answer}": answer}
-        text = _NAMED.sub(lambda found: quoted(names[found[0]]), text)
-    return IN_GENERAL if _gives_away(text) else text
+        values = {"{action}": turn.action, "{tried}": tried, "{answer}": answer}
+        text = _PLACEHOLDER.sub(lambda match: quoted(values[match[0]]), text)
+    return DEFAULT_FEEDBACK if _leaks_prompt(text) else text
 
 
-def _gives_away(text: str) -> bool:
+def _leaks_prompt(text: str) -> bool:
     thought = PlayerTurn(thought=text, action="wait")
     return any(NoLeaks()(Draft(script=_NO_SCRIPT, turns=(thought,))))
 
@@ -124,12 +124,12 @@ def _gives_away(text: str) -> bool:
 _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actions=())
 
 
-# A player that repeats itself is stopped in one of two ways. Without `max_mistakes`, `Grounded._goes_round` refuses a
+# A player that repeats itself is stopped in one of two ways. Without `max_mistakes`, `Grounded._is_cycle` refuses a
 # right action that is taken for the third time in the same state, and the draft goes on before it. With `max_mistakes`,
 # the player counts as stuck, and `settings.stuck` decides what follows: `_is_stuck` is true after too many mistakes, after
-# the same outcome for the third time, and after `_stuck_after`, the turns at which `_keeps_to_a_mistake` found that the
+# the same outcome for the third time, and after `_stuck_after`, the turns at which `_insists_on_mistake` found that the
 # player makes a refused mistake again despite feedback.
-_IN_A_CIRCLE = 3
+_MAX_REPEATS = 3
 """Number of times that an action has the same outcome in the same state, the first included, until a player is stuck.
 """
 
@@ -151,7 +151,7 @@ class Unanswerable(Exception):
         self.violation = violation
 
 
-MOST_CALLS = 16
+MAX_CALLS = 16
 """Maximum number of calls in one message."""
 
 
@@ -160,22 +160,22 @@ class Agent:
 
     def __init__(self, context: EpisodeContext, role: Role, script: Script) -> None:
         self._script = script
-        self._in_text = context.actor(Player, role)
+        self._text_player = context.actor(Player, role)
         asks_tools, self._parallel = context.settings.player_form == "tools", context.settings.parallel_calls
-        most = MOST_CALLS if self._parallel else 1
-        self._by_calls = context.actor(ToolPlayer, role, script=script, most=most) if asks_tools else None
+        max_calls = MAX_CALLS if self._parallel else 1
+        self._tool_player = context.actor(ToolPlayer, role, script=script, max_calls=max_calls) if asks_tools else None
         self.lacks_tools = False
         """True if tool calls were requested and the model does not support them."""
 
     async def act(self, turns: Turns, **private: Any) -> tuple[PlayerTurn, ...]:
         """Return the turns of the next message; `private` as in `Player.act`."""
-        if self._by_calls is not None:
+        if self._tool_player is not None:
             try:
                 view = render_tool_turns(self._script, turns, parallel=self._parallel)
-                return await self._by_calls.act(view, **private)
+                return await self._tool_player.act(view, **private)
             except NoTools:
-                self._by_calls, self.lacks_tools = None, True
-        return (await self._in_text.act(render_turns(self._script, turns), **private),)
+                self._tool_player, self.lacks_tools = None, True
+        return (await self._text_player.act(render_turns(self._script, turns), **private),)
 
 
 class Conversation(ABC):
@@ -189,120 +189,120 @@ class Conversation(ABC):
         self.script = script
         self.number = context.number
         """Number of this play of the script, from 0."""
-        self.ran_out = False
+        self.reached_turn_limit = False
         """True if an earlier attempt at this play reached the turn limit."""
-        self._begun = 0
+        self._start_length = 0
         """Number of turns taken over from an earlier play."""
         self._stuck_after: Turns | None = None
         """Turns after which the player repeated a refused action."""
-        self._open: list[PlayerTurn] = []
+        self._pending_calls: list[PlayerTurn] = []
         """Calls of the last message that are not executed yet."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
-        self._begun = len(start)
-        taken_back = RetryFeedback()
-        failed: object = None
+        self._start_length = len(start)
+        feedback = RetryFeedback()
+        failure: object = None
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
             with span("attempt", stage="draft", number=self.record.drafts) as attempt:
-                draft, verdict = await self._converse(turns, taken_back)
+                draft, verdict = await self._converse(turns, feedback)
                 attempt.set_attribute(ACCEPTED, verdict.accepted)
             if verdict.accepted:
                 return draft
             self.record.refuse_draft(draft, verdict.violations)
-            turns = up_to_an_observation(draft, max(len(start), verdict.verified_turns))
-            taken_back = RetryFeedback.of(draft, verdict)
-            found = [(one.rule, one.code, one.turn) for one in verdict.violations if rejects(one)]
+            turns = until_last_observation(draft, max(len(start), verdict.verified_turns))
+            feedback = RetryFeedback.of(draft, verdict)
+            violations = [(v.rule, v.code, v.turn) for v in verdict.violations if rejects(v)]
             actions = [turn.action for turn in draft.turns[len(turns) :] if isinstance(turn, PlayerTurn)]
-            before, failed = failed, (turns, found, actions)
-            if before == failed:
+            previous_failure, failure = failure, (turns, violations, actions)
+            if previous_failure == failure:
                 # The roles failed in the same way despite the feedback, so the turns that led there are taken back too:
                 # from the player's last mistake, or without one from its last action.
-                acts = [at for at, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
-                keeping = max(len(start), [0, *acts, *flagged_turns(turns)][-1])
-                if keeping < len(turns):
-                    turns, taken_back = turns[:keeping], RetryFeedback()
+                player_turns = [index for index, turn in enumerate(turns) if isinstance(turn, PlayerTurn)]
+                kept = max(len(start), [0, *player_turns, *flagged_turns(turns)][-1])
+                if kept < len(turns):
+                    turns, feedback = turns[:kept], RetryFeedback()
         return None
 
     @abstractmethod
-    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         """Return the player's next turn and the answer to it."""
 
-    async def _converse(self, turns: Turns, taken_back: RetryFeedback) -> tuple[Draft, Verdict]:
+    async def _converse(self, turns: Turns, feedback: RetryFeedback) -> tuple[Draft, Verdict]:
         """Add exchanges until the goal is reached, a rule is broken, or the turn limit is reached."""
         start = len(turns)
-        self._open.clear()
+        self._pending_calls.clear()
         while True:
-            before = len(turns)
-            taken = taken_back if before == start else RetryFeedback()
+            length = len(turns)
+            turn_feedback = feedback if length == start else RetryFeedback()
             try:
-                turns += await self._exchange(turns, taken)
+                turns += await self._exchange(turns, turn_feedback)
             except Unanswerable as error:
-                keeping = error.violation.turn if error.violation.keeps_prefix else 0
-                return self._draft(error.turns), _refused(error.violation, keeping=keeping)
+                verified = error.violation.turn if error.violation.keeps_prefix else 0
+                return self._draft(error.turns), _rejection(error.violation, keeping=verified)
             except InvalidAnswer as error:
-                return self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns))
+                return self._draft(turns), _rejection(invalid_answer(len(turns), error), keeping=len(turns))
             except EpisodeAbandoned as error:
                 if len(turns) > start:
                     self.record.refuse_draft(self._draft(turns), text=str(error))
                 raise
             draft = self._draft(turns)
             verdict = await self.verifier.verify(draft)
-            if self._keeps_to_a_mistake(turns[:before], verdict, is_told=bool(taken.player)):
-                turns, taken_back = turns[:before], RetryFeedback()
-                self._open.clear()
+            if self._insists_on_mistake(turns[:length], verdict, had_feedback=bool(turn_feedback.player)):
+                turns, feedback = turns[:length], RetryFeedback()
+                self._pending_calls.clear()
                 self._stuck_after = turns
                 continue
             if draft.finished or not verdict.accepted:
                 return draft, verdict
             if len(turns) >= self.settings.max_turns:
-                self.ran_out = True
+                self.reached_turn_limit = True
                 message = f"After {len(turns)} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
                 code = "out_of_turns"
-                found = Violation(rule="MaxTurns", turn=len(turns), code=code, message=message, keeps_prefix=False)
-                return draft, _refused(found, keeping=0)
+                violation = Violation(rule="MaxTurns", turn=len(turns), code=code, message=message, keeps_prefix=False)
+                return draft, _rejection(violation, keeping=0)
 
-    async def _act(self, turns: Turns, taken: RetryFeedback) -> PlayerTurn:
+    async def _act(self, turns: Turns, feedback: RetryFeedback) -> PlayerTurn:
         """Return the next turn: the player's, or after a mistake the repairer's, if there is one.
 
         The calls of one message are executed in order, even if one of them fails.
         """
-        if self._open:
-            return self._as_meant(self._open.pop(0))
+        if self._pending_calls:
+            return self._normalized(self._pending_calls.pop(0))
         stuck = self._is_stuck(turns)
         if stuck and self.settings.stuck == "give_up":
             self._stuck_after = None  # the next draft is a new chance
             raise Unanswerable(turns, _STUCK)
-        acts = await self._repair(turns, taken) if stuck or self._is_repaired(turns) else ()
+        acts = await self._repair(turns, feedback) if stuck or self._is_repairers_turn(turns) else ()
         if acts:
             acts = tuple(act.model_copy(update={"by": Role.REPAIRER.value}) for act in acts)
         else:
-            acts = await self.player.act(turns, mistake=self._mistake_request(turns), violations=taken.player)
+            acts = await self.player.act(turns, mistake=self._mistake_request(turns), violations=feedback.player)
             self.record.in_text = self.record.in_text or self.player.lacks_tools
-        act, *self._open = acts
-        return self._as_meant(act)
+        act, *self._pending_calls = acts
+        return self._normalized(act)
 
-    def _as_meant(self, act: PlayerTurn) -> PlayerTurn:
+    def _normalized(self, act: PlayerTurn) -> PlayerTurn:
         """Return the turn with its action replaced by the available action that it means, if matching is lenient."""
         if self.settings.match == "strict":
             return act
         action = leniently(self.script, act.action)
-        if match_in(self.script, action) is None and (found := python_call(self.script, action)) is not None:
-            action = text_of(self.script, found[1])
+        if match_in(self.script, action) is None and (call := python_call(self.script, action)) is not None:
+            action = text_of(self.script, call[1])
         if action == act.action:
             return act
         self.session.salvaged["action in other words"] += 1
         return act.model_copy(update={"action": action})
 
-    def _is_repaired(self, turns: Turns) -> bool:
+    def _is_repairers_turn(self, turns: Turns) -> bool:
         answers = [answer for _, answer in known_exchanges(turns) if not answer.transient]
-        since = next((at for at, answer in enumerate(reversed(answers)) if answer.flagged), None)
-        if self.settings.repairer is None or since is None:
+        turns_since_mistake = next((index for index, answer in enumerate(reversed(answers)) if answer.flagged), None)
+        if self.settings.repairer is None or turns_since_mistake is None:
             return False
         if self.settings.repair_turns == "until":
-            return since == 0 or repairs(self._draft(turns))[-1].answer is None
-        return since < self.settings.repair_turns
+            return turns_since_mistake == 0 or repairs(self._draft(turns))[-1].answer is None
+        return turns_since_mistake < self.settings.repair_turns
 
     def _is_stuck(self, turns: Turns) -> bool:
         """Return whether the player made too many mistakes, repeats a cycle, or insists on a refused action; never
@@ -312,40 +312,45 @@ class Conversation(ABC):
             return False
         if self._stuck_after is not None and turns[: len(self._stuck_after)] == self._stuck_after:
             return True
-        own = [
-            (act.action, answer.observation, answer.flagged, None if answer.flagged else self._place(turns[: at + 2]))
-            for at, act, answer in exchanges(turns)
+        outcomes = [
+            (
+                act.action,
+                answer.observation,
+                answer.flagged,
+                None if answer.flagged else self._state_key(turns[: i + 2]),
+            )
+            for i, act, answer in exchanges(turns)
             if isinstance(answer, DungeonMasterTurn) and act.by is None and not answer.transient
         ]
-        mistakes = sum(flagged for *_, flagged, _ in own)
-        return mistakes >= self.settings.max_mistakes or max(Counter(own).values(), default=0) >= _IN_A_CIRCLE
+        mistakes = sum(flagged for *_, flagged, _ in outcomes)
+        return mistakes >= self.settings.max_mistakes or max(Counter(outcomes).values(), default=0) >= _MAX_REPEATS
 
-    def _place(self, turns: Turns) -> bytes | None:  # noqa: ARG002
+    def _state_key(self, turns: Turns) -> bytes | None:  # noqa: ARG002
         """Return the state of the world as a comparable key; None if it is unknown."""
         return None
 
-    def _keeps_to_a_mistake(self, turns: Turns, verdict: Verdict, *, is_told: bool) -> bool:
+    def _insists_on_mistake(self, turns: Turns, verdict: Verdict, *, had_feedback: bool) -> bool:
         """Return whether the player is stuck because it repeats a mistake that `verdict` refuses.
 
-        The player must have had feedback once (`is_told`), except in the last draft.
+        The player must have had feedback once (`had_feedback`), except in the last draft.
         """
         if self.settings.max_mistakes is None or self._is_stuck(turns):
             return False
         is_last = self.record.drafts >= self.settings.attempts.drafts
         rule = NoRepeatedMistake.__name__
-        repeated = any(one.rule == rule and one.turn == len(turns) and rejects(one) for one in verdict.violations)
-        return repeated and (is_told or is_last)
+        repeated = any(v.rule == rule and v.turn == len(turns) and rejects(v) for v in verdict.violations)
+        return repeated and (had_feedback or is_last)
 
-    async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
+    async def _repair(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """Return the turns of the repairer's message; empty to let the player act."""
         if self.repairer is None:
             return ()
         flag, (act, answer) = None, known_exchanges(turns)[-1]
         if answer.mistake_kind is not None:
             # The reason of the flag in words that pass `NoLeaks` in a thought.
-            reason = answer.observation if _gives_away(answer.thought) else answer.thought
+            reason = answer.observation if _leaks_prompt(answer.thought) else answer.thought
             flag = Flag(act.action, answer.mistake_kind, reason)
-        return await self.repairer.act(turns, violations=taken.player, flag=flag)
+        return await self.repairer.act(turns, violations=feedback.player, flag=flag)
 
     def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Return the mistake or repair to request from the player, if any; `known` as in `Mistakes.ask`."""
@@ -363,13 +368,13 @@ class Conversation(ABC):
         return Draft(script=self.script, turns=turns, finished=done)
 
 
-def _refused(violation: Violation, *, keeping: int) -> Verdict:
+def _rejection(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
 
 
-def up_to_an_observation(draft: Draft, verified: int) -> Turns:
+def until_last_observation(draft: Draft, verified: int) -> Turns:
     """Return the verified prefix up to the last observation, so the Player acts next."""
-    kept = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
-    while kept and not isinstance(kept[-1], DungeonMasterTurn):
-        kept.pop()
-    return tuple(kept)
+    prefix = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
+    while prefix and not isinstance(prefix[-1], DungeonMasterTurn):
+        prefix.pop()
+    return tuple(prefix)

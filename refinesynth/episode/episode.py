@@ -108,7 +108,7 @@ class _Episode:
             try:
                 script = await self._script(context)
                 if script is not None:
-                    await self._plays(context, script)
+                    await self._play_all(context, script)
             except EpisodeAbandoned as error:
                 self._abandon(error)
         accepted = self._accepted
@@ -116,8 +116,8 @@ class _Episode:
         reason = f"not done within its deadline of {settings.deadline:,.0f} s" if limit.passed else self._reason
         refused = record.close()
         charged = (
-            one.model_copy(update={"provenance": one.provenance.model_copy(update=dict(share))})
-            for one, share in zip(accepted, session.spent.divided(len(accepted)), strict=True)
+            trajectory.model_copy(update={"provenance": trajectory.provenance.model_copy(update=dict(share))})
+            for trajectory, share in zip(accepted, session.spent.divided(len(accepted)), strict=True)
         )
         return EpisodeOutcome(
             index=session.index,
@@ -149,23 +149,23 @@ class _Episode:
             self._refuse("script")
         return script
 
-    async def _plays(self, first_context: EpisodeContext, script: Script) -> None:
+    async def _play_all(self, first_context: EpisodeContext, script: Script) -> None:
         """Play all requested trajectories of a script. A failed play does not stop the others."""
         settings, session = self._settings, self._record.session
-        written = dict(session.answered_by)
+        script_models = dict(session.answered_by)
         for first in range(0, settings.episodes_per_script * settings.branches, settings.branches):
-            session.answered_by = dict(written)
-            trunk = await self._one(first_context, script, first)
+            session.answered_by = dict(script_models)
+            trunk = await self._play_once(first_context, script, first)
             if trunk is None:
                 continue
             start = fork(trunk, seed=session.seed, number=first, at_mistakes=settings.repairer is not None)
             # The models of the trunk contributed to its branches.
-            answered = dict(session.answered_by) if start else written
+            trunk_models = dict(session.answered_by) if start else script_models
             for number in range(first + 1, first + settings.branches):
-                session.answered_by = dict(answered)
-                await self._one(first_context, script, number, trunk, start)
+                session.answered_by = dict(trunk_models)
+                await self._play_once(first_context, script, number, trunk, start)
 
-    async def _one(
+    async def _play_once(
         self, first_context: EpisodeContext, script: Script, number: int, trunk: Turns = (), start: Turns = ()
     ) -> Turns | None:
         """Play the script once and return the turns of an accepted draft."""
@@ -187,13 +187,13 @@ class _Episode:
                 f"the play {self._play.name!r} gave a draft that its verifier did not accept: {self._play!r}"
             )
         if any(draft.turns == known.turns for known in self._accepted):
-            record.refuse_draft(draft, (_THE_SAME,))
-            self._reason = _THE_SAME.message
+            record.refuse_draft(draft, (_DUPLICATE_PLAY,))
+            self._reason = _DUPLICATE_PLAY.message
             return None
-        of = settings.episodes_per_script * settings.branches
+        number_of_plays = settings.episodes_per_script * settings.branches
         pairs = zip(draft.turns, trunk, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        branch = Branch(number=number, of=of, shared_turns=shared) if of > 1 else None
+        branch = Branch(number=number, of=number_of_plays, shared_turns=shared) if number_of_plays > 1 else None
         trajectory = self._trajectory(context, draft, branch)
         self._accepted.append(trajectory)
         return trajectory.turns
@@ -228,18 +228,18 @@ class _Episode:
     def _refuse(self, stage: Literal["script", "draft"]) -> None:
         """Set the reason why no script or draft was accepted: the first rejecting violation of the last refused one."""
         self._judged = True
-        tried = self._record.scripts if stage == "script" else self._record.drafts
+        tries = self._record.scripts if stage == "script" else self._record.drafts
         refused = self._record.close()
         if not refused or (last := refused[-1]).stage != stage:
             self._reason = f"the play gave no {stage}, and left none that was refused"
             return
         found = next((f"{one.rule}: {one.message}" for one in last.violations if rejects(one)), "")
-        self._reason = f"no {stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
-        if not tried:
+        self._reason = f"no {stage} was accepted in {tries} attempt{'' if tries == 1 else 's'}; the last: {found}"
+        if not tries:
             self._reason = f"the {stage} that was there is not accepted now: {found}"
 
 
-_THE_SAME = Violation(
+_DUPLICATE_PLAY = Violation(
     rule="Distinct",
     turn=0,
     code="played_before",
@@ -258,14 +258,14 @@ def fork(turns: Sequence[DraftTurn], *, seed: int, number: int, at_mistakes: boo
     if there is one. The episode's seed and the play's number determine the choice. Without a candidate, the prefix ends
     after the accepted exchange nearest to the middle that leaves turns to play, or is empty.
     """
-    answers = [(at + 1, turn) for at, turn in enumerate(turns[:-1]) if isinstance(turn, DungeonMasterTurn)]
+    answers = [(i + 1, turn) for i, turn in enumerate(turns[:-1]) if isinstance(turn, DungeonMasterTurn)]
     ends = [end for end, turn in answers if not turn.flagged and not turn.transient]
-    own = [at for at in flagged_turns(turns) if isinstance(turn := turns[at], PlayerTurn) and turn.by is None]
-    among = [at + 2 for at in own] if at_mistakes else []
-    among = among or [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]
-    among = among or sorted(ends, key=lambda end: abs(2 * end - len(turns)))[:1]
-    if not among:
+    mistakes = [i for i in flagged_turns(turns) if isinstance(turn := turns[i], PlayerTurn) and turn.by is None]
+    candidates = [i + 2 for i in mistakes] if at_mistakes else []
+    candidates = candidates or [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]
+    candidates = candidates or sorted(ends, key=lambda end: abs(2 * end - len(turns)))[:1]
+    if not candidates:
         return ()
     draw = int.from_bytes(blake2b(f"{seed}/fork/{number}".encode(), digest_size=8).digest())
-    kept = turns[: among[draw % len(among)]]
-    return tuple(turn for turn in kept if isinstance(turn, PlayerTurn | DungeonMasterTurn))
+    prefix = turns[: candidates[draw % len(candidates)]]
+    return tuple(turn for turn in prefix if isinstance(turn, PlayerTurn | DungeonMasterTurn))

@@ -12,7 +12,7 @@ from refinesynth.trajectory import Draft, Persona, Script
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _TurnRange:
     """Turns of one attempt from `start` up to `end`, exclusive, and their cost."""
 
     start: int
@@ -39,11 +39,11 @@ class EpisodeRecord:
     _drafts_before: int = 0
     """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
-    _kept: list[_Stretch] = field(default_factory=list[_Stretch])
-    _before: Cost = field(default_factory=Cost)
-    _after: int = 0
+    _attempt_costs: list[_TurnRange] = field(default_factory=list[_TurnRange])
+    _spent_before: Cost = field(default_factory=Cost)
+    _turns_taken_over: int = 0
     """Number of turns that the current draft took over."""
-    _open: bool = False
+    _can_continue: bool = False
     """True if the last refused draft may still be continued."""
 
     def close(self) -> tuple[Refused, ...]:
@@ -56,7 +56,7 @@ class EpisodeRecord:
     def begin_play(self) -> None:
         """Begin a new play of the script, from the beginning or from a prefix whose cost is accounted for."""
         self._take_back(to=0)
-        self._kept.clear()
+        self._attempt_costs.clear()
         self._drafts_before += self.drafts
         self.drafts = 0
         self.in_text = False
@@ -69,20 +69,22 @@ class EpisodeRecord:
         """Begin a draft that keeps the first `after` turns of the last one."""
         self._take_back(to=after)
         self.drafts += 1
-        self._after = after
+        self._turns_taken_over = after
         self._begin()
 
     def refuse_script(
         self, script: Script | None, violations: Sequence[Violation] = (), *, text: str | None = None
     ) -> None:
         """Record a refused script, or the error of an answer without a script."""
-        spent = self.session.spent - self._before
+        spent = self.session.spent - self._spent_before
         self._refuse("script", self.scripts, violations, script=script, text=text, **dict(spent))
 
     def refuse_draft(self, draft: Draft, violations: Sequence[Violation] = (), *, text: str | None = None) -> None:
         """Record a refused draft as far as it was played."""
-        self._kept.append(_Stretch(self._after, len(draft.turns), self.session.spent - self._before))
-        self._open = True
+        self._attempt_costs.append(
+            _TurnRange(self._turns_taken_over, len(draft.turns), self.session.spent - self._spent_before)
+        )
+        self._can_continue = True
         self._refuse("draft", self._drafts_before + self.drafts, violations, draft=draft, text=text)
 
     def _refuse(
@@ -93,22 +95,22 @@ class EpisodeRecord:
 
     def _begin(self) -> None:
         self.session.attempt += 1
-        self._before = self.session.spent
+        self._spent_before = self.session.spent
 
     def _take_back(self, *, to: int) -> None:
         """Charge the last refused draft with the cost of all turns after the first `to`."""
-        if not self._open:
+        if not self._can_continue:
             return
-        self._open = False
-        kept, thrown = list[_Stretch](), Cost()
-        for stretch in self._kept:
-            if stretch.start >= to:
-                thrown += stretch.spent
-            elif stretch.end <= to:
-                kept.append(stretch)
+        self._can_continue = False
+        remaining, refused_cost = list[_TurnRange](), Cost()
+        for turn_range in self._attempt_costs:
+            if turn_range.start >= to:
+                refused_cost += turn_range.spent
+            elif turn_range.end <= to:
+                remaining.append(turn_range)
             else:
-                part = stretch.spent.share(to - stretch.start, stretch.end - stretch.start)
-                kept.append(_Stretch(stretch.start, to, part))
-                thrown += stretch.spent - part
-        self._kept = kept
-        self._refused[-1] = self._refused[-1].model_copy(update=dict(thrown))
+                part = turn_range.spent.share(to - turn_range.start, turn_range.end - turn_range.start)
+                remaining.append(_TurnRange(turn_range.start, to, part))
+                refused_cost += turn_range.spent - part
+        self._attempt_costs = remaining
+        self._refused[-1] = self._refused[-1].model_copy(update=dict(refused_cost))

@@ -21,7 +21,7 @@ from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns, write_script
-from refinesynth.episode.ruled_action import Ruled, excuse
+from refinesynth.episode.ruled_action import RuledAction, transient_failure
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
@@ -44,13 +44,13 @@ TEMPLATES = frozenset(
 )
 """Templates of grounded play only."""
 
-USUAL = (6, 12)
+DEFAULT_DIFFICULTY = (6, 12)
 """Default range of the shortest solution's length, in actions."""
 
-_WORDINGS = 2
-_STATES = 300
+_MAX_WORDINGS = 2
+_MAX_STATES = 300
 """Maximum number of states in a search for a repair, if no known solution leads to the goal."""
-_TRIED = 16
+_MAX_CANDIDATES = 16
 """Maximum number of other first actions for which a plan is searched."""
 
 
@@ -68,7 +68,7 @@ class GroundedPlay(Play):
         return chains.grounded()
 
     def script_rules(self, grounding: Grounding) -> Rule:
-        return chains.grounded_script(difficulty=grounding.difficulty or USUAL)
+        return chains.grounded_script(difficulty=grounding.difficulty or DEFAULT_DIFFICULTY)
 
     def needs(self) -> Rule:
         return RulebookCompiles()
@@ -80,16 +80,16 @@ class GroundedPlay(Play):
         """Return the first script that the script rules accept and whose world can be executed, if any."""
         settings, session = context.settings, context.session
         place = settings.place(session.index)
-        wanted: dict[str, JsonValue] = {
+        wishes: dict[str, JsonValue] = {
             "features": list(settings.grounding.mix.wanted(place, settings.seed)),
-            "actions": list(settings.grounding.difficulty or USUAL),
+            "actions": list(settings.grounding.difficulty or DEFAULT_DIFFICULTY),
         }
         for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13), ("device", "devices", 17)):
             # An empty block has no line to draw.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
-                wanted[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
+                wishes[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
         writer = context.actor(
-            RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, tools=context.tools, wanted=wanted
+            RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, tools=context.tools, wanted=wishes
         )
         return await write_script(writer, context, needs=self.needs())
 
@@ -106,38 +106,38 @@ class Grounded(Conversation):
     def __init__(self, context: EpisodeContext, script: Script) -> None:
         super().__init__(context, script)
         self.world: World = world_of(script)
-        self._known: tuple[Turns, JsonValue] = (), script.environment
+        self._latest_state: tuple[Turns, JsonValue] = (), script.environment
         """Latest turns whose state was computed, and that state."""
-        self._planned: tuple[str, ...] = ()
-        self._other: str | None = None
+        self._plan: tuple[str, ...] = ()
+        self._branch_action: str | None = None
         has_words = Role.DUNGEON_MASTER in context.models
         self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
         """Role that words the rulings; None to use the rulebook's text without a completion."""
 
-    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
-        act = await self._act(turns, taken)
+        act = await self._act(turns, feedback)
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
             # No mistake of the player: the rulebook has no ruling.
             message = f"The world has no answer to {quoted(act.action)}: {ruling.problem}. Take a different action."
-            found = Violation(rule="RulebookAnswers", turn=len(turns), code="rulebook_fault", message=message)
-            raise Unanswerable((*turns, act), found)
+            violation = Violation(rule="RulebookAnswers", turn=len(turns), code="rulebook_fault", message=message)
+            raise Unanswerable((*turns, act), violation)
         # With a limit of mistakes, a player that repeats itself is stuck; `settings.stuck` decides then.
         unbounded = self.settings.max_mistakes is None
-        if ruling.kind is None and unbounded and self._goes_round(turns, act.action, state):
+        if ruling.kind is None and unbounded and self._is_cycle(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
             raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
         if ruling.action is None and self.settings.match == "lenient":
             ruling = self._with_nearest(act.action, ruling, state)
-        ruled = Ruled(
+        ruled = RuledAction(
             action=act.action,
             ruling=ruling,
-            before=self.world.visible(state),
+            visible_before=self.world.visible(state),
             progress_before=self.world.progress(state),
-            excuse=self._excuse(turns, act.action, state, ruling),
+            failure_text=self._transient_failure(turns, act.action, state, ruling),
         )
-        return act, await self._worded(act, ruled, turns, taken)
+        return act, await self._put_into_words(act, ruled, turns, feedback)
 
     def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
         """Return the refusal with the nearest available action, unless its name would reveal something hidden."""
@@ -147,71 +147,71 @@ class Grounded(Conversation):
         reveals = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
         return ruling if reveals else replace(ruling, text=text)
 
-    def _goes_round(self, turns: Turns, action: str, state: JsonValue) -> bool:
+    def _is_cycle(self, turns: Turns, action: str, state: JsonValue) -> bool:
         """Return whether the action was taken twice in this state since the last mistake or transient failure."""
-        same: list[int] = []
+        taken_at: list[int] = []
         for step in exchanges(turns):
             if step.flagged or step.transient:
-                same.clear()
+                taken_at.clear()
             elif folded(step.player.action) == folded(action):
-                same.append(step.at)
-        return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
+                taken_at.append(step.at)
+        return len(taken_at) > 1 and sum(self._state_after(turns[:index]) == state for index in taken_at) > 1
 
     async def play(self, start: Turns = ()) -> Draft | None:
         """Play the script. A branch at a mistake is skipped if the planner has no further first action for it."""
         branch = self.number % self.settings.branches
-        if branch and self.settings.repairer == PLANNER and self._is_repaired(start):
+        if branch and self.settings.repairer == PLANNER and self._is_repairers_turn(start):
             firsts = await to_thread.run_sync(first_actions, self.world, start, self._state_after(start))
             if branch >= len(firsts):
                 return None
-            self._other = firsts[branch]
+            self._branch_action = firsts[branch]
         return await super().play(start)
 
-    async def _repair(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, ...]:
+    async def _repair(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """Return the planner's or the repairer's turns; none if there is no plan or a planned turn was taken back.
 
         A planned turn is the next action of a plan, with a thought in varied words about it and about the mistake.
         Raises Unanswerable: the mistake changed the world, and no plan to the goal is found any more.
         """
-        if self.settings.repairer != PLANNER or taken.player:
-            return await super()._repair(turns, taken)
+        if self.settings.repairer != PLANNER or feedback.player:
+            return await super()._repair(turns, feedback)
         act, answer = known_exchanges(turns)[-1]
-        tried = max(at for at, turn in enumerate(turns) if turn is act)
-        before, state = self._state_after(turns[:tried]), self._state_after(turns)
-        action = self._other if len(turns) == self._begun else None
+        index_of_mistake = max(index for index, turn in enumerate(turns) if turn is act)
+        before, state = self._state_after(turns[:index_of_mistake]), self._state_after(turns)
+        action = self._branch_action if len(turns) == self._start_length else None
         if action is None:
-            way = await to_thread.run_sync(way_to_goal, self.world, turns, state, self._planned)
-            if not way:
-                if answer.flagged and before != self._state_after(turns[: tried + 2]):
+            actions = await to_thread.run_sync(plan_to_goal, self.world, turns, state, self._plan)
+            if not actions:
+                if answer.flagged and before != self._state_after(turns[: index_of_mistake + 2]):
                     message = (
                         f"After {quoted(act.action)} no way to the goal is found. Take a different action before that."
                     )
-                    found = Violation(rule="Planner", turn=tried, code="goal_lost", message=message)
-                    raise Unanswerable(turns[: tried + 2], found)
+                    violation = Violation(rule="Planner", turn=index_of_mistake, code="goal_lost", message=message)
+                    raise Unanswerable(turns[: index_of_mistake + 2], violation)
                 return ()
-            action, self._planned = way[0], way
+            action, self._plan = actions[0], actions
         # Imported here because it imports the rehearsal's families of worlds.
         from refinesynth.rehearsal.phrasing import say
 
         # A play and its branches repair in the same words.
-        draw = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
+        rng = Random(f"{self.session.seed}/{self.number // self.settings.branches}/{len(turns)}")
         ruling = self.world.step(before, act.action)
-        looking_back = say(draw, "going_on" if ruling.kind is None else f"understood_{ruling.kind}", hint=ruling.text)
-        looking_ahead = say(draw, "repairing", doing=quoted(action))
+        looking_back = say(rng, "going_on" if ruling.kind is None else f"understood_{ruling.kind}", hint=ruling.text)
+        looking_ahead = say(rng, "repairing", doing=quoted(action))
         return (PlayerTurn(thought=f"{looking_back} {looking_ahead}".strip(), action=action),)
 
-    def _place(self, turns: Turns) -> bytes | None:
+    def _state_key(self, turns: Turns) -> bytes | None:
         return json_bytes(self._state_after(turns), sort=True)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """Return the world's state after the turns, computed from the actions only."""
-        known, state = self._known
+        known, state = self._latest_state
         if turns[: len(known)] != known:
             known, state = (), self.script.environment
         for step in exchanges(turns[len(known) :]):
             if not step.transient:
                 state = self.world.step(state, step.player.action).state
-        self._known = turns, state
+        self._latest_state = turns, state
         return state
 
     def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
@@ -230,12 +230,12 @@ class Grounded(Conversation):
             rest = rest_of(self.world, state, solution)
             return max(2, len(solution) - sum(step.accepted for step in settled)) if rest is None else len(rest)
 
-        known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
+        known |= {"kinds": lambda: self._possible_kinds(turns, state), "remaining": remaining if solution else None}
         return super()._mistake_request(
             tuple(turn for step in settled for turn in turns[step.at : step.at + 2]), **known
         )
 
-    def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
+    def _possible_kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
         """Return the kinds of mistakes that are possible now with things that the player can know."""
         texts = [self.script.introduction, self.script.goal]
         texts += (turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn))
@@ -246,23 +246,25 @@ class Grounded(Conversation):
         refused = {meaning(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
         return mistakes_possible(self.world, state, known, refused, _solution(self.script))
 
-    def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """Return the excuse of a transient failure if one is drawn; a mistake and an action without effect never fail."""
+    def _transient_failure(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
+        """Return the observation of a transient failure if one is drawn; a mistake and an action without effect never fail."""
         if ruling.kind is not None or ruling.state is state:
             return None
         draw = {"seed": self.session.seed, "replica": self.number, "attempt": self.record.drafts}
-        return excuse(turns, action, self.settings.grounding.transient, **draw)
+        return transient_failure(turns, action, self.settings.grounding.transient, **draw)
 
-    async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: RetryFeedback) -> DungeonMasterTurn:
+    async def _put_into_words(
+        self, act: PlayerTurn, ruled: RuledAction, turns: Turns, feedback: RetryFeedback
+    ) -> DungeonMasterTurn:
         """Return the ruling in the DungeonMaster's words if they are acceptable, else in the rulebook's."""
         plain = ruled.turn(ruled.thought, ruled.text)
         if self.dungeon_master is None:
             return plain
-        reasons = [violation.message for violation in taken.dungeon_master]
-        for _ in range(_WORDINGS):
+        reasons = [violation.message for violation in feedback.dungeon_master]
+        for _ in range(_MAX_WORDINGS):
             try:
                 words = await self.dungeon_master.word(
-                    self.script, turns, ruled.action, ruled.shown(), violations=reasons
+                    self.script, turns, ruled.action, ruled.to_prompt(), violations=reasons
                 )
             except InvalidAnswer:
                 break  # `word` has already retried with feedback
@@ -272,69 +274,73 @@ class Grounded(Conversation):
                 return answer
         return plain.model_copy(update={"plain": True})
 
-    def _objections(self, ruled: Ruled, observation: str, turns: Turns) -> list[str]:
+    def _objections(self, ruled: RuledAction, observation: str, turns: Turns) -> list[str]:
         """Return the reasons why the words contradict the ruling, or break the run's rules as the last of `turns`."""
         if (length := len(observation)) > MAX_OBSERVATION:
             return [f"It has {length:,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."]
-        found = judge_words(
-            self.world, ruled.ruling, ruled.before, observation, action=ruled.action, transient=ruled.transient
+        contradictions = judge_words(
+            self.world, ruled.ruling, ruled.visible_before, observation, action=ruled.action, transient=ruled.transient
         )
-        broken = () if found else verify(self._draft(turns), self.verifier.rules).violations
+        broken = () if contradictions else verify(self._draft(turns), self.verifier.rules).violations
         last = len(turns) - 1
-        return found or [one.message for one in broken if rejects(one) and one.turn == last and one.keeps_prefix]
+        return contradictions or [v.message for v in broken if rejects(v) and v.turn == last and v.keeps_prefix]
 
 
-def way_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+def plan_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[str, ...] = ()) -> tuple[str, ...] | None:
     """Return actions from `state`, the state after `turns`, to the goal; None if none are found.
 
     The rest of a known plan is preferred: of `planned`, of the author's solution, or of the shortest solution from the
     script check. A search is the last resort.
     """
-    return _way(world, state, (planned, *_known_plans(world, turns)), most=_STATES)
+    return _find_plan(world, state, (planned, *_known_plans(world, turns)), max_states=_MAX_STATES)
 
 
 def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
-    """Return alternative first actions: that of `way_to_goal`, then other actions with an equally short plan or after
+    """Return alternative first actions: that of `plan_to_goal`, then other actions with an equally short plan or after
     which the refused action is possible. Candidates are actions that change something, known plans first.
     """
-    way, known = way_to_goal(world, turns, state), _known_plans(world, turns)
-    if not way:
+    shortest, known = plan_to_goal(world, turns, state), _known_plans(world, turns)
+    if not shortest:
         return []
     refused = next(turn.action for turn in reversed(turns) if isinstance(turn, PlayerTurn))
     rulings = ((text, world.step(state, text)) for text in some_ground_actions(world, MAX_GROUND_ACTIONS)[0])
     possible = [(text, ruling.state) for text, ruling in rulings if ruling.kind is None and ruling.state != state]
-    useful = sorted(possible, key=lambda one: not any(one[0] in each for each in (way, *known)))[:_TRIED]
-    found = [way[0]]
-    for text, new in useful:
-        others = tuple(other for other in way if other != text)
-        rest = _way(world, new, (others, *known), most=_STATES // 4)
-        if text == way[0] or rest is None:
+    candidates = sorted(possible, key=lambda pair: not any(pair[0] in known_plan for known_plan in (shortest, *known)))[
+        :_MAX_CANDIDATES
+    ]
+    first_texts = [shortest[0]]
+    for text, new in candidates:
+        remaining = tuple(text_of_plan for text_of_plan in shortest if text_of_plan != text)
+        rest = _find_plan(world, new, (remaining, *known), max_states=_MAX_STATES // 4)
+        if text == shortest[0] or rest is None:
             continue
-        if len(rest) < len(way) or world.step(new, refused).kind is None:
-            found.append(text)
-    return found
+        if len(rest) < len(shortest) or world.step(new, refused).kind is None:
+            first_texts.append(text)
+    return first_texts
 
 
 def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
     """Return the author's solution, its actions that are not done after `turns`, and the shortest known solution."""
     solution, settled = _solution(world.script), (step for step in exchanges(turns) if not step.transient)
     done = [meaning(world.script, step.player.action) for step in settled if step.accepted]
-    undone: list[str] = []
+    remaining: list[str] = []
     for text in solution:
-        if (meant := meaning(world.script, text)) in done:
-            done.remove(meant)
+        if (action := meaning(world.script, text)) in done:
+            done.remove(action)
         else:
-            undone.append(text)
-    return solution, tuple(undone), check_solvability(world.script).shortest or ()
+            remaining.append(text)
+    return solution, tuple(remaining), check_solvability(world.script).shortest or ()
 
 
-def _way(world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, most: int) -> tuple[str, ...] | None:
-    rests = [rest for way in dict.fromkeys(known) if (rest := rest_of(world, state, way)) is not None]
+def _find_plan(
+    world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, max_states: int
+) -> tuple[str, ...] | None:
+    rests = [rest for actions in dict.fromkeys(known) if (rest := rest_of(world, state, actions)) is not None]
     if rests:
         return min(rests, key=len)
     # A known plan usually has all required actions and few others.
-    candidates = dict.fromkeys(text for way in known for text in way)
-    return plan(world, state, candidates=candidates, most=most) or plan(world, state, most=most)
+    candidates = dict.fromkeys(text for actions in known for text in actions)
+    return plan(world, state, candidates=candidates, most=max_states) or plan(world, state, most=max_states)
 
 
 def _solution(script: Script) -> tuple[str, ...]:

@@ -29,10 +29,10 @@ class Live(Conversation):
         super().__init__(context, script)
         self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
-    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        act = await self._act(turns, taken)
+    async def _exchange(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
+        act = await self._act(turns, feedback)
         # The player gets no reminder to finish: it does not know about turns, and training sees its chat.
-        most = self.settings.max_turns
-        limit = most if self.ran_out or 2 * len(turns) >= most else None
-        found = taken.dungeon_master
-        return act, await self.dungeon_master.narrate(self.script, turns, act.action, violations=found, limit=limit)
+        max_turns = self.settings.max_turns
+        limit = max_turns if self.reached_turn_limit or 2 * len(turns) >= max_turns else None
+        reasons = feedback.dungeon_master
+        return act, await self.dungeon_master.narrate(self.script, turns, act.action, violations=reasons, limit=limit)

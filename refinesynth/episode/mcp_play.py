@@ -42,15 +42,15 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Player
 if TYPE_CHECKING:
     from mcp.client import Client
 
-START_S = 60.0
+START_TIMEOUT = 60.0
 """Seconds in which a server must start and answer."""
-CALL_S = 60.0
+CALL_TIMEOUT = 60.0
 """Seconds for a call, about the default of MCP clients."""
 ROLE = "tools"
 """Key of the server's results in the journal and in `Provenance.models`."""
 
-_SHOWN = 500
-_ARGUMENTS = re.compile(
+_MAX_ERROR_CHARACTERS = 500
+_ARGUMENT_ERROR = re.compile(
     r"validation error|invalid (?:argument|param|input)|unexpected keyword|(?:required|missing) [\w ]{0,60}(?:argument|property|parameter|field)"
     r"|is a required property|is not of type",
     re.IGNORECASE,
@@ -59,8 +59,8 @@ _ARGUMENTS = re.compile(
 
 
 @asynccontextmanager
-async def connected(
-    server: str, *, seconds: float = START_S
+async def mcp_session(
+    server: str, *, seconds: float = START_TIMEOUT
 ) -> AsyncGenerator[tuple["Client", anyio.CancelScope], None]:
     """Open a session with the MCP server behind a command or a URL; yield the client and its timeout scope,
     which covers the whole block unless its deadline is extended. At the end the server process has stopped.
@@ -74,8 +74,8 @@ async def connected(
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.shared.exceptions import MCPError
 
-    of_server = (MCPError, ValidationError, anyio.ClosedResourceError, anyio.BrokenResourceError)
-    own: Exception | None = None
+    server_errors = (MCPError, ValidationError, anyio.ClosedResourceError, anyio.BrokenResourceError)
+    block_error: Exception | None = None
     # The error quotes the server's output on stderr.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
@@ -90,19 +90,19 @@ async def connected(
                     try:
                         yield client, limit
                     except Exception as error:
-                        own = None if isinstance(error, of_server) else error
+                        block_error = None if isinstance(error, server_errors) else error
                         raise
         except Exception as error:
-            if own is not None:
-                raise own  # noqa: B904 - as it was, not in the group of the session's tasks
-            first: Any = error
-            while isinstance(first, BaseExceptionGroup):
-                first = cast("Any", first).exceptions[0]
-            reason = f"no answer in {seconds:g} s" if isinstance(first, TimeoutError) else str(first) or repr(first)
+            if block_error is not None:
+                raise block_error  # noqa: B904 - as it was, not in the group of the session's tasks
+            cause: Any = error
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cast("Any", cause).exceptions[0]
+            reason = f"no answer in {seconds:g} s" if isinstance(cause, TimeoutError) else str(cause) or repr(cause)
             log.seek(0)
-            wrote = log.read()[-_SHOWN:].strip()
+            output = log.read()[-_MAX_ERROR_CHARACTERS:].strip()
             raise ValueError(
-                f"{one_line(reason, most=_SHOWN)}{f'; it wrote {one_line(wrote)}' if wrote else ''}"
+                f"{one_line(reason, most=_MAX_ERROR_CHARACTERS)}{f'; it wrote {one_line(output)}' if output else ''}"
             ) from error
 
 
@@ -118,9 +118,13 @@ class Result:
 
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
-        kind = MistakeKind.PARAMETER if of_arguments or _ARGUMENTS.search(text[:MAX_OBSERVATION]) else MistakeKind.LOGIC
-        shown = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
-        return cls(shown, kind if failed else None)
+        kind = (
+            MistakeKind.PARAMETER
+            if of_arguments or _ARGUMENT_ERROR.search(text[:MAX_OBSERVATION])
+            else MistakeKind.LOGIC
+        )
+        result = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
+        return cls(result, kind if failed else None)
 
 
 class McpConversation(Conversation):
@@ -143,14 +147,14 @@ class McpConversation(Conversation):
         async with background_tasks() as self._tasks:
             return await super().play(start)
 
-    async def _exchange(self, turns: Turns, taken: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        act = await self._act(turns, taken)
+    async def _exchange(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, DungeonMasterTurn]:
+        act = await self._act(turns, feedback)
         if match_in(self.script, act.action) is None:
             # Not sent: calls of other tools are not allowed, and invalid values have no effect.
             message = explain_mismatch(self.script.actions, act.action).message
             result = Result.of(message, failed=True, of_arguments=True)
         else:
-            result = await self._recorded(turns, act)
+            result = await self._journaled_result(turns, act)
         if result.kind is not None:
             thought = f"The call failed: a {result.kind} mistake."
             return act, DungeonMasterTurn.of_kind(result.kind, thought=thought, observation=result.text)
@@ -161,26 +165,28 @@ class McpConversation(Conversation):
     def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Request only mistakes that are not executed, because the server might carry out any other."""
         request = super()._mistake_request(turns, **known)
-        made = request is not None and request.way in {"late", "give_up"}
-        return request if request is None or made else request._replace(kind=MistakeKind.PARAMETER)
+        is_made = request is not None and request.way in {"late", "give_up"}
+        return request if request is None or is_made else request._replace(kind=MistakeKind.PARAMETER)
 
-    async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
+    async def _journaled_result(self, turns: Turns, act: PlayerTurn) -> Result:
         """Return the result of a call. It is committed to the journal before it is used."""
         history = [(turn.action if isinstance(turn, PlayerTurn) else turn.observation) for turn in (*turns, act)]
         digest = blake2b(write_json([self.number, self.record.drafts, *history]), digest_size=16).digest()
-        account = RequestContext(self.session, ROLE, digest)
-        if (paid := account.recall()) is not None:
+        context = RequestContext(self.session, ROLE, digest)
+        if (paid := context.recall()) is not None:
             text, kind = orjson.loads(ReadCompletion.from_paid(paid).text)
             return Result(text, kind and MistakeKind(kind))
         try:
             result = await self._execute(turns, act.action)
-        except _NoResult as error:
+        except _CallFailed as error:
             await self._close()
             problem, turn = error.args
             message = f"The tools gave no result to {quoted(act.action)}: {problem}. Take another action."
-            found = Violation(rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0)
-            raise Unanswerable((*turns, act), found) from error
-        await account.keep(
+            violation = Violation(
+                rule="ToolServer", turn=turn, code="no_result", message=message, keeps_prefix=turn > 0
+            )
+            raise Unanswerable((*turns, act), violation) from error
+        await context.keep(
             ReadCompletion(text=write_json([result.text, result.kind]).decode()), 0.0, model="MCP server"
         )
         return result
@@ -189,18 +195,18 @@ class McpConversation(Conversation):
         """Return the result of `action` after the calls of `turns`. Raises _NoResult, and EpisodeAbandoned: the server
         does not start.
         """
-        before = [one for one in exchanges(turns) if match_in(self.script, one.player.action) is not None]
-        if self._connection is None or self._executed != tuple(one.player.action for one in before):
+        executed = [step for step in exchanges(turns) if match_in(self.script, step.player.action) is not None]
+        if self._connection is None or self._executed != tuple(step.player.action for step in executed):
             await self._close()
             try:
-                self._connection = await self._tasks.start(self._hold)
+                self._connection = await self._tasks.start(self._run_session)
             except ValueError as error:
                 raise EpisodeAbandoned(f"the MCP server does not answer: {error}") from error
-            for at, act, answer in before:
-                result = await self._call(act.action, at)
+            for index, act, answer in executed:
+                result = await self._call(act.action, index)
                 if isinstance(answer, DungeonMasterTurn) and result != Result(answer.observation, answer.mistake_kind):
                     problem = f"the server is not deterministic; {quoted(act.action)} now has another result"
-                    raise _NoResult(problem, 0)
+                    raise _CallFailed(problem, 0)
         return await self._call(action, len(turns))
 
     async def _call(self, action: str, turn: int) -> Result:
@@ -208,35 +214,35 @@ class McpConversation(Conversation):
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 
         if self._connection is None:
-            raise _NoResult("the session is closed", turn)
+            raise _CallFailed("the session is closed", turn)
         call = call_of(self.script, action)
         self._executed += (action,)
         try:
-            with anyio.fail_after(CALL_S):
-                found = await self._connection[0].call_tool(call.name, {**call.arguments})
+            with anyio.fail_after(CALL_TIMEOUT):
+                result = await self._connection[0].call_tool(call.name, {**call.arguments})
         except TimeoutError:
-            raise _NoResult(f"no answer in {CALL_S:g} s", turn) from None
+            raise _CallFailed(f"no answer in {CALL_TIMEOUT:g} s", turn) from None
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise _NoResult("the server has ended", turn) from error
+                raise _CallFailed("the server has ended", turn) from error
             return Result.of(error.message, failed=True, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
         except Exception as error:
-            raise _NoResult(one_line(str(error) or repr(error), most=_SHOWN), turn) from error
-        texts = [getattr(one, "text", f"[{one.type}]") for one in found.content]
-        if not texts and found.structured_content is not None:
-            texts = [write_json(found.structured_content, default=str).decode()]
-        return Result.of("\n".join(texts), failed=found.is_error)
+            raise _CallFailed(one_line(str(error) or repr(error), most=_MAX_ERROR_CHARACTERS), turn) from error
+        texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
+        if not texts and result.structured_content is not None:
+            texts = [write_json(result.structured_content, default=str).decode()]
+        return Result.of("\n".join(texts), failed=result.is_error)
 
-    async def _hold(self, *, task_status: TaskStatus[tuple["Client", anyio.CancelScope]]) -> None:
+    async def _run_session(self, *, task_status: TaskStatus[tuple["Client", anyio.CancelScope]]) -> None:
         """Keep a session open until its scope is cancelled. anyio requires that one task opens and closes it."""
-        begun, self._closed, self._executed = False, anyio.Event(), ()
+        is_open, self._closed, self._executed = False, anyio.Event(), ()
         try:
-            async with connected(self._server) as (client, limit):
-                limit.deadline, begun = float("inf"), True
+            async with mcp_session(self._server) as (client, limit):
+                limit.deadline, is_open = float("inf"), True
                 task_status.started((client, limit))
                 await anyio.sleep_forever()
         except ValueError:
-            if not begun:
+            if not is_open:
                 raise
         finally:
             self._closed.set()
@@ -248,5 +254,5 @@ class McpConversation(Conversation):
             await self._closed.wait()
 
 
-class _NoResult(Exception):
+class _CallFailed(Exception):
     """Failure without a usable result: the problem, and the first turn to take back."""

@@ -33,10 +33,10 @@ class NarratedPlay(Play):
             if verdict.accepted:
                 return draft
             record.refuse_draft(draft, verdict.violations)
-            kept = draft.turns[: max(len(start), verdict.verified_turns)]
+            prefix = draft.turns[: max(len(start), verdict.verified_turns)]
             # A prefix must not contain a malformed turn even if the rules accept it.
-            end = next((at for at, turn in enumerate(kept) if isinstance(turn, MalformedTurn)), len(kept))
-            verified = tuple(turn for turn in kept[:end] if not isinstance(turn, MalformedTurn))
+            end = next((index for index, turn in enumerate(prefix) if isinstance(turn, MalformedTurn)), len(prefix))
+            verified = tuple(turn for turn in prefix[:end] if not isinstance(turn, MalformedTurn))
             violations = tuple(filter(rejects, verdict.violations))
         return None
 
@@ -46,7 +46,7 @@ NARRATED = NarratedPlay()
 
 def narrator_of(context: EpisodeContext) -> Narrator:
     """Return the narrator; its minimum of mistakes is at least that of the rules."""
-    wanted = context.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
+    required = context.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
     episode = context.settings.place(context.session.index) + context.number
-    drawn = context.settings.mistakes.count(episode=episode, seed=context.session.seed)
-    return context.actor(Narrator, Role.NARRATOR, minimum=max(drawn, wanted), seed=context.session.seed)
+    requested = context.settings.mistakes.count(episode=episode, seed=context.session.seed)
+    return context.actor(Narrator, Role.NARRATOR, minimum=max(requested, required), seed=context.session.seed)

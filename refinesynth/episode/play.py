@@ -48,7 +48,7 @@ class EpisodeSettings(PlaySettings):
     bounded: frozenset[Role] = frozenset()
     """Roles with their default `max_tokens`, because the backend sets none."""
     tools: tuple[ActionSpec, ...] = ()
-    """Actions from the user. Scripts have exactly these, or at most `MOST_TOOLS` of them, drawn per episode."""
+    """Actions from the user. Scripts have exactly these, or at most `MAX_TOOLS` of them, drawn per episode."""
     server: str | None = None
     """MCP server that executes the actions in live play; None if the DungeonMaster imagines the results."""
     real_state: str | None = None
@@ -57,7 +57,7 @@ class EpisodeSettings(PlaySettings):
     """True if personas come with scripts, so no ScriptWriter is needed."""
 
 
-MOST_TOOLS = 40
+MAX_TOOLS = 40
 """Maximum number of a user's tools in one world, as in the rule `ActionCount`; each episode draws from a larger set."""
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
@@ -120,8 +120,8 @@ class EpisodeContext:
     def tools(self) -> tuple[ActionSpec, ...]:
         """The user's actions, or those drawn for this episode if there are many."""
         tools = self.settings.tools
-        chosen = Random(self.session.seed).sample(range(len(tools)), min(len(tools), MOST_TOOLS))
-        return tuple(tools[at] for at in sorted(chosen))
+        chosen = Random(self.session.seed).sample(range(len(tools)), min(len(tools), MAX_TOOLS))
+        return tuple(tools[index] for index in sorted(chosen))
 
     @property
     def session(self) -> Session:

@@ -17,15 +17,15 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Persona
 
-_PERFECT = Rehearsal(Faults.none())
-_AMPLE = 32_768
+_REHEARSAL = Rehearsal(Faults.none())
+_SUFFICIENT_CONTEXT = 32_768
 """Context size that holds every shipped prompt with its answer, in tokens."""
 
 
-async def _recorded(requests: list[dict[str, Any]], /, **request: Any) -> Any:
-    kept = ("messages", "tools", "tool_choice", "response_format")
-    requests.append({name: request[name] for name in kept if name in request})
-    return await _PERFECT(**request)
+async def _record_request(requests: list[dict[str, Any]], /, **request: Any) -> Any:
+    keys = ("messages", "tools", "tool_choice", "response_format")
+    requests.append({name: request[name] for name in keys if name in request})
+    return await _REHEARSAL(**request)
 
 
 def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> EpisodeSettings:
@@ -54,18 +54,22 @@ async def preview(
     all requests after the ScriptWriter's first are about its script.
     """
     requests: dict[Role, list[dict[str, Any]]] = {role: [] for role in find(settings.play).roles(settings)}
-    models = {role: open_model(backends[role].each[0], call=partial(_recorded, requests[role])) for role in requests}
+    models = {
+        role: open_model(backends[role].each[0], call=partial(_record_request, requests[role])) for role in requests
+    }
     await play_episode(persona, index=0, settings=settings, models=models)
     return requests
 
 
-async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]) -> list[str]:
+async def context_warnings(
+    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]
+) -> list[str]:
     """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
     firsts = {role: backend.each[0] for role, backend in backends.items()}
     servers = {(one.model, one.base_url): one for one in firsts.values()}
-    known = {server: (await facts_of(one)).context or _AMPLE for server, one in servers.items()}
+    known = {server: (await facts_of(one)).context or _SUFFICIENT_CONTEXT for server, one in servers.items()}
     contexts = {role: known[one.model, one.base_url] for role, one in firsts.items()}
-    if min(contexts.values(), default=_AMPLE) >= _AMPLE:
+    if min(contexts.values(), default=_SUFFICIENT_CONTEXT) >= _SUFFICIENT_CONTEXT:
         return []
     found = (
         misfit(role, firsts[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])

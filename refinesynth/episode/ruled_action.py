@@ -26,20 +26,20 @@ _REFUSED = "Nothing happens."
 
 
 @dataclass(frozen=True)
-class Ruled:
-    """An action with its ruling and, if it failed by chance, the excuse."""
+class RuledAction:
+    """An action with its ruling and, if it failed by chance, the text of the failure."""
 
     action: str
     ruling: Ruling
-    before: tuple[str, ...]
+    visible_before: tuple[str, ...]
     """Names that were visible before the action."""
     progress_before: float
-    excuse: str | None = None
-    """The excuse of a transient failure; None if it was none."""
+    failure_text: str | None = None
+    """Observation of a transient failure; None if there was none."""
 
     @property
     def transient(self) -> bool:
-        return self.excuse is not None
+        return self.failure_text is not None
 
     @property
     def done(self) -> bool:
@@ -49,10 +49,10 @@ class Ruled:
     @cached_property
     def _outcome(self) -> Ruling:
         """The ruling, or for a transient failure one that changes nothing."""
-        if self.excuse is None:
+        if self.failure_text is None:
             return self.ruling
-        still = {"visible": self.before, "appeared": (), "changed": (), "progress": self.progress_before}
-        return replace(self.ruling, text=self.excuse, done=False, **still)
+        unchanged = {"visible": self.visible_before, "appeared": (), "changed": (), "progress": self.progress_before}
+        return replace(self.ruling, text=self.failure_text, done=False, **unchanged)
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class Ruled:
             return f"{verdict} Nothing changes."
         return f"{verdict} It changes {listed((change.path for change in self.ruling.changed), most=300)}."
 
-    def shown(self) -> dict[str, Any]:
+    def to_prompt(self) -> dict[str, Any]:
         """Return the ruling for the DungeonMaster's prompt, of bounded size."""
         ruling, kind = self._outcome, self.ruling.kind
         return {
@@ -107,9 +107,9 @@ def bounded(text: str) -> str:
     return text if len(text) <= MAX_OBSERVATION else f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
 
 
-_WHOLE = 2**64
+_DRAW_RANGE = 2**64
 
-EXCUSES = (
+FAILURE_TEXTS = (
     "It does not work this time: something sticks for a moment. Nothing has changed, and it may well work on another try.",
     "That does not go through this time. It seems to be something passing; all is as it was before.",
     "For a moment nothing responds, and the attempt comes to nothing. All is as before, and nothing speaks against trying again.",
@@ -119,10 +119,10 @@ EXCUSES = (
     "It gets interrupted this time, before anything comes of it. All is as before, and nothing stays in the way.",
     "It hangs for a moment and then drops out without effect. All is as before; another try may go differently.",
 )
-"""Excuses of a transient failure, without names."""
+"""Observations of a transient failure, without names."""
 
 
-def excuse(
+def transient_failure(
     turns: Sequence[PlayerTurn | DungeonMasterTurn],
     action: str,
     share: float,
@@ -131,17 +131,17 @@ def excuse(
     replica: int = 0,
     attempt: int = 1,
 ) -> str | None:
-    """Return the excuse if the right action after `turns` fails by chance, with probability `share`; else None.
+    """Return the observation if the right action after `turns` fails by chance, with probability `share`; else None.
 
     The result depends on the arguments only, so a play can be repeated. Draws at different turns are independent. The
-    same action never fails twice in a row. All excuses are used in a play before one repeats.
+    same action never fails twice in a row. All texts are used in a play before one repeats.
     """
     if any(one.transient and folded(one.player.action) == folded(action) for one in [*exchanges(turns)][-1:]):
         return None
-    if _draw(seed, replica, attempt, len(turns)) >= share * _WHOLE:
+    if _draw(seed, replica, attempt, len(turns)) >= share * _DRAW_RANGE:
         return None
     before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
-    return EXCUSES[(_draw(seed, replica) + before) % len(EXCUSES)]
+    return FAILURE_TEXTS[(_draw(seed, replica) + before) % len(FAILURE_TEXTS)]
 
 
 def _draw(*values: int) -> int:

@@ -59,7 +59,7 @@ from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MOST
 from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
-from refinesynth.roles.player import offered
+from refinesynth.roles.player import request_parameters
 from refinesynth.train.inputs import find_on_hub
 from refinesynth.trajectory import explain
 
@@ -119,7 +119,7 @@ class OwnBackend(ModelAPI):
             if self._model is None:
                 self._model = open_client(self.backend)
             with charged_to(RequestContext(Session(tracker=self.tracker), "player")):
-                parameters = offered(map(chat_form.definition, tools)) if tools else ModelRequestParameters()
+                parameters = request_parameters(map(chat_form.definition, tools)) if tools else ModelRequestParameters()
                 messages = [*map(_message, input)]
                 response = await self._model.request(messages, _settings(config, tool_choice), parameters)
         except Exception as error:

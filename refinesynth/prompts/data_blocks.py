@@ -27,7 +27,7 @@ def block(value: object, name: str) -> str:
     Raises:
         TypeError: `value` holds something that JSON does not have.
     """
-    return f"<{name}>\n{value.encoded if isinstance(value, Shown) else encode(value)}\n</{name}>"
+    return f"<{name}>\n{value.encoded if isinstance(value, EncodedValue) else encode(value)}\n</{name}>"
 
 
 def encode(value: object) -> str:
@@ -46,7 +46,7 @@ def encode(value: object) -> str:
     return "".join(pieces)
 
 
-class Shown:
+class EncodedValue:
     """A value for many prompts, encoded once. Templates can read its attributes."""
 
     __slots__ = ("encoded", "value")
@@ -61,18 +61,18 @@ class Shown:
 
 def read_blocks(text: str) -> dict[str, JsonValue]:
     """Return all blocks in `text` by name, the last of each name; unparsable ones are omitted."""
-    found: dict[str, JsonValue] = {}
+    blocks: dict[str, JsonValue] = {}
     for match in _BLOCK.finditer(text):
         try:
-            found[match[1]] = orjson.loads(match[2])
+            blocks[match[1]] = orjson.loads(match[2])
         except orjson.JSONDecodeError:
             continue
-    return found
+    return blocks
 
 
 def _dump(value: object) -> JsonValue:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    if isinstance(value, Shown):  # within another value
+    if isinstance(value, EncodedValue):  # within another value
         return _dump(value.value)
     raise TypeError(f"cannot put {type(value).__name__} into a prompt")

@@ -177,22 +177,22 @@ class Prompts:
     @cached_property
     def digest(self) -> str:
         """SHA-256 in hexadecimal over the `SHARED` templates and their examples; recorded in a run's settings."""
-        return sha256(self._shared()).hexdigest()
+        return sha256(self._shared_bytes()).hexdigest()
 
     def digest_with(self, templates: Collection[str], *examples: Kind) -> str:
         """Return the digest for a play with further `templates` and examples of these kinds."""
         shown = "".join(block(getattr(self.examples, kind), kind) for kind in examples)
-        return sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
+        return sha256(self._shared_bytes() + self._template_bytes(templates) + shown.encode()).hexdigest()
 
-    def digest_beside(self, digest: str, template: str) -> str:
+    def digest_plus(self, digest: str, template: str) -> str:
         """Return the `digest` for a play with one more template, for a repairer or given tools."""
-        return sha256(digest.encode() + self._written({template})).hexdigest()
+        return sha256(digest.encode() + self._template_bytes({template})).hexdigest()
 
-    def _shared(self) -> bytes:
+    def _shared_bytes(self) -> bytes:
         shown = self.examples.model_dump(mode="json", include={Kind.SCRIPTS, Kind.TRAJECTORIES})
-        return self._written(SHARED) + block(shown, "examples").encode()
+        return self._template_bytes(SHARED) + block(shown, "examples").encode()
 
-    def _written(self, templates: Collection[str]) -> bytes:
+    def _template_bytes(self, templates: Collection[str]) -> bytes:
         sources = {name: as_first_worded(self._sources[name]) for name in sorted(templates)}
         return "".join(f"{name}\n{len(source)}\n{source}\n" for name, source in sources.items()).encode()
 
@@ -218,7 +218,7 @@ class Prompts:
             ArithmeticError,
             RecursionError,
         ) as error:
-            raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from error
+            raise ConfigurationError(f"{self._description(name)}, block {section!r}: {error}") from error
 
     def _compile(self, name: str, environment: "Environment") -> "Template":
         from jinja2 import TemplateSyntaxError
@@ -226,15 +226,15 @@ class Prompts:
         try:
             template = environment.get_template(name)
         except TemplateSyntaxError as error:
-            raise ConfigurationError(f"{self._where(name)}, line {error.lineno}: {error.message}") from None
+            raise ConfigurationError(f"{self._description(name)}, line {error.lineno}: {error.message}") from None
         if missing := SECTIONS[name].keys() - template.blocks.keys():
             wanted = " and ".join(f"{{% block {section} %}}" for section in sorted(missing))
             raise ConfigurationError(
-                f"{self._where(name)}: {wanted} is missing; the shipped template shows where it goes"
+                f"{self._description(name)}: {wanted} is missing; the shipped template shows where it goes"
             )
         return template
 
-    def _where(self, name: str) -> str:
+    def _description(self, name: str) -> str:
         own = None if self.folder is None else self.folder / f"{name}{SUFFIX}"
         return f"prompt template {own}" if own is not None and own.is_file() else f"prompt template {name}{SUFFIX}"
 
@@ -266,7 +266,7 @@ def _own_sources(folder: Path | None) -> dict[str, str]:
     return sources
 
 
-_FULL: dict[str, object] = {
+_SAMPLE_DATA: dict[str, object] = {
     "examples": [{"goal": "sample"}],
     "example": {"script": {"goal": "sample"}, "answer": {"turns": []}},
     "persona": "sample",
@@ -300,9 +300,9 @@ _FULL: dict[str, object] = {
     "grounded": True,
 }
 _SAMPLES: tuple[dict[str, object], ...] = (
-    _FULL,
+    _SAMPLE_DATA,
     {
-        **_FULL,
+        **_SAMPLE_DATA,
         "examples": [],
         "previous": None,
         "violations": [],
@@ -314,7 +314,7 @@ _SAMPLES: tuple[dict[str, object], ...] = (
         "grounded": False,
         "state": "",
     },
-    {**_FULL, "previous": None, "mistake": "place", "way": "late"},
-    {**_FULL, "way": "give_up"},
+    {**_SAMPLE_DATA, "previous": None, "mistake": "place", "way": "late"},
+    {**_SAMPLE_DATA, "way": "give_up"},
 )
 """Sample data for validation; together it takes every branch of the shipped templates."""

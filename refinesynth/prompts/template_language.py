@@ -22,7 +22,7 @@ class Inserted(str):
 
 class _Language(ImmutableSandboxedEnvironment):
     def is_safe_callable(self, obj: object) -> bool:
-        _must_be_there(obj)
+        _check_defined(obj)
         # `{% call "{}".format(name) %}` would print data without a block.
         return isinstance(obj, Macro)
 
@@ -34,7 +34,7 @@ def environment_of(sources: frozenset[tuple[str, str]]) -> Environment:
         loader=DictLoader(dict(sources)),
         undefined=StrictUndefined,
         autoescape=False,  # no HTML; the filter `block` escapes data
-        finalize=_only_inserted,
+        finalize=_check_inserted,
     )
     environment.globals.clear()
     environment.filters.clear()
@@ -43,19 +43,19 @@ def environment_of(sources: frozenset[tuple[str, str]]) -> Environment:
 
 
 def _insert(value: object, name: str) -> Inserted:
-    _must_be_there(value)
+    _check_defined(value)
     if not _TAG.fullmatch(name):
         raise ConfigurationError(f"a block's name is made of a-z and _, got {name!r}")
     return Inserted(block(value, name))
 
 
-def _only_inserted(value: Any) -> Any:
-    _must_be_there(value)
+def _check_inserted(value: Any) -> Any:
+    _check_defined(value)
     if isinstance(value, Inserted) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise ConfigurationError('data is printed through the filter "block" only: {{ name | block("name") }}')
 
 
-def _must_be_there(value: object) -> None:
+def _check_defined(value: object) -> None:
     if isinstance(value, StrictUndefined):
         str(value)  # raises an error that names the variable

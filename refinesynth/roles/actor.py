@@ -81,7 +81,7 @@ class AnswerForm(Generic[_Answer]):
             ValueError, TypeError, RecursionError: The answer is unusable. The message is feedback to the model.
         """
         problems: list[Exception] = []
-        for call in called(response):
+        for call in tool_calls_of(response):
             try:
                 return self._from_call(call)
             except (ValueError, TypeError, RecursionError) as error:
@@ -93,12 +93,12 @@ class AnswerForm(Generic[_Answer]):
         or_call = " or include your response in a tool call" if self.parameters.output_tools else ""
         raise ValueError(f"Please return text{or_call}.")
 
-    def again(self, response: ModelResponse) -> Self:
+    def for_retry(self, response: ModelResponse) -> Self:
         """Return the form for the request after this unusable answer."""
         del response
         return self
 
-    def repair(self, response: ModelResponse) -> str | None:
+    def repair_kind(self, response: ModelResponse) -> str | None:
         """Return the kind of repair that was needed to read a response, if any."""
         return CALL_IN_TEXT if (response.provider_details or {}).get("call_artefact") == LEFT_IN_TEXT else None
 
@@ -110,7 +110,7 @@ class AnswerForm(Generic[_Answer]):
         raise ValueError(f"Unknown tool name: {call.tool_name!r}. {offered}")
 
 
-def called(response: ModelResponse) -> Sequence[ToolCallPart]:
+def tool_calls_of(response: ModelResponse) -> Sequence[ToolCallPart]:
     """Return the tool calls in a response."""
     return [part for part in response.parts if isinstance(part, ToolCallPart)]
 
@@ -126,25 +126,25 @@ def object_form(
     name: str,
     instructions: str | None = None,
     read: Callable[[dict[str, Any]], _Answer],
-    listed: str | None = None,
+    list_key: str | None = None,
 ) -> AnswerForm[_Answer]:
     """Return the form for an object described by `schema`. The schema does not validate; `read` does.
 
-    A bare list is read as the value of the object's key `listed`, or without such a key as the only object in it.
+    A bare list is read as the value of the object's key `list_key`, or without such a key as the only object in it.
     Without `instructions`, each request has its own.
     """
-    described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
-    description = described.pop("description", None)
+    json_schema = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
+    description = json_schema.pop("description", None)
 
-    def load(given: str | dict[str, Any] | None) -> _Answer:
-        answer = _object_of(given, listed)
+    def load(value: str | dict[str, Any] | None) -> _Answer:
+        answer = _object_of(value, list_key)
         orjson.dumps(answer)  # raises TypeError for what cannot be stored: too deep, an integer beyond 64 bits
         return read(answer)
 
-    tool = ToolDefinition(name=_TOOL, description=description, parameters_json_schema=described, kind="output")
+    tool = ToolDefinition(name=_TOOL, description=description, parameters_json_schema=json_schema, kind="output")
     parameters = ModelRequestParameters(
         output_mode="auto",
-        output_object=OutputObjectDefinition(name=name, description=description, json_schema=described),
+        output_object=OutputObjectDefinition(name=name, description=description, json_schema=json_schema),
         output_tools=[tool],
         instruction_parts=None if instructions is None else [InstructionPart(content=instructions)],
     )
@@ -176,8 +176,8 @@ def _object(value: object, listed: str | None) -> dict[str, Any]:
     return _OBJECT.validate_python(value)
 
 
-_MOST_CHARACTERS = 500
-_MOST_QUOTED = 80
+_MAX_ERROR_CHARACTERS = 500
+_MAX_QUOTED_CHARACTERS = 80
 
 
 class InvalidAnswer(EpisodeAbandoned):
@@ -246,44 +246,44 @@ class Actor:
             EpisodeAbandoned: The model refuses or fails to answer this request.
             RunStopped: The model cannot be used.
         """
-        asked: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
-        asked.append(UserPromptPart(request) if isinstance(request, str) else request)
-        messages = [*history, form.request(asked)]
-        left = self.answers
+        parts: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
+        parts.append(UserPromptPart(request) if isinstance(request, str) else request)
+        messages = [*history, form.request(parts)]
+        retries_left = self.answers
         while True:
             response = await self._respond(form, messages)
             try:
                 answer = form.read(response)
             except (ValueError, TypeError, RecursionError) as error:
                 problem = explain(error) if isinstance(error, ValidationError) else str(error)
-                if not left:
+                if not retries_left:
                     raise InvalidAnswer(_shortened(problem + _quoted(response))) from error
             else:
-                if (repair := form.repair(response)) is not None:
+                if (repair := form.repair_kind(response)) is not None:
                     self.salvaged[repair] += 1
                 return answer
-            left -= 1
-            form = form.again(response)
+            retries_left -= 1
+            form = form.for_retry(response)
             messages += (response, form.request(_feedback(response, problem)))
 
     async def _respond(self, form: AnswerForm[Any], messages: Sequence[ModelMessage]) -> ModelResponse:
         model, calls = self.model, self.calls
         if calls.spent:
             raise CallLimitReached(f"the {calls.most} completions that an episode may ask for are used up")
-        sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
-        own = form.settings.copy()
+        prepared = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
+        settings = form.settings.copy()
         if model.profile.get("thinking_enabled_by_default", False):
             # Many servers look for stop sequences in a model's thinking as well.
-            own.pop("stop_sequences", None)
+            settings.pop("stop_sequences", None)
         try:
-            response = await model.request(sent, merge_model_settings(model.settings, own), form.parameters)
+            response = await model.request(prepared, merge_model_settings(model.settings, settings), form.parameters)
         except ContentFilterError as error:
-            raise _refused(model, str(error)) from error
+            raise _refusal(model, str(error)) from error
         except UnexpectedModelBehavior as error:
             raise InvalidAnswer(_shortened(str(error))) from error
         calls.made += 1
-        if response.finish_reason == "content_filter" and not (called(response) or plain_text(response)):
-            raise _refused(model, "its answer was filtered")
+        if response.finish_reason == "content_filter" and not (tool_calls_of(response) or plain_text(response)):
+            raise _refusal(model, "its answer was filtered")
         if response.finish_reason == "length":  # it may look complete, and a retry would be cut off again
             raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
         if response.finish_reason == "error":
@@ -299,20 +299,20 @@ def _form(
     return object_form(schema_of(described), name=described.__name__.lower(), instructions=instructions, read=read)
 
 
-def _refused(model: Model, why: str) -> EpisodeAbandoned:
-    return EpisodeAbandoned(f"{model.model_name} refused to answer: {_shortened(why)}")
+def _refusal(model: Model, reason: str) -> EpisodeAbandoned:
+    return EpisodeAbandoned(f"{model.model_name} refused to answer: {_shortened(reason)}")
 
 
 def _quoted(response: ModelResponse) -> str:
     """Return the beginning of a plain-text answer, such as a polite refusal; empty for attempted JSON."""
-    words = " ".join(plain_text(response).split())
-    return f"; it said {words[:_MOST_QUOTED]!r}" if words and "{" not in words else ""
+    text = " ".join(plain_text(response).split())
+    return f"; it said {text[:_MAX_QUOTED_CHARACTERS]!r}" if text and "{" not in text else ""
 
 
 def _shortened(problem: str) -> str:
     """Return the text on one line, valid as UTF-8, cut after 500 characters."""
     text = scrub(" ".join(problem.split()))
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+    return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}..."
 
 
 def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPart]:
@@ -321,7 +321,7 @@ def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPar
     pydantic-ai would wrap it in a frame, explain the frame in a system message, and repeat the whole invalid answer.
     """
     note = f"This answer cannot be used: {problem}"
-    calls = called(response)
+    calls = tool_calls_of(response)
     if not calls:
         return [UserPromptPart(note)]
     return [ToolReturnPart(call.tool_name, note, tool_call_id=call.tool_call_id, outcome="retried") for call in calls]

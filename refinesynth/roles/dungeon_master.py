@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import explain_mismatch, match_in
-from refinesynth.prompts.data_blocks import Shown
+from refinesynth.prompts.data_blocks import EncodedValue
 from refinesynth.roles import schemas
 from refinesynth.roles.actor import Actor
 from refinesynth.rules.rule import Violation
@@ -34,7 +34,7 @@ class DungeonMaster(Actor):
     It sees the player's actions but not its thoughts, because a judge that reads intentions is too lenient.
     """
 
-    _shown: Shown | None = field(default=None, init=False, repr=False)
+    _shown: EncodedValue | None = field(default=None, init=False, repr=False)
 
     async def narrate(
         self,
@@ -55,8 +55,8 @@ class DungeonMaster(Actor):
         """
         ending = None
         if limit is not None:
-            left = max(0, limit - len(turns) - 2)  # the pending action and its answer count as turns
-            ending = {"limit": limit, "left": left, "conditions": script.completion_conditions}
+            remaining = max(0, limit - len(turns) - 2)  # the pending action and its answer count as turns
+            ending = {"limit": limit, "left": remaining, "conditions": script.completion_conditions}
         # The script comes first and the newest data last: requests share a prefix, which the provider can cache.
         return await self.answer(
             "dungeon_master",
@@ -90,7 +90,7 @@ class DungeonMaster(Actor):
             "grounded_master",
             schemas.Words,
             _words,
-            script=told_of(script),
+            script=player_view(script),
             history=history(turns, thoughts=False),
             action=action,
             ruling=ruling,
@@ -106,7 +106,7 @@ class DungeonMaster(Actor):
         Raises:
             InvalidAnswer: No answer was a valid judgement.
         """
-        found = await self.answer(
+        judgement = await self.answer(
             "tool_server",
             schemas.Completion,
             schemas.Completion.read,
@@ -115,12 +115,12 @@ class DungeonMaster(Actor):
             action=action,
             result=result,
         )
-        return found.thought[:MAX_OBSERVATION], found.done
+        return judgement.thought[:MAX_OBSERVATION], judgement.done
 
-    def _show(self, script: Script) -> Shown:
+    def _show(self, script: Script) -> EncodedValue:
         # The longest part of every request, identical in all requests of an episode.
         if self._shown is None or self._shown.value is not script:
-            self._shown = Shown(script)
+            self._shown = EncodedValue(script)
         return self._shown
 
 
@@ -140,7 +140,7 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn], *, thoughts: bool =
     ]
 
 
-def told_of(script: Script) -> dict[str, JsonValue]:
+def player_view(script: Script) -> dict[str, JsonValue]:
     """Return the player's view of a script, for a DungeonMaster that words rulings."""
     return {
         "introduction": script.introduction,

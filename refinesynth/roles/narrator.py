@@ -42,8 +42,8 @@ class Narrator(Actor):
             violations=[violation.message for violation in violations],
         )
         (example,) = drawn(self.prompts.examples.trajectories, Kind.TRAJECTORIES, self.seed, most=1)
-        shown = {"script": example.script, "answer": {"turns": example.turns}}
-        instructions = self.prompts.fill("narrator", "instructions", minimum=self.minimum, example=shown)
+        example_data = {"script": example.script, "answer": {"turns": example.turns}}
+        instructions = self.prompts.fill("narrator", "instructions", minimum=self.minimum, example=example_data)
         try:
             # A continuation has at least one exchange; a complete draft has one more exchange per required mistake.
             form = _form(2 if verified else 2 * self.minimum + 2)
@@ -54,11 +54,11 @@ class Narrator(Actor):
 
 
 @cache
-def _form(least: int) -> AnswerForm[Answer]:
-    form = object_form(with_least(TURNS, "turns", least), name="turns", read=read_answer, listed="turns")
+def _form(min_turns: int) -> AnswerForm[Answer]:
+    form = object_form(with_least(TURNS, "turns", min_turns), name="turns", read=read_answer, list_key="turns")
 
-    def load(given: object) -> Answer:
-        answer = form.load(given)
-        return answer.written_as(given) if isinstance(given, str) else answer
+    def load(value: object) -> Answer:
+        answer = form.load(value)
+        return answer.written_as(value) if isinstance(value, str) else answer
 
     return replace(form, load=load)

@@ -29,7 +29,7 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.chat.react import STOPS, action_label, goes_on
 from refinesynth.prompts import Prompts
-from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, called, plain_text
+from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, plain_text, tool_calls_of
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
@@ -41,7 +41,7 @@ class Player(Actor):
     Its chat is exactly `chat.render_turns`, as in training and evaluation: no system prompt, tools or schema.
     """
 
-    _sent: dict[Message, ModelMessage] = field(default_factory=dict[Message, ModelMessage], init=False, repr=False)
+    _messages: dict[Message, ModelMessage] = field(default_factory=dict[Message, ModelMessage], init=False, repr=False)
     """Messages of earlier views, which later views begin with."""
 
     async def act(
@@ -61,12 +61,12 @@ class Player(Actor):
         Raises:
             InvalidAnswer: No answer had a thought and an action.
         """
-        seen = with_notes(self.prompts, view[-1].content, mistake, violations, flag)
-        return await self.ask(_FORM, seen, history=[self._message(message) for message in view[:-1]])
+        content = with_private_note(self.prompts, view[-1].content, mistake, violations, flag)
+        return await self.ask(_FORM, content, history=[self._message(message) for message in view[:-1]])
 
     def _message(self, message: Message) -> ModelMessage:
-        if (sent := self._sent.get(message)) is None:
-            sent = self._sent[message] = _as_message(message)
+        if (sent := self._messages.get(message)) is None:
+            sent = self._messages[message] = _as_message(message)
         return sent
 
 
@@ -79,11 +79,11 @@ class Flag(NamedTuple):
     """The DungeonMaster's reason."""
 
 
-def with_notes(
-    prompts: Prompts, seen: str, mistake: MistakeRequest | None, violations: Sequence[str], flag: Flag | None = None
+def with_private_note(
+    prompts: Prompts, content: str, mistake: MistakeRequest | None, violations: Sequence[str], flag: Flag | None = None
 ) -> str:
     """Return the last message with a private note after it."""
-    notes = [seen]
+    notes = [content]
     if flag is not None:
         data = {"action": flag.action, "mistake": flag.kind, "reason": flag.reason}
         notes.append(prompts.fill("player_repair", "request", **data))
@@ -105,7 +105,7 @@ def _read(text: str) -> PlayerTurn:
 class ReactForm(AnswerForm[PlayerTurn]):
     """Form of a thought and an action as text; text after the action is ignored."""
 
-    def repair(self, response: ModelResponse) -> str | None:
+    def repair_kind(self, response: ModelResponse) -> str | None:
         return "text after the action" if goes_on(plain_text(response)) else None
 
 
@@ -131,9 +131,9 @@ class ToolPlayer(Actor):
 
     @cached_property
     def _form(self) -> "CallForm":
-        parameters = offered(one.definition() for one in tools_of(self.script))
-        load = partial(_in_words, self.script)
-        return CallForm(parameters=parameters, load=load, script=self.script, most=self.most)
+        parameters = request_parameters(tool.definition() for tool in tools_of(self.script))
+        load = partial(_turn_in_text, self.script)
+        return CallForm(parameters=parameters, load=load, script=self.script, max_calls=self.most)
 
     async def act(
         self,
@@ -147,11 +147,11 @@ class ToolPlayer(Actor):
         end of the last message, which is the answer to a call or the task.
 
         Raises:
-            InvalidAnswer: No answer had a thought and one to `most` usable calls.
+            InvalidAnswer: No answer had a thought and one to `max_calls` usable calls.
         """
         last = view[-1]
-        last = last._replace(content=with_notes(self.prompts, last.content, mistake, violations, flag))
-        return await self.ask(self._form, _part(last, view), history=[_message(one, view) for one in view[:-1]])
+        last = last._replace(content=with_private_note(self.prompts, last.content, mistake, violations, flag))
+        return await self.ask(self._form, _part(last, view), history=[_message(message, view) for message in view[:-1]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
     script: Script
     thought: str = ""
     """Thought of an answer without a call; the next request demands the call."""
-    most: int = 1
+    max_calls: int = 1
     """Maximum number of calls in a message."""
 
     def read(self, response: ModelResponse) -> tuple[PlayerTurn, ...]:
@@ -173,52 +173,54 @@ class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
             ValueError: There is no thought or no call, there are too many calls, or a call is unusable. The message is
                 feedback to the model.
         """
-        calls = called(response)
+        calls = tool_calls_of(response)
         if not calls:
             return self.load(plain_text(response))
-        if len(calls) > self.most:
-            asked = "take one action at a time, by one call" if self.most == 1 else f"make at most {self.most}"
-            raise ValueError(f"there are {len(calls)} calls; {asked}")
+        if len(calls) > self.max_calls:
+            advice = (
+                "take one action at a time, by one call" if self.max_calls == 1 else f"make at most {self.max_calls}"
+            )
+            raise ValueError(f"there are {len(calls)} calls; {advice}")
         thought = plain_text(response).strip() or _thinking(response) or self.thought
         if not thought:
             # A model trained on it would learn to act without thinking.
             raise ValueError("there is no thought; write what you think as text beside the call")
-        made = enumerate(map(self._action, calls))
-        return tuple(PlayerTurn(thought="" if at else thought, action=each, parallel=at > 0) for at, each in made)
+        actions = enumerate(map(self._action, calls))
+        return tuple(PlayerTurn(thought="" if i else thought, action=action, parallel=i > 0) for i, action in actions)
 
-    def _action(self, made: ToolCallPart) -> str:
-        call = Call(made.tool_name, _arguments(made.args))
+    def _action(self, part: ToolCallPart) -> str:
+        call = Call(part.tool_name, _arguments(part.args))
         action = text_of(self.script, call).strip()
         if not action:
             raise ValueError("the call says nothing; call one of the functions")
-        if wrong := _misread(self.script, call, action):
-            raise ValueError(f"the argument {quoted(wrong)} holds the name of another one with `=`; leave that out")
+        if lost := _lost_argument(self.script, call, action):
+            raise ValueError(f"the argument {quoted(lost)} holds the name of another one with `=`; leave that out")
         return action
 
-    def again(self, response: ModelResponse) -> Self:
-        thought = "" if called(response) else _prose(plain_text(response))
+    def for_retry(self, response: ModelResponse) -> Self:
+        thought = "" if tool_calls_of(response) else _prose(plain_text(response))
         # If a call is required, many servers allow no text beside it.
         return replace(self, thought=thought, settings=ModelSettings(tool_choice="required")) if thought else self
 
-    def repair(self, response: ModelResponse) -> str | None:
-        return super(CallForm, self).repair(response) if called(response) else CALL_IN_TEXT
+    def repair_kind(self, response: ModelResponse) -> str | None:
+        return super(CallForm, self).repair_kind(response) if tool_calls_of(response) else CALL_IN_TEXT
 
 
-def _misread(script: Script, call: Call, text: str) -> str | None:
+def _lost_argument(script: Script, call: Call, text: str) -> str | None:
     """Return the argument that the action's text does not preserve, if any."""
-    if not any(one.function for one in script.actions):
+    if not any(action.function for action in script.actions):
         return None
-    again = call_of(script, text).arguments
+    read_back = call_of(script, text).arguments
     for name, value in call.arguments.items():
-        found = again.get(name)
-        if isinstance(value, list | dict) and found != value:
+        read_value = read_back.get(name)
+        if isinstance(value, list | dict) and read_value != value:
             return name
-        if isinstance(value, str) and isinstance(found, str) and found != value.strip():
+        if isinstance(value, str) and isinstance(read_value, str) and read_value != value.strip():
             return name
     return None
 
 
-def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
+def request_parameters(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
     """Return the parameters of a request that may be answered by calls of these functions, given as the `tools` of a
     chat completion.
     """
@@ -226,24 +228,27 @@ def offered(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParameters:
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
-                name=one["name"], description=one["description"], parameters_json_schema=one["parameters"], strict=False
+                name=function["name"],
+                description=function["description"],
+                parameters_json_schema=function["parameters"],
+                strict=False,
             )
-            for one in functions
+            for function in functions
         ]
     )
 
 
-def _in_words(script: Script, text: str) -> tuple[PlayerTurn, ...]:
+def _turn_in_text(script: Script, text: str) -> tuple[PlayerTurn, ...]:
     """Return the turn of an answer without a call, from a call in Python's syntax or an available action after its
     label.
     """
-    at = action_label(text)
-    thought = "" if at is None else _prose(text[:at])
+    label = action_label(text)
+    thought = "" if label is None else _prose(text[:label])
     if thought and match_in(script, action := parse_player(text).action):
         return (PlayerTurn(thought=thought, action=action),)
-    if (found := python_call(script, text)) is not None and (thought := _prose(text[: found[0]])):
-        action = text_of(script, found[1])
-        if _misread(script, found[1], action) is None:
+    if (call := python_call(script, text)) is not None and (thought := _prose(text[: call[0]])):
+        action = text_of(script, call[1])
+        if _lost_argument(script, call[1], action) is None:
             return (PlayerTurn(thought=thought, action=action),)
     raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
 
@@ -260,12 +265,12 @@ def _thinking(response: ModelResponse) -> str:
 
 def _arguments(value: str | Mapping[str, Any] | None) -> Mapping[str, JsonValue]:
     try:
-        found: object = orjson.loads(value) if isinstance(value, str) and value.strip() else value or {}
+        arguments: object = orjson.loads(value) if isinstance(value, str) and value.strip() else value or {}
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, Mapping):
+        arguments = None
+    if not isinstance(arguments, Mapping):
         raise ValueError(f"the arguments are no JSON object: {quoted(str(value))}")
-    return cast("Mapping[str, JsonValue]", found)
+    return cast("Mapping[str, JsonValue]", arguments)
 
 
 def _message(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelMessage:
@@ -279,6 +284,6 @@ def _message(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelMessage:
 def _part(message: ToolMessage, view: Sequence[ToolMessage]) -> ModelRequestPart:
     if message.role == "user":
         return UserPromptPart(message.content)
-    calls = (one for turn in view for one in turn.calls)
-    name = next(one.call.name for one in calls if one.call is not None and one.id == message.id)
+    calls = (part for turn in view for part in turn.calls)
+    name = next(part.call.name for part in calls if part.call is not None and part.id == message.id)
     return ToolReturnPart(name, message.content, tool_call_id=message.id)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeGuard, cast
 from pydantic import JsonValue
 
 from refinesynth.prompts import Kind, Prompts, drawn
-from refinesynth.prompts.data_blocks import Shown
+from refinesynth.prompts.data_blocks import EncodedValue
 from refinesynth.roles.actor import Actor, AnswerForm, InvalidAnswer, object_form
 from refinesynth.roles.schemas import GROUNDED_OF_TOOLS, GROUNDED_SCRIPT, OF_TOOLS, SCRIPT, with_least
 from refinesynth.rules.rule import Violation
@@ -48,18 +48,18 @@ class ScriptWriter(Actor):
             persona=persona.text,
             previous=previous,
             violations=[violation.message for violation in violations],
-            **self._more(),
+            **self._extra_data(),
         )
         if self.tools:
-            tools = [{"action": one.name, **one.function} for one in self.tools if one.function]
+            tools = [{"action": tool.name, **tool.function} for tool in self.tools if tool.function]
             grounded = self._kind is Kind.GROUNDED
             request += "\n\n" + self.prompts.fill("given_tools", "request", tools=tools, grounded=grounded)
         if self.state is not None:
             request += "\n\n" + self.prompts.fill("tool_server", "writer", state=self.state)
         examples = drawn(_examples(self.prompts, self._kind), self._kind, self.seed)
         instructions = self.prompts.fill(self._template, "instructions", examples=examples)
-        least = 0 if self.tools else self.prompts.required.get("ActionCount", {}).get("least", 0)
-        form = _form(self._kind, least, given=bool(self.tools))
+        min_actions = 0 if self.tools else self.prompts.required.get("ActionCount", {}).get("least", 0)
+        form = _form(self._kind, min_actions, given_tools=bool(self.tools))
         return self._with_tools(await self.ask(form, request, instructions=instructions))
 
     def _with_tools(self, script: Script) -> Script:
@@ -67,14 +67,17 @@ class ScriptWriter(Actor):
 
         Raises InvalidAnswer: a given action of an executed world has no laws.
         """
-        laws = {action.name.partition(" ")[0]: {at: getattr(action, at) for at in _LAWS} for action in script.actions}
+        laws = {
+            action.name.partition(" ")[0]: {field: getattr(action, field) for field in _LAWS}
+            for action in script.actions
+        }
         tools = {tool.name.partition(" ")[0]: tool for tool in self.tools}
         if script.grounded and (missing := tools.keys() - laws.keys()):
             raise InvalidAnswer(f"actions: there are no laws for {', '.join(sorted(missing))}")
         actions = (tool.model_copy(update=laws.get(name)) for name, tool in tools.items())
         return script.model_copy(update={"actions": tuple(actions)}) if tools else script
 
-    def _more(self) -> Mapping[str, object]:
+    def _extra_data(self) -> Mapping[str, object]:
         return {}
 
 
@@ -88,32 +91,32 @@ class RulebookWriter(ScriptWriter):
     _template: ClassVar[str] = "rulebook_writer"
     _kind: ClassVar[Kind] = Kind.GROUNDED
 
-    def _more(self) -> Mapping[str, object]:
+    def _extra_data(self) -> Mapping[str, object]:
         return {"wanted": {"step": "all", **self.wanted}}
 
 
 @lru_cache(maxsize=8)
-def _examples(prompts: Prompts, kind: Kind) -> tuple[Shown, ...]:
+def _examples(prompts: Prompts, kind: Kind) -> tuple[EncodedValue, ...]:
     """Examples by index, each encoded once because every episode shows some of them."""
-    return tuple(map(Shown, getattr(prompts.examples, kind)))
+    return tuple(map(EncodedValue, getattr(prompts.examples, kind)))
 
 
 @cache
-def _form(kind: Kind, least: int, *, given: bool) -> AnswerForm[Script]:
+def _form(kind: Kind, min_actions: int, *, given_tools: bool) -> AnswerForm[Script]:
     schema, read = (GROUNDED_SCRIPT, read_grounded) if kind is Kind.GROUNDED else (SCRIPT, Script.from_llm)
-    if not given:
-        return object_form(with_least(schema, "actions", least), name="script", read=read)
+    if not given_tools:
+        return object_form(with_least(schema, "actions", min_actions), name="script", read=read)
     of_tools = GROUNDED_OF_TOOLS if kind is Kind.GROUNDED else OF_TOOLS
-    return object_form(of_tools, name="script", read=lambda answer: read(_with_laws_alone(answer)))
+    return object_form(of_tools, name="script", read=lambda answer: read(_only_laws(answer)))
 
 
-def _with_laws_alone(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _only_laws(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`. Other items
     become actions without a name, which are refused.
     """
-    actions = (one if _is_object(one) else {} for one in _objects(answer.get("actions")))
-    kept = [{at: one[at] for at in ("name", *_LAWS) if at in one} for one in actions]
-    return {**answer, "actions": [{"pattern": ".", **one} for one in kept]}
+    actions = (action if _is_object(action) else {} for action in _objects(answer.get("actions")))
+    reduced = [{field: action[field] for field in ("name", *_LAWS) if field in action} for action in actions]
+    return {**answer, "actions": [{"pattern": ".", **action} for action in reduced]}
 
 
 _LAWS = ("requires", "effects", "reveals")
@@ -196,13 +199,13 @@ def _objects(value: Any, repair: Callable[[dict[str, Any]], None] | None = None,
     """Return copies of the objects in a list, each repaired; a single value counts as a list of one, None as an empty
     list. With `key`, a text stands for the object with this text under its one required key. Other items stay.
     """
-    found: list[Any] = []
+    objects: list[Any] = []
     for item in cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]:
-        one = {key: item} if key and isinstance(item, str) else item.copy() if _is_object(item) else item
-        if repair is not None and _is_object(one):
-            repair(one)
-        found.append(one)
-    return found
+        copy = {key: item} if key and isinstance(item, str) else item.copy() if _is_object(item) else item
+        if repair is not None and _is_object(copy):
+            repair(copy)
+        objects.append(copy)
+    return objects
 
 
 def _is_object(value: object) -> TypeGuard[dict[str, Any]]:

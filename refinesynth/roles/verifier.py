@@ -52,9 +52,9 @@ class Verifier:
         verdict = verify(draft, self.rules)
         if not verdict.accepted or not draft.finished:
             return verdict
-        formed = verify(draft, WellFormed())
-        if not formed.accepted:
-            return formed.model_copy(update={"violations": (*verdict.violations, *formed.violations)})
+        well_formed = verify(draft, WellFormed())
+        if not well_formed.accepted:
+            return well_formed.model_copy(update={"violations": (*verdict.violations, *well_formed.violations)})
         objection = None if self.judge is None else await self.judge.opine(draft)
         if objection is not None:
             return Verdict(accepted=False, violations=(*verdict.violations, objection), verified_turns=0)
@@ -67,9 +67,9 @@ class WellFormed(BaseRule):
     """Requirements on every trajectory, independent of the rules."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        for at, turn in enumerate(draft.turns):
+        for index, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn):
-                yield self.violation(at, "wrong_keys", turn.problem)
+                yield self.violation(index, "wrong_keys", turn.problem)
         if draft.text_error is not None:
             yield self.violation(len(draft.turns), "not_json", draft.text_error)
         elif not draft.turns:

@@ -199,7 +199,7 @@ class Request:
             "tool_server": run_settings.real,
         }
         for template, is_read in more.items():
-            prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
+            prompts = settings.prompts.digest_plus(prompts, template) if is_read else prompts
         tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
         played = run_settings.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(

@@ -7,7 +7,7 @@ import anyio
 import orjson
 
 from refinesynth.actions.functions import actions_of
-from refinesynth.episode.mcp_play import START_S, connected
+from refinesynth.episode.mcp_play import START_TIMEOUT, mcp_session
 from refinesynth.errors import InputError
 from refinesynth.rules import chains, verify
 from refinesynth.settings import RunSettings
@@ -46,14 +46,14 @@ async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
     return actions
 
 
-async def list_tools(server: str, *, seconds: float = START_S) -> list[dict[str, Any]]:
+async def list_tools(server: str, *, seconds: float = START_TIMEOUT) -> list[dict[str, Any]]:
     """Return the tools of an MCP server, given by a command or a URL; a command's process has ended on return.
 
     Raises ValueError: the server cannot be started, or does not answer in time or in MCP; quotes its last output.
     """
     tools: list[Any] = []
     try:
-        async with connected(server, seconds=seconds) as (client, _):
+        async with mcp_session(server, seconds=seconds) as (client, _):
             page = await client.list_tools()
             tools += page.tools
             while page.next_cursor and len(tools) < _MOST_TOOLS:

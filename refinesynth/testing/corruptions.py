@@ -43,22 +43,22 @@ Position = Callable[[Draft, st.DrawFn], int]
 Break = Callable[[Draft, st.DrawFn], Draft]
 
 
-def _changed(where: Position, **values: Sequence[object]) -> Break:
+def _changed(position: Position, **values: Sequence[object]) -> Break:
     """Return a change of one turn: it draws a field, and one of the field's `values`."""
 
     def change(draft: Draft, draw: st.DrawFn) -> Draft:
-        at, name = where(draft, draw), pick(draw, tuple(values))
-        return change_turn(draft, at, **{name: pick(draw, values[name])})
+        index, name = position(draft, draw), pick(draw, tuple(values))
+        return change_turn(draft, index, **{name: pick(draw, values[name])})
 
     return change
 
 
-def _opened(least: int, most: int, observation: str, **flags: str) -> Break:
+def _opened(minimum: int, maximum: int, observation: str, **flags: str) -> Break:
     """Return an insertion of valid actions before the first one; `{}` in the observation is an action's number."""
 
     def insert(draft: Draft, draw: st.DrawFn) -> Draft:
-        start = next(at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
-        answers = [observation.format(number) for number in range(integer(draw, least, most))]
+        start = next(index for index, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
+        answers = [observation.format(number) for number in range(integer(draw, minimum, maximum))]
         return _insert(
             draft, start, [turn for text in answers for turn in _exchange(_valid_action(draft), text, **flags)]
         )
@@ -66,8 +66,8 @@ def _opened(least: int, most: int, observation: str, **flags: str) -> Break:
     return insert
 
 
-def _insert(draft: Draft, at: int, added: Sequence[DraftTurn]) -> Draft:
-    return with_turns(draft, [*draft.turns[:at], *added, *draft.turns[at:]])
+def _insert(draft: Draft, index: int, added: Sequence[DraftTurn]) -> Draft:
+    return with_turns(draft, [*draft.turns[:index], *added, *draft.turns[index:]])
 
 
 def _exchange(action: str, observation: str, *, flag: str | None = None) -> list[DraftTurn]:
@@ -83,16 +83,16 @@ def _last(draft: Draft, _: st.DrawFn) -> int:
 
 
 def _early_answer(draft: Draft, draw: st.DrawFn) -> int:
-    return pick(draw, [at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)])
+    return pick(draw, [index for index, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)])
 
 
 def _action(draft: Draft, draw: st.DrawFn) -> int:
-    return pick(draw, [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)])
+    return pick(draw, [index for index, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)])
 
 
 def _accepted(draft: Draft, draw: st.DrawFn) -> int:
     mistakes = flagged_turns(draft.turns)
-    players = [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn) and at not in mistakes]
+    players = [i for i, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn) and i not in mistakes]
     return pick(draw, players)
 
 
@@ -101,84 +101,88 @@ def _mistake(draft: Draft, draw: st.DrawFn) -> int:
 
 
 def _valid_action(draft: Draft) -> str:
-    listed = draft.script.actions[0]
-    return listed.fill({name: values[0] for name, values in listed.parameters.items()})
+    action = draft.script.actions[0]
+    return action.fill({name: values[0] for name, values in action.parameters.items()})
 
 
 def _key_missing(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = _any(draft, draw)
-    written = draft.turns[at].model_dump(mode="json")
-    del written[pick(draw, sorted(written))]
-    return with_turns(draft, [*draft.turns[:at], read_turn(written), *draft.turns[at + 1 :]])
+    index = _any(draft, draw)
+    fields = draft.turns[index].model_dump(mode="json")
+    del fields[pick(draw, sorted(fields))]
+    return with_turns(draft, [*draft.turns[:index], read_turn(fields), *draft.turns[index + 1 :]])
 
 
 def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
-    listed = draft.script.actions[0]
-    action = listed.fill(dict.fromkeys(listed.parameters, "nonesuch 99"))
+    first = draft.script.actions[0]
+    action = first.fill(dict.fromkeys(first.parameters, "nonesuch 99"))
     return change_turn(draft, _accepted(draft, draw), action=action)
 
 
 def _other_case(draft: Draft, draw: st.DrawFn) -> Draft:
     """Write every value in another case than the script's."""
-    listed = draft.script.actions[0]
-    action = listed.fill({name: pick(draw, values).swapcase() for name, values in listed.parameters.items()})
+    first = draft.script.actions[0]
+    action = first.fill({name: pick(draw, values).swapcase() for name, values in first.parameters.items()})
     return change_turn(draft, _accepted(draft, draw), action=action)
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
     """Cut the draft anywhere except after a flagged turn, which would be another fault."""
     mistakes = flagged_turns(draft.turns)
-    kept = pick(draw, [length for length in range(len(draft.turns)) if length - 2 not in mistakes])
-    return with_turns(draft, list(draft.turns[:kept]))
+    length_kept = pick(draw, [length for length in range(len(draft.turns)) if length - 2 not in mistakes])
+    return with_turns(draft, list(draft.turns[:length_kept]))
 
 
 def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
     """Remove whole exchanges; removed flags alone would cause further faults."""
     mistakes = flagged_turns(draft.turns)
-    spared = pick(draw, (None, *mistakes))
-    gone = {index for at in mistakes if at != spared for index in (at, at + 1)}
-    return with_turns(draft, [turn for at, turn in enumerate(draft.turns) if at not in gone])
+    kept = pick(draw, (None, *mistakes))
+    removed = {index for at in mistakes if at != kept for index in (at, at + 1)}
+    return with_turns(draft, [turn for at, turn in enumerate(draft.turns) if at not in removed])
 
 
 def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = integer(draw, 0, len(draft.turns) - 2)
-    return _insert(draft, at, [draft.turns[at]])
+    index = integer(draw, 0, len(draft.turns) - 2)
+    return _insert(draft, index, [draft.turns[index]])
 
 
 def _blank(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = _any(draft, draw)
-    fields = ("thought", "action") if isinstance(draft.turns[at], PlayerTurn) else ("observation",)
-    return change_turn(draft, at, **{pick(draw, fields): pick(draw, ("", " ", "\n\t"))})
+    index = _any(draft, draw)
+    fields = ("thought", "action") if isinstance(draft.turns[index], PlayerTurn) else ("observation",)
+    return change_turn(draft, index, **{pick(draw, fields): pick(draw, ("", " ", "\n\t"))})
 
 
 def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
-    wrong = [turn for n in range(3) for turn in _exchange(f"juggle {n}", "No.", flag="parameter")]
-    return _insert(draft, _mistake(draft, draw) + 2, wrong)
+    mistakes = [turn for n in range(3) for turn in _exchange(f"juggle {n}", "No.", flag="parameter")]
+    return _insert(draft, _mistake(draft, draw) + 2, mistakes)
 
 
 def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
     """Insert a mistake and its refusal again, at once or later."""
-    at = _mistake(draft, draw)
-    later = [k for k in range(at + 2, len(draft.turns)) if isinstance(draft.turns[k], PlayerTurn)]
-    return _insert(draft, pick(draw, later), list(draft.turns[at : at + 2]))
+    index = _mistake(draft, draw)
+    later = [
+        later_index
+        for later_index in range(index + 2, len(draft.turns))
+        if isinstance(draft.turns[later_index], PlayerTurn)
+    ]
+    return _insert(draft, pick(draw, later), list(draft.turns[index : index + 2]))
 
 
 def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
     """Let the DungeonMaster accept an action right after its refusal."""
-    at = _mistake(draft, draw)
-    refusal = draft.turns[at]
-    return _insert(draft, at + 2, [refusal, *_exchange("", "Now it works.")[1:]])
+    index = _mistake(draft, draw)
+    refusal = draft.turns[index]
+    return _insert(draft, index + 2, [refusal, *_exchange("", "Now it works.")[1:]])
 
 
 def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = _accepted(draft, draw)
-    turn = draft.turns[at]
+    index = _accepted(draft, draw)
+    turn = draft.turns[index]
     if whether(draw):
         suffix = pick(draw, ("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
-        return change_turn(draft, at, thought=f"First this.\n{suffix}")
+        return change_turn(draft, index, thought=f"First this.\n{suffix}")
     action = turn.action.strip() if isinstance(turn, PlayerTurn) else ""
-    written = pick(draw, ("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done."))
-    return change_turn(draft, at, action=written.format(action))
+    form = pick(draw, ("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done."))
+    return change_turn(draft, index, action=form.format(action))
 
 
 _LEAKS = (
@@ -276,14 +280,14 @@ def _matches_nothing(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _parameter_missing(script: Script, draw: st.DrawFn) -> Script:
-    gone = pick(draw, ("thing", "place"))
-    kept = {name: values for name, values in script.actions[0].parameters.items() if name != gone}
+    removed = pick(draw, ("thing", "place"))
+    kept = {name: values for name, values in script.actions[0].parameters.items() if name != removed}
     return _change_first(script, parameters=kept)
 
 
 def _parameter_spare(script: Script, draw: st.DrawFn) -> Script:
-    spare = pick(draw, ("tool", "Thing", "place "))
-    return _change_first(script, parameters={**script.actions[0].parameters, spare: ()})
+    added = pick(draw, ("tool", "Thing", "place "))
+    return _change_first(script, parameters={**script.actions[0].parameters, added: ()})
 
 
 def _same_name(script: Script, draw: st.DrawFn) -> Script:

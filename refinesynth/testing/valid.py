@@ -44,8 +44,8 @@ def pick(draw: st.DrawFn, values: Sequence[T]) -> T:
 
 def pick_some(draw: st.DrawFn, values: Sequence[T], *, least: int = 0, most: int, unique: bool = True) -> list[T]:
     """Draw `least` to `most` of the values in any order."""
-    places = st.lists(st.integers(0, len(values) - 1), min_size=least, max_size=most, unique=unique)
-    return [values[at] for at in draw(places)]
+    indices = st.lists(st.integers(0, len(values) - 1), min_size=least, max_size=most, unique=unique)
+    return [values[index] for index in draw(indices)]
 
 
 Broken = TypeVar("Broken", Draft, Script)
@@ -75,23 +75,23 @@ def broken(
     """Draw a valid value and break it in one of the named ways, or in any without names."""
     name = pick(draw, names or tuple(breaks))
     rule, make = breaks[name]
-    made = make(draw(valid), draw)
-    return Corruption(name, rule, Draft(script=made) if isinstance(made, Script) else made)
+    broken_value = make(draw(valid), draw)
+    return Corruption(name, rule, Draft(script=broken_value) if isinstance(broken_value, Script) else broken_value)
 
 
 def with_turns(draft: Draft, turns: Iterable[DraftTurn]) -> Draft:
     return draft.model_copy(update={"turns": tuple(turns)})
 
 
-def change_turn(draft: Draft, at: int, **fields: object) -> Draft:
+def change_turn(draft: Draft, index: int, **fields: object) -> Draft:
     turns = list(draft.turns)
-    turns[at] = turns[at].model_copy(update=fields)
+    turns[index] = turns[index].model_copy(update=fields)
     return with_turns(draft, turns)
 
 
-def change_action(script: Script, at: int, **fields: object) -> Script:
+def change_action(script: Script, index: int, **fields: object) -> Script:
     actions = list(script.actions)
-    actions[at] = actions[at].model_copy(update=fields)
+    actions[index] = actions[index].model_copy(update=fields)
     return script.model_copy(update={"actions": tuple(actions)})
 
 
@@ -145,12 +145,12 @@ def valid_drafts(draw: st.DrawFn) -> Draft:
         turns.append(_answer(draw, "You look round."))
     for _ in range(integer(draw, 0, 3)):
         turns.extend((_act(draw, pick(draw, known)), _progress(draw, len(turns))))
-    wrong: set[str] = set()
+    refused: set[str] = set()
     for _ in range(integer(draw, 1, 2)):
-        before = frozenset(wrong)
+        before = frozenset(refused)
         for _ in range(2):
-            turns.extend(_mistake(draw, known, wrong))
-        repairs = [text for text in known if text not in wrong - before]
+            turns.extend(_mistake(draw, known, refused))
+        repairs = [text for text in known if text not in refused - before]
         turns.extend((_act(draw, pick(draw, repairs)), _progress(draw, len(turns))))
     ending = pick(draw, ("Task Succeed", "All in its place. Task Succeed!", "Fertig.\nTask Succeed"))
     turns.extend((_act(draw, pick(draw, known)), _answer(draw, ending)))
@@ -170,13 +170,13 @@ def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
     return _answer(draw, pick(draw, _ANSWERS).format(n=number))
 
 
-def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
+def _mistake(draw: st.DrawFn, known: Sequence[str], refused: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
     """Draw a new mistake with the DungeonMaster's refusal, and add its action to `wrong`."""
-    untimely = [text for text in known if text not in wrong]
+    untimely = [text for text in known if text not in refused]
     kind = pick(draw, ("parameter", *(("place", "logic") if untimely else ())))
-    choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter" else untimely
+    choices = [text for text in _WRONG_ACTIONS if text not in refused] if kind == "parameter" else untimely
     action = pick(draw, choices)
-    wrong.add(action)
+    refused.add(action)
     return _act(draw, action), _answer(draw, pick(draw, _REFUSALS), flag=kind)
 
 
@@ -301,7 +301,7 @@ def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
 def _mixed(draw: st.DrawFn, more: st.SearchStrategy[list[PlayerTurn | DungeonMasterTurn | MalformedTurn]]) -> Draft:
     """Strategy for valid drafts with turns left out, repeated or added."""
     draft = draw(valid_drafts())
-    kept = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
-    changed = [draft.turns[at] for at in (sorted(kept) if whether(draw) else kept)]
+    indices = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
+    changed = [draft.turns[index] for index in (sorted(indices) if whether(draw) else indices)]
     changed.extend(draw(more))
     return draft.model_copy(update={"turns": tuple(changed), "finished": whether(draw)})

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import SHED_GROUNDED, dm, player
 
-from refinesynth.episode.ruled_action import EXCUSES, excuse
+from refinesynth.episode.ruled_action import FAILURE_TEXTS, transient_failure
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
 from refinesynth.world import world_of
@@ -14,7 +14,7 @@ FAILED = (player("open box"), dm("It sticks.").model_copy(update={"transient": T
 
 
 def fails(share: float, turn: int = 0, **place: int) -> bool:
-    return excuse((player("open box"), dm("It opens.")) * turn, "look", share, **place) is not None
+    return transient_failure((player("open box"), dm("It opens.")) * turn, "look", share, **place) is not None
 
 
 @given(PLACES, st.integers(0, 30), st.floats(0, 1, exclude_max=True))
@@ -37,8 +37,11 @@ def test_as_many_fail_as_asked() -> None:
 
 @given(st.integers(0, 2**31), st.integers(0, 100), st.integers(0, 50))
 def test_no_excuse_comes_twice_until_all_came(seed: int, replica: int, before: int) -> None:
-    told = [excuse(FAILED * (before + at), "look", 1.0, seed=seed, replica=replica) for at in range(len(EXCUSES))]
-    assert {*told} == {*EXCUSES}
+    told = [
+        transient_failure(FAILED * (before + at), "look", 1.0, seed=seed, replica=replica)
+        for at in range(len(FAILURE_TEXTS))
+    ]
+    assert {*told} == {*FAILURE_TEXTS}
 
 
 def test_excuses_pass_as_words_for_a_transient_failure_and_for_nothing_else() -> None:
@@ -46,16 +49,16 @@ def test_excuses_pass_as_words_for_a_transient_failure_and_for_nothing_else() ->
     state = SHED_GROUNDED.environment
     for action in ("open box", "put key on bench", "take key"):
         ruling = world.step(state, action)
-        for text in EXCUSES:
+        for text in FAILURE_TEXTS:
             assert not judge_words(world, ruling, world.visible(state), text, action=action, transient=True), text
-    for text in EXCUSES:
+    for text in FAILURE_TEXTS:
         carried_out = world.step(state, "open box")
         assert judge_words(world, carried_out, world.visible(state), text, action="open box"), f"no failure: {text}"
 
 
 def test_the_same_action_never_fails_twice_in_a_row() -> None:
     def told(turns: tuple[PlayerTurn | DungeonMasterTurn, ...], action: str) -> str | None:
-        return excuse(turns, action, 1.0, seed=0)
+        return transient_failure(turns, action, 1.0, seed=0)
 
     assert told((), "open box")
     assert told(FAILED, " Open  BOX") is None

@@ -21,7 +21,7 @@ from refinesynth.client.session import Session
 from refinesynth.episode import EpisodeContext, EpisodeOutcome, Turns
 from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.grounded import Grounded
-from refinesynth.episode.ruled_action import EXCUSES
+from refinesynth.episode.ruled_action import FAILURE_TEXTS
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
@@ -394,7 +394,7 @@ class _Retrying(Scripted):
         left = [action for action, _ in itertools.groupby(actions)]
 
         def answer(asked: Asked) -> str:
-            if self.at < 0 or not any(excuse in asked.chat[-1][1] for excuse in EXCUSES):
+            if self.at < 0 or not any(excuse in asked.chat[-1][1] for excuse in FAILURE_TEXTS):
                 self.at += 1
             return said(left[self.at])
 

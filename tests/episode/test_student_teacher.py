@@ -11,7 +11,7 @@ from stage import PERSONA, grounded, only, rehearsing, settings_for
 from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.episode import EpisodeOutcome, play_episode
-from refinesynth.episode.grounded import first_actions, way_to_goal
+from refinesynth.episode.grounded import first_actions, plan_to_goal
 from refinesynth.rules.repairs import repairs
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, spread
@@ -123,7 +123,7 @@ async def test_after_a_mistake_that_lost_nothing_the_student_acts_where_there_is
     world = world_of(SHED_GROUNDED.model_validate(script))
     lost = world.step(world.script.environment, "open box").state
     turns = (player("open box"), dm("It opens."))
-    assert way_to_goal(world, turns, lost) is None
+    assert plan_to_goal(world, turns, lost) is None
     assert first_actions(world, turns, lost) == []
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from refinesynth.chat import render_task, render_turns
 from refinesynth.cli import app
-from refinesynth.episode.ruled_action import EXCUSES
+from refinesynth.episode.ruled_action import FAILURE_TEXTS
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
@@ -301,8 +301,8 @@ def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
         slipped = world.step("open box")
         assert not slipped.refused
         assert slipped.progress == 0
-        assert slipped.observation in EXCUSES
-        assert world.step("open box").observation not in EXCUSES
+        assert slipped.observation in FAILURE_TEXTS
+        assert world.step("open box").observation not in FAILURE_TEXTS
         assert world.step("take moon").refused
 
 

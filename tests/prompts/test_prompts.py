@@ -17,7 +17,7 @@ from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.data_blocks import Shown, block, read_blocks
+from refinesynth.prompts.data_blocks import EncodedValue, block, read_blocks
 from refinesynth.prompts.prompt_library import SECTIONS
 from refinesynth.rules.name_search import out_of_reach
 from refinesynth.trajectory import Draft, Script
@@ -99,7 +99,7 @@ def test_a_value_encoded_once_is_shown_as_the_value(tmp_path: Path) -> None:
         "{% endblock %}"
     )
     own = Prompts(tmp_path)
-    assert own.fill("judge", "request", script=Shown(SHED)) == own.fill("judge", "request", script=SHED)
+    assert own.fill("judge", "request", script=EncodedValue(SHED)) == own.fill("judge", "request", script=SHED)
 
 
 def test_requests_begin_alike_as_the_history_grows(prompts: Prompts) -> None:

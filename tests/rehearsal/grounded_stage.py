@@ -9,12 +9,12 @@ from pydantic import JsonValue
 from rehearsal_stage import PERFECT, Spoken, text, user
 
 from refinesynth import chat
-from refinesynth.episode.ruled_action import EXCUSES, Ruled
+from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
-from refinesynth.roles.dungeon_master import history, told_of
+from refinesynth.roles.dungeon_master import history, player_view
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import MistakeKind, Script
@@ -55,14 +55,16 @@ def written(
     return ask_json(rehearsal, block(persona, "persona"), block(asked, "wanted"), *extra, seed=seed)
 
 
-def worded(rehearsal: Rehearsal, script: Script, ruled: Ruled, turns: tuple[Spoken, ...] = (), seed: int = 0) -> str:
+def worded(
+    rehearsal: Rehearsal, script: Script, ruled: RuledAction, turns: tuple[Spoken, ...] = (), seed: int = 0
+) -> str:
     """The DungeonMaster's observation for a ruling."""
     answer = ask_json(
         rehearsal,
-        block(told_of(script), "script"),
+        block(player_view(script), "script"),
         block(history(turns, thoughts=False), "history"),
         block(ruled.action, "action"),
-        block(ruled.shown(), "ruling"),
+        block(ruled.to_prompt(), "ruling"),
         seed=seed,
     )
     assert answer.keys() == {"thought", "observation"}
@@ -70,18 +72,20 @@ def worded(rehearsal: Rehearsal, script: Script, ruled: Ruled, turns: tuple[Spok
     return str(answer["observation"])
 
 
-def problems(world: World, ruled: Ruled, observation: str) -> list[str]:
+def problems(world: World, ruled: RuledAction, observation: str) -> list[str]:
     """What the rules have against an observation."""
-    return judge_words(world, ruled.ruling, ruled.before, observation, action=ruled.action, transient=ruled.transient)
+    return judge_words(
+        world, ruled.ruling, ruled.visible_before, observation, action=ruled.action, transient=ruled.transient
+    )
 
 
-def ruled_of(world: World, state: JsonValue, action: str, *, excuse: str | None = None) -> Ruled:
-    return Ruled(
+def ruled_of(world: World, state: JsonValue, action: str, *, excuse: str | None = None) -> RuledAction:
+    return RuledAction(
         action=action,
         ruling=world.step(state, action),
-        before=world.visible(state),
+        visible_before=world.visible(state),
         progress_before=world.progress(state),
-        excuse=excuse,
+        failure_text=excuse,
     )
 
 
@@ -98,11 +102,11 @@ class Played:
     done: bool = False
 
 
-Words = Callable[[Ruled, tuple[Spoken, ...], int], str]
+Words = Callable[[RuledAction, tuple[Spoken, ...], int], str]
 """Says what a ruling comes to."""
 
 
-def terse(ruled: Ruled, _: tuple[Spoken, ...], __: int) -> str:
+def terse(ruled: RuledAction, _: tuple[Spoken, ...], __: int) -> str:
     """The world's own words."""
     return ruled.text
 
@@ -128,7 +132,9 @@ def play(
         turn = chat.parse_player(text(rehearsal, messages, seed=number))
         ruling = world.step(state, turn.action)
         fails = ruling.kind is None and ruling.state is not state and number in (failures or set()) and not again
-        ruled = ruled_of(world, state, turn.action, excuse=EXCUSES[number % len(EXCUSES)] if fails else None)
+        ruled = ruled_of(
+            world, state, turn.action, excuse=FAILURE_TEXTS[number % len(FAILURE_TEXTS)] if fails else None
+        )
         before = tuple(played.turns)
         said = words(ruled, before, number) if words else worded(rehearsal, script, ruled, before, number)
         played.problems += problems(world, ruled, said)

@@ -6,7 +6,7 @@ from grounded_stage import FAILURES, LABELS, MISTAKES, Words, grounded, play, te
 from hypothesis import example, given, settings
 from rehearsal_stage import PERFECT, Spoken, always
 
-from refinesynth.episode.ruled_action import EXCUSES, Ruled
+from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
 from refinesynth.rehearsal.phrasing import WORDINGS
 from refinesynth.rehearsal.player import heard
 from refinesynth.rehearsal.replayed_history import Exchange, opening
@@ -18,7 +18,7 @@ FEW = settings(max_examples=10)
 LABEL = f"household-4{GROUNDED}"
 
 
-def _bare(ruled: Ruled, _: tuple[Spoken, ...], __: int) -> str:
+def _bare(ruled: RuledAction, _: tuple[Spoken, ...], __: int) -> str:
     """Somebody who leaves out every reason."""
     if ruled.transient:
         return "It gets stuck. Perhaps later."
@@ -69,7 +69,7 @@ def test_what_failed_for_a_moment_is_tried_again_at_once(label: str, failures: s
 
 
 @pytest.mark.parametrize(
-    "excuse", [*EXCUSES, *WORDINGS["ruled_hindered"], "The command timed out.", "The door sticks."]
+    "excuse", [*FAILURE_TEXTS, *WORDINGS["ruled_hindered"], "The command timed out.", "The door sticks."]
 )
 def test_failures_of_a_moment_are_understood(excuse: str) -> None:
     position = opening(LABEL)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from rehearsal_stage import PERFECT, SEEDS, STRANGE, always
 
-from refinesynth.episode.ruled_action import EXCUSES, Ruled
+from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene, outline
@@ -19,7 +19,7 @@ from refinesynth.world import World, world_of
 FEW = settings(max_examples=12)
 
 
-def rulings(label: str, *, others: int = 12) -> Iterator[tuple[World, Ruled]]:
+def rulings(label: str, *, others: int = 12) -> Iterator[tuple[World, RuledAction]]:
     """Rulings on the way to the goal: the right action, others, and the right one failing for a moment."""
     scene = draw_scene(label)
     script = scene.grounded
@@ -28,7 +28,7 @@ def rulings(label: str, *, others: int = 12) -> Iterator[tuple[World, Ruled]]:
     state: JsonValue = script.environment
     actions = list(scene.everything())
     for number, action in enumerate(script.rulebook.solution):
-        yield world, ruled_of(world, state, action, excuse=EXCUSES[number % len(EXCUSES)])
+        yield world, ruled_of(world, state, action, excuse=FAILURE_TEXTS[number % len(FAILURE_TEXTS)])
         for other in (*actions[number::others][:4], "dance"):
             yield world, ruled_of(world, state, other)
         ruled = ruled_of(world, state, action)
@@ -71,7 +71,7 @@ def test_what_cannot_be_seen_is_found_where_it_is_named(family: str) -> None:
         said = worded(always("unseen_name"), grounded(label), ruled)
         _, named, rest = said.partition(" Not far off there is the ")
         # What was visible before the action may be named, and the DungeonMaster is not told of it.
-        if named and rest.removesuffix(".") not in ruled.before:
+        if named and rest.removesuffix(".") not in ruled.visible_before:
             struck += 1
             assert problems(world, ruled, said), said
         else:
@@ -101,7 +101,7 @@ def test_the_same_is_not_said_twice_as_long_as_there_is_another_way() -> None:
         block({"introduction": script.introduction}, "script"),
         block(told, "history"),
         block("dance", "action"),
-        block(ruled.shown(), "ruling"),
+        block(ruled.to_prompt(), "ruling"),
         seed=0,
     )
     assert again["observation"] not in [entry["observation"] for entry in told]

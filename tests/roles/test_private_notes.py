@@ -12,7 +12,7 @@ from samples import SHED, dm, player
 
 from refinesynth import rules
 from refinesynth.actions.wording import quoted
-from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, RetryFeedback, privately
+from refinesynth.episode.conversation import DEFAULT_FEEDBACK, PLAYER_FEEDBACK, RetryFeedback, player_feedback
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.settings.mistakes import RepairStyle
@@ -39,7 +39,7 @@ def test_the_request_for_a_wrong_action_is_in_the_scenes_words(kind: MistakeKind
 
 
 def test_the_note_about_an_answer_taken_back_is_in_the_scenes_words() -> None:
-    note = SHIPPED.fill("player_retake", "request", violations=[*IN_THE_SCENE.values(), IN_GENERAL])
+    note = SHIPPED.fill("player_retake", "request", violations=[*PLAYER_FEEDBACK.values(), DEFAULT_FEEDBACK])
     assert leaks(note) == []
     assert not BEHIND_THE_SCENE.search(note)
 
@@ -52,10 +52,10 @@ def test_the_note_to_the_repairer_is_in_the_scenes_words(kind: MistakeKind) -> N
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("known", IN_THE_SCENE)
+@pytest.mark.parametrize("known", PLAYER_FEEDBACK)
 def test_each_reason_repeated_in_a_thought_is_no_leak(known: tuple[str, str], action: str) -> None:
     rule, code = known
-    said = privately(Violation(rule=rule, turn=0, code=code, message="The DM flags it."), player(action))
+    said = player_feedback(Violation(rule=rule, turn=0, code=code, message="The DM flags it."), player(action))
     assert leaks(said) == []
     assert leaks(f"I see. {said} So I go on.") == []
     assert len(said) < 500
@@ -65,26 +65,26 @@ def test_each_reason_repeated_in_a_thought_is_no_leak(known: tuple[str, str], ac
 def test_who_leaves_something_unanswered_reads_what_it_was_and_what_was_said_of_it(action: str, answer: str) -> None:
     before = (player("open box"), dm("It opens."), player(action), dm(answer, "place"))
     left = Violation(rule="RealRefinement", turn=4, code="not_refined", message="The DM flags it.")
-    said = privately(left, player("wait"), before)
+    said = player_feedback(left, player("wait"), before)
     assert leaks(said) == []
-    if said != IN_GENERAL:
+    if said != DEFAULT_FEEDBACK:
         assert (quoted(action) in said, quoted(answer) in said) == (True, True)
-    plain = privately(left, player("wait"), (player("take saw"), dm("There is no saw in reach.", "place")))
+    plain = player_feedback(left, player("wait"), (player("take saw"), dm("There is no saw in reach.", "place")))
     assert plain.startswith('"take saw" did not work, and you were told: "There is no saw in reach."')
 
 
 @given(st.text(), st.text())
 def test_the_message_of_any_rule_repeated_in_a_thought_is_no_leak(message: str, action: str) -> None:
     for text in (message, f"As the DM, {message}", f"{message} parameter_error"):
-        said = privately(Violation(rule="Mine", turn=0, code="mine", message=text), player(action))
+        said = player_feedback(Violation(rule="Mine", turn=0, code="mine", message=text), player(action))
         assert leaks(said) == []
 
 
 def test_of_other_rules_the_message_is_told_without_numbers_of_turns() -> None:
     other = Violation(rule="BriefThoughts", turn=2, code="long", message="Turn 3 has a thought of 60 words; write 40.")
-    assert privately(other, player("take key")) == "your answer has a thought of 60 words; write 40."
+    assert player_feedback(other, player("take key")) == "your answer has a thought of 60 words; write 40."
     leaking = other.model_copy(update={"message": 'Turn 3 says "as the DM".'})
-    assert privately(leaking, player("take key")) == IN_GENERAL
+    assert player_feedback(leaking, player("take key")) == DEFAULT_FEEDBACK
 
 
 CHAINS = (rules.strict(), rules.grounded())
@@ -112,5 +112,5 @@ def test_every_code_that_a_player_can_cause_has_words_of_its_own() -> None:
         found = rules.verify(Draft(script=SHED, turns=(*first, *second, *exchange), finished=False), rules.strict())
         blamed = [one for one in found.violations if one.code == code]
         assert len(blamed) == 1, code
-        assert (blamed[0].rule, code) in IN_THE_SCENE
-    assert ("RealRefinement", "not_refined") in IN_THE_SCENE
+        assert (blamed[0].rule, code) in PLAYER_FEEDBACK
+    assert ("RealRefinement", "not_refined") in PLAYER_FEEDBACK

@@ -11,7 +11,7 @@ from samples import dm, player
 from words_corpus import HOUSE, Case
 
 from refinesynth import rules, testing
-from refinesynth.episode.ruled_action import EXCUSES
+from refinesynth.episode.ruled_action import FAILURE_TEXTS
 from refinesynth.rules import judge_words
 from refinesynth.rules.name_search import MAX_TEXT, Names, words_of
 from refinesynth.rules.observation_words import is_english, sentences
@@ -64,7 +64,7 @@ def test_on_words_that_the_lexicon_was_not_made_for_false_alarms_are_rare_and_mo
 
 
 def test_what_the_engine_says_of_a_transient_failure_passes_as_one_and_not_as_success() -> None:
-    for excuse, action in product(EXCUSES, ground_actions(world_of(HOUSE))):
+    for excuse, action in product(FAILURE_TEXTS, ground_actions(world_of(HOUSE))):
         assert judged(Case(action, excuse, transient=True)) == [], (action, excuse)
         if ruling_of(Case(action, excuse))[0].kind is None:
             assert judged(Case(action, excuse)), (action, excuse)

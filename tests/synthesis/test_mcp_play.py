@@ -91,7 +91,7 @@ def test_a_long_result_is_read_in_time_that_grows_with_it() -> None:
 @pytest.mark.parametrize("command", ["", "  ", "''"])
 async def test_an_empty_command_is_named(command: str) -> None:
     with pytest.raises(ValueError, match="the command is empty"):
-        async with mcp_play.connected(command):
+        async with mcp_play.mcp_session(command):
             pass
 
 
@@ -99,7 +99,7 @@ async def test_an_empty_command_is_named(command: str) -> None:
 @pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("mine"), OSError("mine"), TimeoutError("mine")])
 async def test_an_error_of_the_caller_is_not_reported_as_one_of_the_server(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
-        async with mcp_play.connected(f"{sys.executable} {SERVER} {tmp_path / 'calls.log'}"):
+        async with mcp_play.mcp_session(f"{sys.executable} {SERVER} {tmp_path / 'calls.log'}"):
             raise error
     assert raised.value is error
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
-from refinesynth.episode.ruled_action import Ruled
+from refinesynth.episode.ruled_action import RuledAction
 from refinesynth.rules import Replays
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.trajectory import (
@@ -277,16 +277,16 @@ def test_a_play_with_a_price_is_replayed_and_told() -> None:
     world = _lock(_WEARS)
     state: JsonValue = world.script.environment
     turns: list[PlayerTurn | DungeonMasterTurn] = []
-    told: list[Ruled] = []
+    told: list[RuledAction] = []
     for action in ("turn to 1", "turn to 2"):
         ruling = world.step(state, action)
-        told.append(Ruled(action, ruling, world.visible(state), world.progress(state)))
+        told.append(RuledAction(action, ruling, world.visible(state), world.progress(state)))
         words = judge_words(world, ruling, world.visible(state), ruling.text, action=action)
         assert words == []
         turns += [PlayerTurn(thought="", action=action), told[-1].turn(told[-1].thought, told[-1].text)]
         state = ruling.state
     assert told[0].thought == 'The action is refused: it is a logic mistake. It changes "/lock/left".'
-    assert told[0].shown()["changed"] == [{"path": "/lock/left", "before": 3, "after": 2}]
+    assert told[0].to_prompt()["changed"] == [{"path": "/lock/left", "before": 3, "after": 2}]
     draft = Draft(script=world.script, turns=tuple(turns), finished=True)
     assert list(Replays()(draft)) == []
     again = draft.model_copy(update={"turns": (*turns[:2], *turns[:2], *turns[:2], *turns[2:])})
