@@ -211,7 +211,7 @@ class Conversation(ABC):
             if verdict.accepted:
                 return draft
             self.record.refuse_draft(draft, verdict.violations)
-            turns = until_last_observation(draft, max(len(start), verdict.verified_turns))
+            turns = up_to_an_observation(draft, max(len(start), verdict.verified_turns))
             feedback = RetryFeedback.of(draft, verdict)
             violations = [(v.rule, v.code, v.turn) for v in verdict.violations if rejects(v)]
             actions = [turn.action for turn in draft.turns[len(turns) :] if isinstance(turn, PlayerTurn)]
@@ -372,7 +372,7 @@ def _rejection(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
 
 
-def until_last_observation(draft: Draft, verified: int) -> Turns:
+def up_to_an_observation(draft: Draft, verified: int) -> Turns:
     """Return the verified prefix up to the last observation, so the Player acts next."""
     prefix = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
     while prefix and not isinstance(prefix[-1], DungeonMasterTurn):

@@ -126,14 +126,14 @@ class ToolPlayer(Actor):
     """
 
     script: Script = field(kw_only=True)
-    most: int = field(default=1, kw_only=True)
+    max_calls: int = field(default=1, kw_only=True)
     """Maximum number of calls in a message."""
 
     @cached_property
     def _form(self) -> "CallForm":
         parameters = request_parameters(tool.definition() for tool in tools_of(self.script))
         load = partial(_turn_in_text, self.script)
-        return CallForm(parameters=parameters, load=load, script=self.script, max_calls=self.most)
+        return CallForm(parameters=parameters, load=load, script=self.script, max_calls=self.max_calls)
 
     async def act(
         self,
