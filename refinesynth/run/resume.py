@@ -23,7 +23,7 @@ from pathlib import Path
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
-from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
+from refinesynth.journal import Committed, EpisodeRecord, Journal, JournalReader, PaidCompletion
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
 from refinesynth.run.run_config import TO_BE_ANSWERED, RunConfig, differences
@@ -208,9 +208,9 @@ class EpisodeMemory:
         *,
         begun: bool,
         elsewhere: Sequence[JournalReader] = (),
-        known: Sequence[Paid] = (),
+        known: Sequence[PaidCompletion] = (),
         had_finished: bool = False,
-        on_kept: Callable[[Sequence[Paid]], None] | None = None,
+        on_kept: Callable[[Sequence[PaidCompletion]], None] | None = None,
     ) -> None:
         """Write completions to `journal`, then pass them to `on_kept`.
 
@@ -230,11 +230,11 @@ class EpisodeMemory:
         below = max((journal.ended_below for journal in self._asked), default=0)
         return self._had_finished or any(paid.index < below for paid in self._recorded)
 
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         """Return the recorded answer to this request; None for a new request."""
         return self._recorded.get(role, step, digest)
 
-    async def keep(self, *paid: Paid) -> None:
+    async def keep(self, *paid: PaidCompletion) -> None:
         """Commit completions in one transaction."""
         await self._journal.keep(*paid)
         if self._on_kept is not None:
@@ -245,12 +245,12 @@ class EpisodeMemory:
                 _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": facts})
 
     @cached_property
-    def _recorded(self) -> Recorded:
+    def _recorded(self) -> EpisodeRecord:
         # Read lazily: most episodes have no earlier completions.
-        read = [paid for journal in self._asked for paid in journal.recorded(self._episode)]
-        return Recorded([*self._known, *read])
+        read = [paid for journal in self._asked for paid in journal.record_of(self._episode)]
+        return EpisodeRecord([*self._known, *read])
 
-    def everything(self) -> tuple[Paid, ...]:
+    def everything(self) -> tuple[PaidCompletion, ...]:
         """Return the recorded completions, as of the first read."""
         return tuple(self._recorded)
 
@@ -268,7 +268,9 @@ def blocks_of(run: Path) -> Path:
     return run / "blocks"
 
 
-async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
+async def collect(
+    parent: Path, keep: Callable[[Sequence[PaidCompletion]], Awaitable[None]], *, at_start: bool = False
+) -> None:
     """Keep the completions of all ended blocks below `parent`, and remove their folders, except unreadable ones.
 
     At the start of a run, this includes folders of blocks that died before they began.
@@ -297,7 +299,7 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
                     )
                     continue
                 row = 0
-                while found := journal.paid_after(row, most=_ROWS):
+                while found := journal.paid_after(row, limit=_ROWS):
                     row = found[-1][0]
                     await keep([paid for _, paid in found])
             shutil.rmtree(folder, ignore_errors=True)

@@ -122,7 +122,7 @@ class RunFolder:
     def has_finished(self) -> bool:
         """Return True if an episode has finished, or without a journal."""
         with self._journal() as journal:
-            return journal is None or bool(journal.committed.count or journal.held())
+            return journal is None or bool(journal.committed.count or journal.held_indices())
 
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.

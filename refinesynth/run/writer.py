@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, Paid, SpentRow
+from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, PaidCompletion, SpentRow
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
 from refinesynth.run.event_log import logged, open_events
@@ -39,12 +39,12 @@ class RunWriter(RunFolder):
         super().__init__(path, config)
         self._records = journal
         self._elsewhere = [until.enter_context(JournalReader(one)) for one in worker_journals(path)]
-        self._begun = max(known.started() for known in (journal, *self._elsewhere))
+        self._begun = max(known.next_index() for known in (journal, *self._elsewhere))
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
         self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
         """Sums over all appended episodes; `committed.episodes` is the index of the next episode to append."""
-        self.waiting = set(journal.held())
+        self.waiting = set(journal.held_indices())
         """Indices of finished episodes that are not in the files yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
         self.milestones = open_events(events)
@@ -87,7 +87,7 @@ class RunWriter(RunFolder):
         """Return the memory of an episode, by id and the persona's position; `again` if this process has begun it."""
         return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
 
-    async def keep(self, paid: Sequence[Paid]) -> None:
+    async def keep(self, paid: Sequence[PaidCompletion]) -> None:
         """Commit completions of other processes of the run."""
         await self._records.keep(*paid)
 
@@ -99,11 +99,11 @@ class RunWriter(RunFolder):
                 f"{str(blocks)!r} is a link, and a run reads and writes its own folder alone; remove it"
             )
         await collect(blocks, self.keep, at_start=True)
-        self._begun = max(self._begun, self._records.started())
+        self._begun = max(self._begun, self._records.next_index())
 
-    def unknown(self, paid: Sequence[Paid]) -> list[Paid]:
+    def unknown(self, paid: Sequence[PaidCompletion]) -> list[PaidCompletion]:
         """Return the completions that are not committed."""
-        known = {episode: self._records.recorded(episode) for episode in {one.episode for one in paid}}
+        known = {episode: self._records.record_of(episode) for episode in {one.episode for one in paid}}
         return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
 
     def open_lacks(self, lacks: "UnsupportedFeatures") -> None:

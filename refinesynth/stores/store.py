@@ -19,9 +19,9 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.extras import require
 from refinesynth.files.output_folder import Holder, cache_folder
-from refinesynth.journal import Committed, Entry, JournalReader, Paid
+from refinesynth.journal import Committed, Entry, JournalReader, PaidCompletion
 from refinesynth.journal.journal_values import (
-    LARGEST,
+    MAX_BYTES,
     committed_from_row,
     committed_to_row,
     pack,
@@ -70,7 +70,7 @@ class Part:
     """Content of a run between two `Ends`."""
 
     ends: Ends
-    paid: tuple[Paid, ...] = ()
+    paid: tuple[PaidCompletion, ...] = ()
     entries: tuple[Entry, ...] = ()
     trajectories: bytes = b""
     rejected: bytes = b""
@@ -186,7 +186,7 @@ def _pieces(path: Path, ends: Ends) -> Generator[Part]:
 def _paid(path: Path, ends: Ends) -> Iterator[Part]:
     row = ends.paid.get(path.name, 0)
     with JournalReader(path) as journal:
-        while page := journal.paid_after(row, most=_ROWS):
+        while page := journal.paid_after(row, limit=_ROWS):
             row = page[-1][0]
             ends = ends.model_copy(update={"paid": {**ends.paid, path.name: row}})
             paid = tuple(one for _, one in page)
@@ -293,9 +293,9 @@ class RunStore:
         name = f"{self.url}/{name_of(number)}"
         with self._errors_in_words("read"):
             stored = await _in_a_thread(obstore.get, self._store, name_of(number))
-            if stored.meta["size"] > LARGEST:
+            if stored.meta["size"] > MAX_BYTES:
                 raise StorageError(
-                    f"{name} has {stored.meta['size']:,} bytes, and {LARGEST:,} are the most that is read"
+                    f"{name} has {stored.meta['size']:,} bytes, and {MAX_BYTES:,} are the most that is read"
                 )
             data = bytes(await _in_a_thread(stored.bytes))
         segment = Segment.from_bytes(data, name)

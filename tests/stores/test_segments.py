@@ -29,7 +29,7 @@ def everything(path: Path) -> list[Any]:
     """All that a run folder says, whichever way it came about."""
     folder = RunFolder.open(path)
     with JournalReader(folder.journal_file) as journal:
-        paid = [one for _, one in journal.paid_after(0, most=10_000)]
+        paid = [one for _, one in journal.paid_after(0, limit=10_000)]
         entries = [entry for entry in journal.entries() if not entry.is_held]
         return [contents(path), folder.config, folder.totals(), paid, entries, journal.spent(), journal.notes()]
 
@@ -191,7 +191,7 @@ async def test_names_that_lead_elsewhere_are_not_looked_at(tmp_path: Path, machi
 async def test_what_is_no_segment_or_too_large_is_refused(
     data: bytes, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LARGEST", 30)
+    monkeypatch.setattr(store, "MAX_BYTES", 30)
     url = (tmp_path / "store").as_uri()
     await RunStore(url).add(1, data)
     with pytest.raises(

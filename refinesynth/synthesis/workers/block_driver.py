@@ -22,7 +22,7 @@ from refinesynth.client.completion_parsing import usage_of
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
-from refinesynth.journal import Paid
+from refinesynth.journal import PaidCompletion
 from refinesynth.run import CompletedEpisode, RunWriter
 from refinesynth.run.resume import blocks_of, collect
 from refinesynth.synthesis.concurrency import FEWEST
@@ -351,7 +351,7 @@ class Blocks:
         if report.how.in_flight != before:
             self.on_change()
 
-    async def _keep_unreported(self, found: Sequence[Paid]) -> None:
+    async def _keep_unreported(self, found: Sequence[PaidCompletion]) -> None:
         """Commit the completions that an ended block has not reported."""
         # The last report of a block precedes the release of its folder.
         await self._hear()
@@ -360,7 +360,7 @@ class Blocks:
         for paid in new:
             self._count(paid, None)
 
-    def _count(self, paid: Paid, out: _Out | None) -> None:
+    def _count(self, paid: PaidCompletion, out: _Out | None) -> None:
         if out is None:
             self.tracker.count(usage_of(paid), paid.cost_usd)
         else:

@@ -34,7 +34,7 @@ from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import EpisodeSettings, episode_id, play_episode
 from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.journal import Journal, Paid
+from refinesynth.journal import Journal, PaidCompletion
 from refinesynth.run import CompletedEpisode, EpisodeMemory
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
@@ -61,7 +61,7 @@ class Report:
     how: BackendsState = field(default_factory=BackendsState)
     lacks: bytes = b"{}"
     """Features that servers lack, in the form of `UnsupportedFeatures.to_json`."""
-    paid: list[Paid] = field(default_factory=list[Paid])
+    paid: list[PaidCompletion] = field(default_factory=list[PaidCompletion])
     finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
     logged: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
     """Level and facts of each logged event."""
@@ -153,7 +153,7 @@ class ToPlay:
 
     index: int
     persona: Persona
-    known: tuple[Paid, ...] = ()
+    known: tuple[PaidCompletion, ...] = ()
     """Earlier paid completions of the episode."""
     had_finished: bool = False
     """As `EpisodeMemory.had_finished`."""
@@ -314,7 +314,7 @@ class _Playing(logging.Handler):
         settings = self._settings.settings
         name = episode_id(episode.persona, index=episode.index, settings=settings)
 
-        def report(paid: Sequence[Paid]) -> None:
+        def report(paid: Sequence[PaidCompletion]) -> None:
             self._report.paid += paid
 
         memory = EpisodeMemory(
