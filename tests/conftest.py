@@ -214,9 +214,9 @@ def local_ray() -> Iterator[None]:
     from refinesynth.synthesis.workers.cluster import Session
 
     session = Session(None, workers=4)
-    session.up.result()
+    session.ready.result()
     yield
-    session.over.set()
+    session.closing.set()
     session.thread.join()
     # Ray never asks how the processes have ended that it started.
     with warnings.catch_warnings():

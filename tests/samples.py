@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from refinesynth.journal.journal_values import Paid
+from refinesynth.journal.journal_values import PaidCompletion
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -177,7 +177,7 @@ def provenance(**changes: object) -> Provenance:
     return usual.model_copy(update=changes)
 
 
-def paid(index: int = 0, **changes: Any) -> Paid:
+def paid(index: int = 0, **changes: Any) -> PaidCompletion:
     """A completion that the player of this episode was given."""
     usual: dict[str, Any] = {
         "episode": f"{index:06d}",
@@ -194,7 +194,7 @@ def paid(index: int = 0, **changes: Any) -> Paid:
         "output_tokens": 20,
         "cost_usd": 0.5,
     }
-    return Paid(**usual | changes)
+    return PaidCompletion(**usual | changes)
 
 
 def trajectory(

@@ -292,7 +292,7 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]
     def keep(error: RefinesynthError) -> None:
         spoilt.setdefault(str(error))
 
-    for record in RunFolder.open(source).trajectories(on_spoilt=keep) if is_run(source) else records(source, keep):
+    for record in RunFolder.open(source).trajectories(on_invalid=keep) if is_run(source) else records(source, keep):
         if isinstance(record, Refused):
             raise InputError(f"{record.episode} in {source} was refused, so it is no trajectory to train on")
         yield record

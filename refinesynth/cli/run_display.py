@@ -32,9 +32,9 @@ from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
 from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
-from refinesynth.synthesis.concurrency import most_of
+from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, estimate
-from refinesynth.synthesis.gc_tuning import calm_collector
+from refinesynth.synthesis.gc_tuning import tune_gc
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -104,7 +104,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
 def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
     """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
-    calm_collector()
+    tune_gc()
     with interruptible() as interrupt:
         display.open()
         try:
@@ -151,7 +151,7 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     models = labels["default"] if single else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
     part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
-    most = most_of(asked.get("concurrency") or "auto")
+    most = max_in_flight_of(asked.get("concurrency") or "auto")
     batches = f", in batches of up to {most} requests (--concurrency)" if asked.get("batch") else ""
     return one_line(
         f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
@@ -197,7 +197,7 @@ def _chosen(asked: Mapping[str, Any]) -> list["TransportChoice"]:
     from refinesynth.client.http.transport import path_of
 
     backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
-    return [path_of(one, in_flight=most_of(asked.get("concurrency") or "auto")) for one in backends]
+    return [path_of(one, in_flight=max_in_flight_of(asked.get("concurrency") or "auto")) for one in backends]
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:

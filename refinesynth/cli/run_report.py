@@ -12,7 +12,7 @@ from refinesynth.cli.display import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.cost import Cost
-from refinesynth.run.stats import Spending, in_order
+from refinesynth.run.stats import Spending, rule_names
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.text.number_format import compact, counted, dollars
 from refinesynth.text.printable import one_line
@@ -42,9 +42,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
             row = (f"  refused by {one_line(rule, most=40)}", f"{done.by_rule[rule]:,}", wasted)
             table.add_row(*(styled(cell, "dim") for cell in row))
 
-    stages = [rule for rule in in_order(result.config.script_rules) if rule in done.by_rule]
+    stages = [rule for rule in rule_names(result.config.script_rules) if rule in done.by_rule]
     others = sorted(done.by_rule.keys() - set(stages), key=lambda rule: (-done.by_rule[rule], rule))
-    written, passed = done.figures.written, done.figures.passed
+    written, passed = done.figures.scripts_written, done.figures.passed
     share = f"{passed / written:.0%} of {written:,} passed" if done.scripts_refused and written else ""
     table.add_row("scripts refused", f"{done.scripts_refused:,}", share)
     refusals(stages)

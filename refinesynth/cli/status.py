@@ -18,7 +18,7 @@ from refinesynth.cli.terminal import labelled, note, output, print_json, say, st
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.journal.journal_values import model_of
 from refinesynth.run import RunFolder
-from refinesynth.run.completed_episode import FEATURES, LONGER, UNREADABLE
+from refinesynth.run.completed_episode import FEATURES, SLOW_REPAIRS, UNREADABLE
 from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
 from refinesynth.text.number_format import counted, dollars, duration
@@ -120,9 +120,9 @@ def _state(found: RunStatus) -> str:
 def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     """Rows of label and text about the diversity of a run."""
     figures = variety.figures
-    if figures.written:
-        passed = f"{figures.passed:,} of them passed ({figures.passed / figures.written:.0%})"
-        yield "scripts", f"{figures.written:,} written, {passed}"
+    if figures.scripts_written:
+        passed = f"{figures.passed:,} of them passed ({figures.passed / figures.scripts_written:.0%})"
+        yield "scripts", f"{figures.scripts_written:,} written, {passed}"
         for stage in variety.stages:
             who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
             yield "", f"{stage.refused:,} {who}, {stage.left:,} left"
@@ -163,7 +163,7 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
         uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
         yield "by tenth", f"{shares} of them{uneven if lopsided(figures.tenths) else ''}"
     if figures.refinements or figures.unanswered:
-        ways = "".join(f", {figures.longer[way]:,} {way}" for way in LONGER if figures.longer[way])
+        ways = "".join(f", {figures.longer[way]:,} {way}" for way in SLOW_REPAIRS if figures.longer[way])
         fates = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}
         others = "".join(f"; {count:,} {fate}" for fate, count in fates.items() if count)
         yield "refined", f"{counted(figures.refinements - figures.abandoned, 'mistake')} answered{ways}{others}"
@@ -176,7 +176,7 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
 
 
 def _spread(spread: Distribution) -> str:
-    return f"{spread.least:,} to {spread.most:,}, median {spread.middle:,g}"
+    return f"{spread.minimum:,} to {spread.maximum:,}, median {spread.median:,g}"
 
 
 def _shares(steps: Counter[int]) -> str:
@@ -254,12 +254,12 @@ def variety_json(variety: DiversityStats) -> dict[str, Any]:
         ),
         "environments": variety.environments,
         "action_names": variety.action_names,
-        "turns": None if turns is None else {"min": turns.least, "median": turns.middle, "max": turns.most},
+        "turns": None if turns is None else {"min": turns.minimum, "median": turns.median, "max": turns.maximum},
         "steps": {str(steps): count for steps, count in sorted(figures.steps.items())},
         "features": {feature: figures.features[feature] for feature in FEATURES} if figures.steps else {},
         "mistakes": dict(figures.mistakes),
         "salvaged": dict(figures.salvaged),
-        "longer": {field: figures.longer[way] for way, field in LONGER.items()},
+        "longer": {field: figures.longer[way] for way, field in SLOW_REPAIRS.items()},
         "repaired": {
             kind: {"mistakes": count, "turns": figures.repair_turns[kind] / count}
             for kind, count in sorted(figures.repaired.items())
@@ -267,7 +267,7 @@ def variety_json(variety: DiversityStats) -> dict[str, Any]:
         "mistakes_by_tenth": [round(mass, 1) for mass in figures.tenths],
         "near_duplicates": variety.near_duplicates,
         "contaminated": variety.contaminated,
-        "scripts": figures.written,
+        "scripts": figures.scripts_written,
         "stages": [asdict(stage) for stage in variety.stages],
     }
 

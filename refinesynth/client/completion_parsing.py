@@ -21,7 +21,7 @@ from refinesynth.client.reporting import redact
 from refinesynth.client.token_usage import ESTIMATED, TOTAL
 from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError
-from refinesynth.journal.journal_values import Paid
+from refinesynth.journal.journal_values import PaidCompletion
 from refinesynth.text.json_reader import MAX_CHARACTERS, BrokenOff, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 
@@ -231,7 +231,7 @@ class ReadCompletion:
         return orjson.dumps({name: value for name, value in (kept | named).items() if value})
 
     @classmethod
-    def from_paid(cls, paid: Paid) -> "ReadCompletion":
+    def from_paid(cls, paid: PaidCompletion) -> "ReadCompletion":
         """Read the output of `to_json`, with its usage. Raises StorageError: the journal's answer is damaged."""
         try:
             return replace(_kept().validate_json(paid.answer), usage=usage_of(paid))
@@ -345,7 +345,7 @@ def _kept() -> TypeAdapter[ReadCompletion]:
     return TypeAdapter(ReadCompletion)
 
 
-def usage_of(paid: Paid) -> RequestUsage:
+def usage_of(paid: PaidCompletion) -> RequestUsage:
     """Return the usage of a journaled completion."""
     return RequestUsage(
         input_tokens=paid.input_tokens,

@@ -16,7 +16,7 @@ from refinesynth.client.routing import mixture
 from refinesynth.client.session import Session, current_account
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, RunStopped
-from refinesynth.journal import JournalReader, Recorded
+from refinesynth.journal import EpisodeRecord, JournalReader
 from refinesynth.journal.journal_values import model_of
 
 _STRANGERS = 3
@@ -38,7 +38,7 @@ class Replay:
         self._journals = [JournalReader(path) for path in journals(folder)]
         for journal in self._journals:
             weakref.finalize(self, journal.close)
-        self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
         """Recorded completions of each live session."""
         self._strangers: set[str] | None = set()
         """Episodes without a record; None after the first recorded episode."""
@@ -70,10 +70,10 @@ class Replay:
         features.read(self._journals)
         return features
 
-    def _recorded(self, session: Session) -> Recorded:
+    def _recorded(self, session: Session) -> EpisodeRecord:
         known = self._known.get(session)
         if known is None:
-            known = Recorded([paid for journal in self._journals for paid in journal.recorded(session.id)])
+            known = EpisodeRecord([paid for journal in self._journals for paid in journal.record_of(session.id)])
             if not known:
                 self._complain(session.id)
             self._strangers = None

@@ -38,7 +38,7 @@ from refinesynth.client.completion_parsing import ReadCompletion, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
-from refinesynth.journal.journal_values import ESTIMATED, Paid, model_of
+from refinesynth.journal.journal_values import ESTIMATED, PaidCompletion, model_of
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router sends an episode to the server that caches its prefix."""
@@ -52,11 +52,11 @@ class CompletionCache(Protocol):
         """True if the episode had finished in an earlier process and is made again from its paid completions."""
         ...
 
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         """Return the earlier answer to this request."""
         ...
 
-    async def keep(self, *paid: Paid) -> None:
+    async def keep(self, *paid: PaidCompletion) -> None:
         """Commit completions in one transaction."""
         ...
 
@@ -169,7 +169,7 @@ class RequestContext:
     digest: bytes = b""
     """Digest of the request by `digest_of`."""
 
-    def recall(self) -> Paid | None:
+    def recall(self) -> PaidCompletion | None:
         """Return and count the next completion of this request from the cache; None if the cache has none."""
         session, role = self.session, self.role
         if session.memory is None:
@@ -188,7 +188,7 @@ class RequestContext:
         session.credit(role, model)
         if session.memory is None:
             return
-        paid = Paid(
+        paid = PaidCompletion(
             episode=session.id,
             index=session.index,
             attempt=session.attempt,

@@ -16,7 +16,7 @@ from refinesynth.journal.journal_values import (
     HELD_COLUMNS,
     PAID_COLUMNS,
     Entry,
-    Paid,
+    PaidCompletion,
     Row,
     committed_to_row,
     held_to_row,
@@ -73,15 +73,15 @@ class Batch:
 
     def __post_init__(self) -> None:
         self._ended = threading.Event()
-        self._telling = threading.Lock()
-        self._told: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
+        self._lock = threading.Lock()
+        self._loops: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
 
     def __await__(self) -> Generator[object, None, None]:
-        with self._telling:
-            ended = None if self._ended.is_set() else self._told.setdefault(asyncio.get_running_loop(), asyncio.Event())
-        if ended is not None:
+        with self._lock:
+            done = None if self._ended.is_set() else self._loops.setdefault(asyncio.get_running_loop(), asyncio.Event())
+        if done is not None:
             # A cancellation here does not revert the call.
-            yield from ended.wait().__await__()
+            yield from done.wait().__await__()
         self._raise()
 
     def wait(self) -> None:
@@ -92,25 +92,25 @@ class Batch:
     def end(self, failure: Failure | None) -> None:
         """Wake all waiters, on any loop or thread."""
         self.failure = failure
-        with self._telling:
+        with self._lock:
             self._ended.set()
-        for loop, ended in self._told.items():
+        for loop, done in self._loops.items():
             # A closed loop has no waiters.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(ended.set)
+                loop.call_soon_threadsafe(done.set)
 
     def _raise(self) -> None:
         if self.failure is not None:
             raise self.failure.error()
 
 
-_MOST_ROWS = 128
+_MAX_ROWS = 128
 """Maximum rows of one statement, a power of two."""
 
 _CHECKPOINT_EVERY = 4 * 1024 * 1024
 """Committed bytes between two checkpoints of the write-ahead log."""
 
-_PATIENCE_MS = 500
+_CLOSE_TIMEOUT_MS = 500
 """Longest wait for readers when the closing journal empties its log, in milliseconds."""
 
 
@@ -118,7 +118,7 @@ LINGER_S = 0.002
 """Seconds that a commit waits for more calls if the last batch had several. A commit costs the same for 1 and 10 calls;
 a completion takes a hundred times longer."""
 
-_SEVERAL = 3
+_LINGER_ABOVE_CALLS = 3
 """Maximum calls in the last batch for which a commit does not wait: these callers may wait for each other."""
 
 
@@ -134,15 +134,15 @@ class Writer:
         self._process = os.getpid()
         # Only the thread uses these.
         self._connection = connection
-        self._since_checkpoint = 0
-        self._log: int | None = None
+        self._bytes_since_checkpoint = 0
+        self._log_inode: int | None = None
         """Inode of the write-ahead log in use."""
         self._changed = threading.Condition()
         # The condition's lock guards all fields below.
-        self._filling = Batch()
+        self._next_batch = Batch()
         self._failure: Failure | None = None
         self._closing = False
-        self._last_calls = 0
+        self._last_call_count = 0
         """Number of calls in the last batch."""
         self._thread: threading.Thread | None = None
 
@@ -158,7 +158,7 @@ class Writer:
                 raise self._failure.error()
             if self._closing:
                 raise RuntimeError(f"the journal at {str(self._path)!r} is closed")
-            batch = self._filling
+            batch = self._next_batch
             fill(batch)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="refinesynth-journal", daemon=True)
@@ -174,9 +174,9 @@ class Writer:
         if self._process != os.getpid():
             return
         with self._changed:
-            first, self._closing = not self._closing, True
+            is_first, self._closing = not self._closing, True
             self._changed.notify()
-        if not first:
+        if not is_first:
             return
         if self._thread is not None:
             self._thread.join()
@@ -185,20 +185,20 @@ class Writer:
             raise self._failure.error()
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
+        while (batch := self._take_batch()) is not None:
             failure = self._commit(batch)
             batch.end(failure)
             if failure is None:
-                self._tidy()
+                self._checkpoint()
 
-    def _next(self) -> Batch | None:
+    def _take_batch(self) -> Batch | None:
         """Return the calls made during the last commit, or wait for the first; None when the writer closes."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._filling.calls)
-            if self._last_calls > _SEVERAL:
+            self._changed.wait_for(lambda: self._closing or self._next_batch.calls)
+            if self._last_call_count > _LINGER_ABOVE_CALLS:
                 self._changed.wait_for(lambda: self._closing, LINGER_S)
-            batch, self._filling = self._filling, Batch()
-            self._last_calls = batch.calls
+            batch, self._next_batch = self._next_batch, Batch()
+            self._last_call_count = batch.calls
             return batch if batch.calls else None
 
     def _commit(self, batch: Batch) -> Failure | None:
@@ -217,73 +217,73 @@ class Writer:
     def write(self, batch: Batch) -> None:
         """Commit a batch in one transaction. Raises sqlite3.Error: the batch could not be written."""
         held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
         try:
             if batch.forget_from is not None:
-                run("DELETE FROM entries WHERE idx >= ?", (batch.forget_from,))
-                run("DELETE FROM held WHERE idx >= ?", (batch.forget_from,))
+                execute("DELETE FROM entries WHERE idx >= ?", (batch.forget_from,))
+                execute("DELETE FROM held WHERE idx >= ?", (batch.forget_from,))
             # An existing row stays, and the trigger does not count it again.
             self._insert("INTO paid", PAID_COLUMNS, batch.paid, "ON CONFLICT (episode, role, step, digest) DO NOTHING")
             self._insert("INTO begun", "idx, episode", batch.begun, "ON CONFLICT (idx, episode) DO NOTHING")
             if batch.committed:
                 self._insert("INTO entries", ENTRY_COLUMNS, batch.committed)
-                run("DELETE FROM held WHERE idx BETWEEN ? AND ?", (batch.committed[0][0], batch.committed[-1][0]))
+                execute("DELETE FROM held WHERE idx BETWEEN ? AND ?", (batch.committed[0][0], batch.committed[-1][0]))
             self._insert("OR REPLACE INTO held", HELD_COLUMNS, held)
             for note in batch.notes.items():
-                run("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
-            run("COMMIT")
+                execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
+            execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
                 self._connection.rollback()
             raise
-        self._since_checkpoint += batch.size
+        self._bytes_since_checkpoint += batch.size
 
-    def _check_log(self, log: Path) -> None:
-        """Raise StorageError if `log` is no longer this connection's file; the journal then has all commits."""
-        inode = log.stat().st_ino if log.exists() else None
-        if inode is None or self._log not in {None, inode}:
+    def _check_log(self, log_path: Path) -> None:
+        """Raise StorageError if `log_path` is no longer this connection's file; the journal then has all commits."""
+        inode = log_path.stat().st_ino if log_path.exists() else None
+        if inode is None or self._log_inode not in {None, inode}:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             raise StorageError(
-                f"{str(log)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
+                f"{str(log_path)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
                 f"beside refinesynth, to copy it for example, and another program reads it. Nothing is lost. Run the "
                 f"same command again, and copy a run folder from another process"
             )
-        self._log = inode
+        self._log_inode = inode
 
-    def _tidy(self) -> None:
+    def _checkpoint(self) -> None:
         """Copy the log into the file every `_CHECKPOINT_EVERY` bytes, after waiters are notified; ignore a failure."""
-        if self._since_checkpoint >= _CHECKPOINT_EVERY:
-            self._since_checkpoint = 0
+        if self._bytes_since_checkpoint >= _CHECKPOINT_EVERY:
+            self._bytes_since_checkpoint = 0
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def _release(self) -> None:
         """Close the connection and leave a single file; the log stays if a reader or a full disk prevents that."""
         with suppress(sqlite3.Error):
-            self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            self._connection.execute(f"PRAGMA busy_timeout = {_CLOSE_TIMEOUT_MS}")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         self._connection.close()
 
-    def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
+    def _insert(self, target: str, columns: str, rows: Sequence[Row], on_conflict: str = "") -> None:
         # Many rows per statement instead of `executemany`, which waits for the GIL between two rows; a busy event loop
         # releases the GIL only every few milliseconds.
-        at = 0
-        while at < len(rows):
-            size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)
-            values = [value for row in rows[at : at + size] for value in row]
-            self._connection.execute(_insertion(into, columns, size, otherwise), values)
-            at += size
+        start = 0
+        while start < len(rows):
+            size = min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)
+            values = [value for row in rows[start : start + size] for value in row]
+            self._connection.execute(_insert_statement(target, columns, size, on_conflict), values)
+            start += size
 
 
 @cache
-def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
-    places = f"({', '.join('?' * (columns.count(',') + 1))})"
-    return f"INSERT {into} ({columns}) VALUES {', '.join([places] * rows)} {otherwise}"  # noqa: S608 - constants
+def _insert_statement(target: str, columns: str, row_count: int, on_conflict: str) -> str:
+    placeholders = f"({', '.join('?' * (columns.count(',') + 1))})"
+    return f"INSERT {target} ({columns}) VALUES {', '.join([placeholders] * row_count)} {on_conflict}"  # noqa: S608 - constants
 
 
-_ROW = 200
+_ROW_BYTES = 200
 """Approximate bytes of a row without its longest values."""
 
 
@@ -304,7 +304,7 @@ class Journal(JournalReader):
             StorageError: The file cannot be created or written, is damaged, or has another format version.
         """
         self._writer = Writer(path, connect_to_write(path))
-        self._begun: dict[int, str] = {}
+        self._begun_ids: dict[int, str] = {}
         """Index to id of the episodes in flight that are recorded as begun."""
         try:
             super().__init__(path)
@@ -312,26 +312,26 @@ class Journal(JournalReader):
             self._writer.close()
             raise
         try:
-            self._count = self.committed.count
+            self._next_index = self.committed.count
             """Number of committed or enqueued episodes."""
         except BaseException:
             self.close()
             raise
 
-    async def keep(self, *paid: Paid) -> None:
+    async def keep(self, *paid: PaidCompletion) -> None:
         """Commit completions together; an existing one with the same episode, role, step and digest stays.
 
         They are enqueued before the first `await`: a cancellation of the caller does not prevent the commit.
         """
-        rows = [paid_to_row(one) for one in paid]
+        rows = [paid_to_row(completion) for completion in paid]
 
         def fill(batch: Batch) -> None:
-            for one, row in zip(paid, rows, strict=True):
-                if self._begun.get(one.index) != row[1]:
-                    self._begun[one.index] = row[1]
-                    batch.begun.append((one.index, row[1]))
+            for completion, row in zip(paid, rows, strict=True):
+                if self._begun_ids.get(completion.index) != row[1]:
+                    self._begun_ids[completion.index] = row[1]
+                    batch.begun.append((completion.index, row[1]))
                 batch.paid.append(row)
-                batch.size += len(one.answer) + _ROW
+                batch.size += len(completion.answer) + _ROW_BYTES
 
         await self._writer.put(fill)
 
@@ -344,36 +344,36 @@ class Journal(JournalReader):
         Raises:
             ValueError: A committed entry is out of order, or a held one is committed already.
         """
-        count = self._count
+        next_index = self._next_index
         committed = [committed_to_row(entry) for entry in entries if not entry.is_held]
         held = [held_to_row(entry) for entry in entries if entry.is_held]
         for row in committed:
-            if row[0] != count:
-                raise ValueError(f"episode {row[0]} is committed, and {count} is in its turn")
-            count += 1
+            if row[0] != next_index:
+                raise ValueError(f"episode {row[0]} is committed, and {next_index} is in its turn")
+            next_index += 1
         for row in held:
-            if row[0] < count:
+            if row[0] < next_index:
                 raise ValueError(f"episode {row[0]} is held, and is committed already")
 
         def fill(batch: Batch) -> None:
             batch.committed.extend(committed)
             for row in committed:
                 batch.held.pop(row[0], None)
-                self._begun.pop(row[0], None)
+                self._begun_ids.pop(row[0], None)
             batch.held.update((row[0], row) for row in held)
             if totals is not None:
                 batch.notes[TOTALS] = totals
-            batch.size += sum(len(entry.line) + len(entry.held or b"") + _ROW for entry in entries)
+            batch.size += sum(len(entry.line) + len(entry.held or b"") + _ROW_BYTES for entry in entries)
 
         batch = self._writer.put(fill)
-        self._count = count
+        self._next_index = next_index
         return batch
 
     def forget_from(self, index: int, *, totals: bytes | None) -> None:
         """Delete the entries from `index` on, held ones included; their completions stay. Block until the commit."""
         # Commits all earlier calls, which are read below.
         self._writer.put(lambda _batch: None).wait()
-        ended = max(self.ended_below, self._count, *(held + 1 for held in self.held()[-1:]))
+        ended = max(self.ended_below, self._next_index, *(held + 1 for held in self.held_indices()[-1:]))
 
         def fill(batch: Batch) -> None:
             batch.forget_from = index
@@ -381,7 +381,7 @@ class Journal(JournalReader):
             batch.notes[ENDED_BELOW] = b"%d" % ended
 
         self._writer.put(fill).wait()
-        self._count = min(self._count, index)
+        self._next_index = min(self._next_index, index)
 
     async def keep_note(self, name: str, value: bytes) -> None:
         """Commit a value by name, replacing an earlier one; enqueued before the first `await`."""

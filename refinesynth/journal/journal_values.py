@@ -15,28 +15,28 @@ from refinesynth.text.json_reader import scrub
 
 ESTIMATED = " (tokens estimated)"
 """Suffix of a model's name if the tokens of its completion are estimated."""
-_UNUSED = re.compile(r" \((first|second) of two, not used\)$")
+_UNUSED_SUFFIX = re.compile(r" \((first|second) of two, not used\)$")
 """Suffix of a model's name for an unused answer, in journals of versions that could send a request twice."""
 
 
 def model_of(name: str) -> str:
     """Return the model's name without the journal's suffixes."""
-    return _UNUSED.sub("", name).removesuffix(ESTIMATED)
+    return _UNUSED_SUFFIX.sub("", name).removesuffix(ESTIMATED)
 
 
 DIGEST_SIZE = 16
 """Bytes of a digest."""
 
-MOST = 2**62
+MAX_NUMBER = 2**62
 """Largest number in a journal."""
 
-LARGEST = 256 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 """Longest answer, line or records in a journal, in bytes."""
 
-# Values of a journal. `Paid` and `Entry` do not validate themselves; the conversion to rows does.
-Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST)]
+# Values of a journal. `PaidCompletion` and `Entry` do not validate themselves; the conversion to rows does.
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MAX_NUMBER)]
 Text: TypeAlias = Annotated[str, Field(strict=True)]
-Blob: TypeAlias = Annotated[bytes, Field(strict=True, max_length=LARGEST)]
+Blob: TypeAlias = Annotated[bytes, Field(strict=True, max_length=MAX_BYTES)]
 Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
@@ -69,8 +69,8 @@ class SpentRow:
     """Requests without a known price."""
 
     def __add__(self, other: "SpentRow") -> "SpentRow":
-        sums = [one.name for one in fields(self) if one.name not in {"role", "model"}]
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in sums})
+        names = [column.name for column in fields(self) if column.name not in {"role", "model"}]
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Outstanding:
     """US dollars of the completions with a known price."""
 
     def __add__(self, other: "Outstanding") -> "Outstanding":
-        last = max(self, other, key=lambda one: (one.attempt, one.step))
+        last = max(self, other, key=lambda part: (part.attempt, part.step))
         return replace(last, requests=self.requests + other.requests, cost_usd=self.cost_usd + other.cost_usd)
 
 
@@ -120,7 +120,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paid:
+class PaidCompletion:
     """Paid completion with its answer and cost."""
 
     episode: Text
@@ -144,26 +144,26 @@ class Paid:
     """US dollars; None if the price is unknown."""
 
 
-class Recorded:
+class EpisodeRecord:
     """Snapshot of the paid completions of one episode, in the order of their commits."""
 
-    def __init__(self, paid: Sequence[Paid] = ()) -> None:
-        self._paid = {(one.role, one.step, one.digest): one for one in paid}
-        self._unused: dict[bytes, dict[tuple[str, int], Paid]] = {}
-        for one in self._paid.values():
-            self._unused.setdefault(one.digest, {})[one.role, one.step] = one
+    def __init__(self, paid: Sequence[PaidCompletion] = ()) -> None:
+        self._paid = {(completion.role, completion.step, completion.digest): completion for completion in paid}
+        self._unused: dict[bytes, dict[tuple[str, int], PaidCompletion]] = {}
+        for completion in self._paid.values():
+            self._unused.setdefault(completion.digest, {})[completion.role, completion.step] = completion
 
-    def __iter__(self) -> Iterator[Paid]:
+    def __iter__(self) -> Iterator[PaidCompletion]:
         return iter(self._paid.values())
 
     def __len__(self) -> int:
         return len(self._paid)
 
-    def get(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def get(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         """Return the completion of this request at this role and step; None if there is none."""
         return self._paid.get((role, step, digest))
 
-    def take(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def take(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         """Return the unused completion of this request at this role and step, else its first unused one elsewhere.
 
         Each completion is returned once. Under other rules, the same request may come earlier or later.
@@ -171,8 +171,8 @@ class Recorded:
         unused = self._unused.get(digest)
         if not unused:
             return None
-        place = (role, step)
-        return unused.pop(place if place in unused else next(iter(unused)))
+        key = (role, step)
+        return unused.pop(key if key in unused else next(iter(unused)))
 
 
 Row: TypeAlias = tuple[Any, ...]
@@ -187,16 +187,16 @@ SUMS_COLUMNS = (
     "role, model, requests, input_tokens, cached_tokens, cache_write_tokens, output_tokens, cost_usd, unpriced"
 )
 
-_MOST_TOKENS = 2**32
-_MOST_USD = 1e12
+_MAX_TOKENS = 2**32
+_MAX_USD = 1e12
 
 
-def paid_to_row(paid: Paid) -> Row:
+def paid_to_row(paid: PaidCompletion) -> Row:
     """Return the row of a completion. Impossible token counts are clamped, and an impossible cost becomes unknown."""
     # Without the pydantic validation of the functions below, for speed: every completion passes here.
-    places = (paid.index, paid.attempt, paid.step)
-    if min(places) < 0 or max(places) > MOST or len(paid.digest) != DIGEST_SIZE or len(paid.answer) > LARGEST:
-        raise ValueError(f"a completion at {places}, with a digest of {len(paid.digest)} bytes, cannot be kept")
+    numbers = (paid.index, paid.attempt, paid.step)
+    if min(numbers) < 0 or max(numbers) > MAX_NUMBER or len(paid.digest) != DIGEST_SIZE or len(paid.answer) > MAX_BYTES:
+        raise ValueError(f"a completion at {numbers}, with a digest of {len(paid.digest)} bytes, cannot be kept")
     cost = paid.cost_usd
     return (
         paid.index,
@@ -212,7 +212,7 @@ def paid_to_row(paid: Paid) -> Row:
         _tokens(paid.cache_write_tokens),
         _tokens(paid.output_tokens),
         # The comparison is False for NaN, too.
-        cost if cost is not None and abs(cost) < _MOST_USD else None,
+        cost if cost is not None and abs(cost) < _MAX_USD else None,
         paid.answer,
     )
 
@@ -246,7 +246,7 @@ def unpack(packed: bytes) -> bytes:
     try:
         size = zstandard.frame_content_size(packed)
         # A damaged frame may claim any size.
-        if not 0 <= size <= LARGEST:
+        if not 0 <= size <= MAX_BYTES:
             raise ValueError(f"records claim to have {size:,} bytes")
         # zstandard does not read the rest of a frame that claims 0 bytes.
         if size == 0 and packed != pack(b""):
@@ -257,17 +257,17 @@ def unpack(packed: bytes) -> bytes:
 
 
 def _tokens(count: int) -> int:
-    return min(max(count, 0), _MOST_TOKENS)
+    return min(max(count, 0), _MAX_TOKENS)
 
 
 _Row_Value = TypeVar("_Row_Value")
-_FIELDS = {"idx": "index", "records": "held"}
+_FIELD_OF_COLUMN = {"idx": "index", "records": "held"}
 """Column to a field of another name."""
 
 
-def _reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]:
+def _row_reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]:
     """Return a function from a row with these columns to a `kind`; it raises `ValueError` for an invalid row."""
-    names = [_FIELDS.get(column, column) for column in columns.split(", ")]
+    names = [_FIELD_OF_COLUMN.get(column, column) for column in columns.split(", ")]
     adapter = TypeAdapter(kind)
 
     def read(row: Row) -> _Row_Value:
@@ -280,11 +280,11 @@ def _reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]
     return read
 
 
-paid_from_row = _reader(Paid, PAID_COLUMNS)
-committed_from_row = _reader(Entry, ENTRY_COLUMNS)
-spent_from_row = _reader(SpentRow, SUMS_COLUMNS)
-outstanding_from_row = _reader(Outstanding, "idx, episode, requests, attempt, role, step, cost_usd")
-_packed_from_row = _reader(Entry, HELD_COLUMNS)
+paid_from_row = _row_reader(PaidCompletion, PAID_COLUMNS)
+committed_from_row = _row_reader(Entry, ENTRY_COLUMNS)
+spent_from_row = _row_reader(SpentRow, SUMS_COLUMNS)
+outstanding_from_row = _row_reader(Outstanding, "idx, episode, requests, attempt, role, step, cost_usd")
+_packed_from_row = _row_reader(Entry, HELD_COLUMNS)
 
 
 def held_from_row(row: Row) -> Entry:
@@ -293,18 +293,18 @@ def held_from_row(row: Row) -> Entry:
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
 
-_ENDS = TypeAdapter(tuple[Count, Count, Count])
+_END_ROW = TypeAdapter(tuple[Count, Count, Count])
 
 
 def end_from_row(row: Row) -> Committed:
     """Return the committed part of the files, from index and ends of the last entry."""
-    last, *ends = _ENDS.validate_python(row)
-    return Committed(last + 1, *ends)
+    last_index, *ends = _END_ROW.validate_python(row)
+    return Committed(last_index + 1, *ends)
 
 
 persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(
     tuple[Annotated[int, Field(strict=True)], Text]
 ).validate_python
 """Converter of a row to the index of a committed episode and the fingerprint of its persona."""
-whole_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
+count_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
 note_from_row: Callable[[Row], tuple[str, bytes | None]] = TypeAdapter(tuple[Text, Blob | None]).validate_python

@@ -13,12 +13,13 @@ from refinesynth.journal.journal_values import (
     SUMS_COLUMNS,
     Committed,
     Entry,
+    EpisodeRecord,
     Outstanding,
-    Paid,
-    Recorded,
+    PaidCompletion,
     Row,
     SpentRow,
     committed_from_row,
+    count_from_row,
     end_from_row,
     held_from_row,
     note_from_row,
@@ -26,13 +27,12 @@ from refinesynth.journal.journal_values import (
     paid_from_row,
     persona_from_row,
     spent_from_row,
-    whole_from_row,
 )
-from refinesynth.journal.sqlite_file import connect_to_read, damaged, in_plain_words
+from refinesynth.journal.sqlite_file import connect_to_read, damaged, storage_errors
 from refinesynth.text.json_reader import scrub
 
-_PAGE = 500
-_PAGE_OF_PERSONAS = 5_000
+_PAGE_ROWS = 500
+_PERSONA_PAGE_ROWS = 5_000
 """Rows of one read, which must be short: the writer cannot empty its log during a read."""
 
 TOTALS = "totals"
@@ -62,7 +62,7 @@ class JournalReader:
         """
         self.path = path
         self._connection = connect_to_read(path)
-        self._reading = Lock()
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -76,53 +76,53 @@ class JournalReader:
         self.close()
 
     def close(self) -> None:
-        with self._reading:
+        with self._lock:
             self._connection.close()
 
-    def recorded(self, episode: str) -> Recorded:
+    def record_of(self, episode: str) -> EpisodeRecord:
         """Return every paid completion of an episode."""
         sql = f"SELECT {PAID_COLUMNS} FROM paid WHERE episode = ? ORDER BY rowid"  # noqa: S608 - a constant
-        return Recorded(self._values(paid_from_row, sql, scrub(episode)))
+        return EpisodeRecord(self._values(paid_from_row, sql, scrub(episode)))
 
     def entry(self, index: int) -> Entry | None:
         """Return the entry of an ended episode, with its records if they are held; None if it has not ended."""
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx = ?"  # noqa: S608 - a constant
         held = f"SELECT {HELD_COLUMNS} FROM held WHERE idx = ?"  # noqa: S608 - a constant
-        for found in self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index):
-            return found
+        for entry in self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index):
+            return entry
         return None
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """Yield ended episodes from index `start` on, without the records of held ones, read page by page."""
-        committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
+        committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE_ROWS}"  # noqa: S608 - constants
         for entry in self._pages(committed_from_row, committed, start):
             start = entry.index + 1
             yield entry
         # Held episodes have higher indices than all committed ones.
         columns = HELD_COLUMNS.replace("records", "NULL")
-        held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
+        held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {_PAGE_ROWS}"  # noqa: S608 - constants
         yield from self._pages(held_from_row, held, start)
 
     def personas(self) -> Iterator[str]:
         """Yield the persona fingerprints of the committed episodes in index order; much cheaper than `entries`."""
         start = 0
-        sql = f"SELECT idx, persona FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE_OF_PERSONAS}"  # noqa: S608 - a constant
+        sql = f"SELECT idx, persona FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PERSONA_PAGE_ROWS}"  # noqa: S608 - a constant
         while page := self._values(persona_from_row, sql, start):
             if page[0][0] != start or page[-1][0] != start + len(page) - 1:
                 raise damaged(self.path, f"of the episodes from {start} on, one is missing or listed twice")
             start += len(page)
             yield from (persona for _, persona in page)
 
-    def held(self) -> list[int]:
+    def held_indices(self) -> list[int]:
         """Return the indices of held episodes."""
-        return [index for (index,) in self._values(whole_from_row, "SELECT idx FROM held ORDER BY idx")]
+        return [index for (index,) in self._values(count_from_row, "SELECT idx FROM held ORDER BY idx")]
 
     @property
     def committed(self) -> Committed:
         """Committed part of the run's files."""
         sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
-        for found in self._values(end_from_row, sql):
-            return found
+        for part in self._values(end_from_row, sql):
+            return part
         return Committed(0, 0, 0)
 
     @property
@@ -139,26 +139,26 @@ class JournalReader:
         """Return the note with this name; None without one."""
         return dict(self._values(note_from_row, "SELECT name, value FROM notes WHERE name = ?", name)).get(name)
 
-    def started(self) -> int:
+    def next_index(self) -> int:
         """Return one more than the highest known index; 0 for an empty journal."""
-        highest = [
+        queries = [
             f"SELECT idx FROM {table} ORDER BY idx DESC LIMIT 1"  # noqa: S608 - constants
             for table in ("begun", "entries", "held")
         ]
-        return max((found + 1 for sql in highest for (found,) in self._values(whole_from_row, sql)), default=0)
+        return max((index + 1 for sql in queries for (index,) in self._values(count_from_row, sql)), default=0)
 
     def spent(self) -> list[SpentRow]:
         """Return usage and cost per role and model, unfinished episodes included."""
         return self._values(spent_from_row, f"SELECT {SUMS_COLUMNS} FROM sums ORDER BY role, model")  # noqa: S608 - a constant
 
-    def paid_after(self, row: int, *, most: int) -> list[tuple[int, Paid]]:
-        """Return up to `most` completions after row number `row` (0 for the first), with their row numbers."""
+    def paid_after(self, after: int, *, limit: int) -> list[tuple[int, PaidCompletion]]:
+        """Return up to `limit` completions after row number `after` (0 for the first), with their row numbers."""
         sql = f"SELECT rowid, {PAID_COLUMNS} FROM paid WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - a constant
-        return self._values(lambda found: (int(found[0]), paid_from_row(found[1:])), sql, row, most)
+        return self._values(lambda found: (int(found[0]), paid_from_row(found[1:])), sql, after, limit)
 
     def last_row(self) -> int:
         """Return the row number of the last completion; 0 without any."""
-        return self._values(whole_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
+        return self._values(count_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
 
     def notes(self) -> dict[str, bytes | None]:
         """Return all notes by name, without the running sums."""
@@ -179,17 +179,17 @@ class JournalReader:
                 WHERE begun.idx >= ? AND begun.idx NOT IN (SELECT idx FROM held) GROUP BY begun.idx, begun.episode)"""
         return self._values(outstanding_from_row, sql, self.committed.count if start is None else start)
 
-    def _values(self, value_of: Callable[[Row], _Value], sql: str, *parameters: object) -> list[_Value]:
+    def _values(self, convert: Callable[[Row], _Value], sql: str, *parameters: object) -> list[_Value]:
         """Return all values of a query at once: an open read would keep the writer from emptying its log."""
-        with in_plain_words(self.path), self._reading:
+        with storage_errors(self.path), self._lock:
             rows = self._connection.execute(sql, parameters).fetchall()
         try:
-            return [value_of(row) for row in rows]
+            return [convert(row) for row in rows]
         except ValueError as error:
             raise damaged(self.path, str(error)) from error
 
-    def _pages(self, value_of: Callable[[Row], Entry], sql: str, start: int) -> Iterator[Entry]:
-        while page := self._values(value_of, sql, start):
+    def _pages(self, convert: Callable[[Row], Entry], sql: str, start: int) -> Iterator[Entry]:
+        while page := self._values(convert, sql, start):
             for entry in page:
                 if entry.index < start:
                     raise damaged(self.path, f"episode {entry.index} is listed twice")

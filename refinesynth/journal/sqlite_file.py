@@ -41,8 +41,8 @@ def storage_error(path: Path, error: BaseException) -> StorageError:
         case sqlite3.Error():
             # Errors without a code, which Python's module raises itself, and most other codes mean content that SQLite
             # cannot interpret.
-            says = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _DAMAGED)
-            return StorageError(f"{str(path)!r} {says} ({error})")
+            advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _DAMAGED)
+            return StorageError(f"{str(path)!r} {advice} ({error})")
         case UnicodeDecodeError():
             # SQLite's message quotes the damaged content.
             return damaged(path, str(error))
@@ -52,9 +52,9 @@ def storage_error(path: Path, error: BaseException) -> StorageError:
             return StorageError(f"{str(path)!r} cannot be used: {type(error).__name__}: {error}")
 
 
-def damaged(path: Path, what: str) -> StorageError:
+def damaged(path: Path, reason: str) -> StorageError:
     """Return the StorageError for content that no journal writer produces."""
-    return StorageError(f"{str(path)!r} {_DAMAGED} ({what})")
+    return StorageError(f"{str(path)!r} {_DAMAGED} ({reason})")
 
 
 def refuse_if_gone(path: Path) -> None:
@@ -67,7 +67,7 @@ def refuse_if_gone(path: Path) -> None:
 
 
 @contextmanager
-def in_plain_words(path: Path) -> Generator[None]:
+def storage_errors(path: Path) -> Generator[None]:
     """Convert errors of SQLite and the file system about `path` to `StorageError`."""
     try:
         yield
@@ -78,14 +78,14 @@ def in_plain_words(path: Path) -> Generator[None]:
         raise storage_error(path, error) from error
 
 
-_WRITER_WAITS_S = 30.0
-_READER_WAITS_S = 10.0
+_WRITER_TIMEOUT_S = 30.0
+_READER_TIMEOUT_S = 10.0
 """Longest wait for another process that locks the file, in seconds."""
 
-_LARGEST = 512 * 1024 * 1024
+_MAX_VALUE_BYTES = 512 * 1024 * 1024
 """Longest single value that is read, in bytes; a longer one counts as damage."""
 
-WAL_KEPT = 64 * 1024 * 1024
+MAX_WAL_BYTES = 64 * 1024 * 1024
 """Largest size of the emptied write-ahead log on disk, in bytes."""
 
 
@@ -96,12 +96,12 @@ def wal_of(path: Path) -> Path:
 
 def connect_to_write(path: Path) -> sqlite3.Connection:
     """Open the journal for writing; create a missing one."""
-    with in_plain_words(path):
+    with storage_errors(path):
         if not path.exists():
-            _make(path)
+            _create(path)
         # Checked for reading first: a writable connection deletes the log of a file that it cannot read.
         connect_to_read(path).close()
-        connection = _connect(path, "mode=rw", waits_s=_WRITER_WAITS_S)
+        connection = _connect(path, "mode=rw", timeout_s=_WRITER_TIMEOUT_S)
         try:
             _prepare(connection, path)
         except BaseException:
@@ -112,7 +112,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open the journal for reading; others may write meanwhile."""
-    with in_plain_words(path):
+    with storage_errors(path):
         if not path.exists():
             raise StorageError(f"there is no journal at {str(path)!r}")
         if not path.is_file():
@@ -120,44 +120,44 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         if not path.stat().st_size:
             # SQLite would treat the empty file as a new database and delete its log.
             raise damaged(path, "it is empty")
-        connection = _connect(path, "mode=ro", waits_s=_READER_WAITS_S)
+        connection = _connect(path, "mode=ro", timeout_s=_READER_TIMEOUT_S)
         try:
-            check(connection, path)
+            check_format(connection, path)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def _connect(path: Path, query: str, *, waits_s: float) -> sqlite3.Connection:
+def _connect(path: Path, query: str, *, timeout_s: float) -> sqlite3.Connection:
     # Autocommit mode: the caller begins transactions. One thread at a time uses a connection, not always the same.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
-        timeout=waits_s,
+        timeout=timeout_s,
         isolation_level=None,
         check_same_thread=False,
     )
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     return connection
 
 
-def _make(path: Path) -> None:
+def _create(path: Path) -> None:
     """Create an empty journal under another name, then rename it: an empty file at `path` always means damage."""
     if wal_of(path).exists():
         # SQLite would apply this log to the new journal.
         raise damaged(path, f"it is missing, and {wal_of(path).name!r} is there")
-    unborn = path.with_name(path.name + ".new")
-    unborn.unlink(missing_ok=True)
-    unborn.touch()
-    connection = _connect(unborn, "mode=rw", waits_s=_WRITER_WAITS_S)
+    new_path = path.with_name(path.name + ".new")
+    new_path.unlink(missing_ok=True)
+    new_path.touch()
+    connection = _connect(new_path, "mode=rw", timeout_s=_WRITER_TIMEOUT_S)
     try:
-        set_up(connection)
+        create_tables(connection)
     finally:
         connection.close()
-    unborn.replace(path)
+    new_path.replace(path)
     # Some systems cannot sync a folder; a power failure in the next seconds may then undo the rename.
     with suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
@@ -174,7 +174,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     # The writer runs checkpoints itself, after it has notified the waiters of a commit.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")
+    connection.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")
     # Some builds of SQLite overwrite deleted content with zeros by default.
     connection.execute("PRAGMA secure_delete = OFF")
     # Detects an unwritable file now, not after the first paid completion.
@@ -230,7 +230,7 @@ TABLES = (
 )
 
 
-def set_up(connection: sqlite3.Connection) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables in an empty file."""
     connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     connection.execute("BEGIN")
@@ -241,7 +241,7 @@ def set_up(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def check(connection: sqlite3.Connection, path: Path) -> None:
+def check_format(connection: sqlite3.Connection, path: Path) -> None:
     """Raise StorageError for a file that is no journal or has another format version."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")

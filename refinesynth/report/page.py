@@ -54,7 +54,7 @@ def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:
     check_installed("report", "matplotlib", "numpy")
     folder = RunFolder.open(run)
     status = RunStatus.of(folder)
-    counted, seed = folder.counted(), folder.config.seed
+    counted, seed = folder.committed_part(), folder.config.seed
     shown = _sampled(folder.trajectories_file, counted and counted.trajectories_end, Trajectory, sample, seed)
     refused = _sampled(folder.rejected_file, counted and counted.rejected_end, Refused, sample, seed)
     scripts = list({found.script.digest: found.script for found in shown}.values())
@@ -77,7 +77,7 @@ def _overview(status: RunStatus) -> Iterator[tuple[str, str]]:
     figures = variety.figures
     yield "state", status.state
     yield "personas", f"{totals.episodes:,} finished, {totals.fruitful:,} with an accepted trajectory"
-    yield "scripts", f"{figures.written:,} written, {totals.scripts_refused:,} refused"
+    yield "scripts", f"{figures.scripts_written:,} written, {totals.scripts_refused:,} refused"
     yield "drafts refused", f"{totals.drafts_refused:,}"
     yield "accepted", f"{status.accepted:,} of {status.n:,}"
     yield "distinct", f"{variety.environments:,} environments, {variety.action_names:,} action names"

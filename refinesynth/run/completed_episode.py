@@ -21,33 +21,33 @@ UNREADABLE = "unreadable"
 """Name, in place of a rule's, for the refusal of scripts that cannot be read."""
 
 FEATURES = ("distractors", "irreversible", "hidden", "preconditions")
-"""Features of a mix in its order; `measured` defines them."""
+"""Features of a mix in its order; `shown_features` defines them."""
 
-_SHARE_OF_DISTRACTORS = 0.5
-_SEVERAL = 4
+_MIN_DISTRACTOR_SHARE = 0.5
+_MIN_PRECONDITIONS = 4
 
-_REMOVED = ("guesses", "guessed", "borrowed")
+_REMOVED_KEYS = ("guesses", "guessed", "borrowed")
 """Keys of earlier versions, which are ignored."""
 
-_GIVEN_UP = "by giving the plan up"
+_ABANDONED_KEY = "by giving the plan up"
 """Key of `longer` for abandoned mistakes in an earlier version."""
 
-LONGER = {"after a second try": "again", "later": "late"}
+SLOW_REPAIRS = {"after a second try": "again", "later": "late"}
 """Kind of a slow repair to the field of `Refinements` with its count."""
 
 
-def of_earlier(found: object) -> object:
+def upgraded_stats(data: object) -> object:
     """Return the statistics of an earlier version under their present names."""
-    if not isinstance(found, dict):
-        return found
-    kept = {key: value for key, value in cast("dict[str, Any]", found).items() if key not in _REMOVED}
-    if "unrelated" in kept:
-        kept["unanswered"] = kept.pop("unrelated")
-    longer = kept.get("longer")
-    if isinstance(longer, dict) and _GIVEN_UP in longer:
-        ways = dict(cast("dict[str, int]", longer))
-        kept |= {"abandoned": ways.pop(_GIVEN_UP), "longer": ways}
-    return kept
+    if not isinstance(data, dict):
+        return data
+    stats = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _REMOVED_KEYS}
+    if "unrelated" in stats:
+        stats["unanswered"] = stats.pop("unrelated")
+    longer = stats.get("longer")
+    if isinstance(longer, dict) and _ABANDONED_KEY in longer:
+        kinds = dict(cast("dict[str, int]", longer))
+        stats |= {"abandoned": kinds.pop(_ABANDONED_KEY), "longer": kinds}
+    return stats
 
 
 class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
@@ -61,7 +61,7 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
     steps: tuple[int, ...] = ()
     """Length of the script's shortest solution in actions, for each grounded trajectory."""
     features: dict[str, int] = Field(default_factory=dict[str, int])
-    """Number of grounded trajectories by feature of their script (`measured`)."""
+    """Number of grounded trajectories by feature of their script (`shown_features`)."""
     mistakes: dict[str, int] = Field(default_factory=dict[str, int])
     """Number of the player's mistakes by kind."""
     refinements: int = 0
@@ -70,7 +70,7 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
     """Number of abandoned mistakes: the goal was reached without an answer to them."""
     unanswered: int = 0
     longer: dict[str, int] = Field(default_factory=dict[str, int])
-    """Number of slow repairs by kind (`LONGER`)."""
+    """Number of slow repairs by kind (`SLOW_REPAIRS`)."""
     repaired: dict[str, int] = Field(default_factory=dict[str, int])
     """Number of answered mistakes by kind, in trajectories with a repairer."""
     repair_turns: dict[str, int] = Field(default_factory=dict[str, int])
@@ -89,41 +89,39 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
     passed: int = 0
     """Number of played scripts: 1 if there is a trajectory or a refused draft, else 0."""
 
-    _read_earlier = model_validator(mode="before")(of_earlier)
+    _read_earlier = model_validator(mode="before")(upgraded_stats)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        figures = cls.of_records(
-            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
-        )
-        return figures.model_copy(update={"salvaged": dict(outcome.salvaged)})
+        stats = cls.of_records(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+        return stats.model_copy(update={"salvaged": dict(outcome.salvaged)})
 
     @classmethod
     def of_records(
         cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0
     ) -> Self:
-        answers = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
-        names = {action.name for found in trajectories for action in found.script.actions}
-        known = [difficulty for found in trajectories if (difficulty := found.provenance.difficulty) is not None]
-        refined = [refinements(found) for found in trajectories]
-        taught = [found for found in trajectories if "repairer" in found.provenance.models]
-        took = [_turns_taken(repair) for found in taught for repair in repairs(found.draft())]
+        answers = [turn for item in trajectories for turn in item.turns if isinstance(turn, DungeonMasterTurn)]
+        names = {action.name for item in trajectories for action in item.script.actions}
+        difficulties = [difficulty for item in trajectories if (difficulty := item.provenance.difficulty) is not None]
+        counts = [refinements(item) for item in trajectories]
+        with_repairer = [item for item in trajectories if "repairer" in item.provenance.models]
+        turns_by_kind = [_turns_taken(repair) for item in with_repairer for repair in repairs(item.draft())]
         return cls(
-            scripts=tuple(dict.fromkeys(found.provenance.script_id or found.script.digest for found in trajectories)),
+            scripts=tuple(dict.fromkeys(item.provenance.script_id or item.script.digest for item in trajectories)),
             actions=tuple(sorted(map(_digest, names))),
-            turns=tuple(len(found.turns) for found in trajectories),
-            steps=tuple(difficulty.steps for difficulty in known),
-            features=dict(Counter(feature for difficulty in known for feature in measured(difficulty))),
+            turns=tuple(len(item.turns) for item in trajectories),
+            steps=tuple(difficulty.steps for difficulty in difficulties),
+            features=dict(Counter(feature for difficulty in difficulties for feature in shown_features(difficulty))),
             mistakes=dict(Counter(turn.mistake_kind.value for turn in answers if turn.mistake_kind is not None)),
-            refinements=sum(one.answered + one.abandoned for one in refined),
-            abandoned=sum(one.abandoned for one in refined),
-            unanswered=sum(one.unanswered for one in refined),
-            longer={way: sum(getattr(one, field) for one in refined) for way, field in LONGER.items()},
-            repaired=dict(Counter(kind for kind, turns in took if turns)),
-            repair_turns=dict(sum((Counter({kind: turns}) for kind, turns in took if turns), Counter[str]())),
-            tenths=tuple(round(mass, 3) for mass in summed(mistakes_by_tenth(found.turns) for found in trajectories)),
-            clean=sum(not found.mistakes() for found in trajectories),
+            refinements=sum(item.answered + item.abandoned for item in counts),
+            abandoned=sum(item.abandoned for item in counts),
+            unanswered=sum(item.unanswered for item in counts),
+            longer={slow: sum(getattr(item, field) for item in counts) for slow, field in SLOW_REPAIRS.items()},
+            repaired=dict(Counter(kind for kind, turns in turns_by_kind if turns)),
+            repair_turns=dict(sum((Counter({kind: turns}) for kind, turns in turns_by_kind if turns), Counter[str]())),
+            tenths=tuple(round(mass, 3) for mass in summed(mistakes_by_tenth(item.turns) for item in trajectories)),
+            clean=sum(not item.mistakes() for item in trajectories),
             transient=sum(turn.transient for turn in answers),
             plain=sum(turn.plain for turn in answers),
             stopped=dict(Counter(next(iter(item.rejecting), UNREADABLE) for item in refused if item.stage == "script")),
@@ -131,19 +129,19 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
         )
 
 
-def measured(difficulty: Difficulty) -> tuple[str, ...]:
+def shown_features(difficulty: Difficulty) -> tuple[str, ...]:
     """Return the features that the execution of the script has shown.
 
     Distractors: half of the names or more; irreversible: a single action is known to lose the goal; hidden: a needed
     thing is invisible at first; preconditions: the solution must establish at least four conditions.
     """
-    has = (
-        difficulty.distractors >= _SHARE_OF_DISTRACTORS,
+    present = (
+        difficulty.distractors >= _MIN_DISTRACTOR_SHARE,
         difficulty.losable is True,
         difficulty.hidden > 0,
-        difficulty.preconditions >= _SEVERAL,
+        difficulty.preconditions >= _MIN_PRECONDITIONS,
     )
-    return tuple(feature for feature, present in zip(FEATURES, has, strict=True) if present)
+    return tuple(feature for feature, is_present in zip(FEATURES, present, strict=True) if is_present)
 
 
 def _turns_taken(repair: Repair) -> tuple[str, int]:
@@ -153,8 +151,8 @@ def _turns_taken(repair: Repair) -> tuple[str, int]:
 
 
 def _digest(name: str) -> str:
-    spelled = " ".join(name.casefold().split())
-    return blake2b(spelled.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    normalized = " ".join(name.casefold().split())
+    return blake2b(normalized.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def fingerprint(persona: Persona) -> str:
@@ -282,28 +280,28 @@ class CompletedEpisode:
     def persona(self) -> str:
         return self.line.persona
 
-    def waiting(self) -> Entry:
+    def waiting_entry(self) -> Entry:
         """Return the journal's entry, with the lines, for the time until the commit to the files."""
         # Earlier versions, with at most one trajectory, wrote an empty line for none.
         return self._entry(held=b"\n".join((*(self.trajectories or (b"",)), *self.rejected)))
 
-    def written(self, *, trajectories_end: int, rejected_end: int) -> Entry:
+    def written_entry(self, *, trajectories_end: int, rejected_end: int) -> Entry:
         """Return the journal's entry for lines in the files, with the files' sizes in bytes."""
         return self._entry(trajectories_end=trajectories_end, rejected_end=rejected_end)
 
     @classmethod
     def read(cls, entry: Entry) -> "CompletedEpisode":
-        """Read an episode from its `waiting` entry. Raises StorageError: the entry is damaged."""
+        """Read an episode from its `waiting_entry`. Raises StorageError: the entry is damaged."""
         line = EpisodeLine.from_json(entry.line)
         if entry.held is None:
             raise StorageError(f"the journal is damaged: it has lost episode {entry.index}, which waited for its turn")
         records = entry.held.split(b"\n")
-        first = max(1, line.trajectories)
-        if len(records) < first or (not line.trajectories and records[0]):
+        refused_start = max(1, line.trajectories)
+        if len(records) < refused_start or (not line.trajectories and records[0]):
             raise StorageError(
                 f"the journal is damaged: episode {entry.index}, which waited for its turn, has not the records that it counts"
             )
-        return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[first:]))
+        return cls(line=line, trajectories=tuple(records[: line.trajectories]), rejected=tuple(records[refused_start:]))
 
     def curated(self, curate: Callable[[EpisodeOutcome], EpisodeOutcome]) -> "CompletedEpisode":
         """Return this episode after `curate`, which may refuse trajectories; the same object without a change."""
@@ -334,8 +332,8 @@ class CompletedEpisode:
             cost_usd=self.line.cost_usd,
         )
 
-    def _entry(self, **kept: Any) -> Entry:
+    def _entry(self, **fields: Any) -> Entry:
         line = self.line
         return Entry(
-            index=line.index, id=line.id, persona=line.persona, accepted=line.accepted, line=line.to_json(), **kept
+            index=line.index, id=line.id, persona=line.persona, accepted=line.accepted, line=line.to_json(), **fields
         )

@@ -38,8 +38,8 @@ def facts_of(record: logging.LogRecord) -> dict[str, Any]:
 def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
     """Copy the package's log records at `level` or above to `log` within the context."""
     logger = logging.getLogger(LOGGER)
-    handler = _ToEvents(log, level)
-    before = logger.level
+    handler = _EventHandler(log, level)
+    level_before = logger.level
     logger.addHandler(handler)
     if not logger.isEnabledFor(level):
         logger.setLevel(level)
@@ -47,10 +47,10 @@ def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(before)
+        logger.setLevel(level_before)
 
 
-class _ToEvents(logging.Handler):
+class _EventHandler(logging.Handler):
     def __init__(self, log: "FilteringBoundLogger", level: int) -> None:
         super().__init__(level)
         self._log = log
@@ -70,7 +70,7 @@ def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringB
     import structlog
 
     logger = structlog.wrap_logger(
-        _Lines(writer),
+        _LineSink(writer),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -83,7 +83,7 @@ def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringB
     return cast("FilteringBoundLogger", logger)
 
 
-class _Lines:
+class _LineSink:
     """Sink of structlog with one method per level."""
 
     def __init__(self, writer: LineWriter) -> None:

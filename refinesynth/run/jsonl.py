@@ -8,7 +8,7 @@ from typing import BinaryIO
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import open_to_append
 
-_BLOCK = 1 << 16
+_BLOCK_BYTES = 1 << 16
 """Block size of reads from the end of a file, in bytes."""
 
 
@@ -26,7 +26,7 @@ class LineWriter:
         try:
             self._file: BinaryIO = open_to_append(path)
         except OSError as error:
-            raise cannot("open", path, error) from error
+            raise operation_error("open", path, error) from error
         self.end = self._file.tell()
         """Size of the file, in bytes."""
 
@@ -47,7 +47,7 @@ class LineWriter:
             self._file.flush()
         except OSError as error:
             self._failure = error
-            raise cannot("write", self.path, error) from error
+            raise operation_error("write", self.path, error) from error
         self.end += len(data)
 
     def close(self) -> None:
@@ -64,14 +64,14 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
     Raises:
         RunFolderError: The complete lines do not reach `end`.
     """
-    at = 0
+    offset = 0
     with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
-            if not line.endswith(b"\n") or (end is not None and at + len(line) > end):
+            if not line.endswith(b"\n") or (end is not None and offset + len(line) > end):
                 break
-            at += len(line)
+            offset += len(line)
             yield line[:-1]
-    if end is not None and at < end:
+    if end is not None and offset < end:
         raise lines_missing(path, end)
 
 
@@ -85,20 +85,20 @@ def lines_missing(path: Path, end: int) -> RunFolderError:
 
 def size_of(path: Path) -> int:
     """Return the size without zero bytes at the end, in bytes: a power cut may replace the last lines by zeros."""
-    for start, block in _backwards(path):
-        if kept := block.rstrip(b"\0"):
-            return start + len(kept)
+    for start, block in _blocks_backwards(path):
+        if content := block.rstrip(b"\0"):
+            return start + len(content)
     return 0
 
 
 def ends_line(path: Path, end: int) -> bool:
     """Return True if a line ends right before byte `end`, or if `end` is 0."""
-    return end == 0 or _behind_newline(path, end) == end
+    return end == 0 or _after_newline(path, end) == end
 
 
 def last_line_end(path: Path) -> int:
     """Return the offset after the last complete line of a file, in bytes."""
-    return _behind_newline(path)
+    return _after_newline(path)
 
 
 def last_line(path: Path) -> bytes | None:
@@ -106,28 +106,28 @@ def last_line(path: Path) -> bytes | None:
     end = last_line_end(path)
     if not end:
         return None
-    start = _behind_newline(path, end - 1)
+    start = _after_newline(path, end - 1)
     with path.open("rb") as file:
         file.seek(start)
         return file.read(end - 1 - start)
 
 
-def _behind_newline(path: Path, end: int | None = None) -> int:
+def _after_newline(path: Path, end: int | None = None) -> int:
     """Return the offset after the last newline before `end`; 0 without a newline."""
-    for start, block in _backwards(path, end):
+    for start, block in _blocks_backwards(path, end):
         if (newline := block.rfind(b"\n")) >= 0:
             return start + newline + 1
     return 0
 
 
-def _backwards(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+def _blocks_backwards(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield the blocks of a file before `end`, last one first, each with its offset; none for a missing file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         start = file.seek(0, 2) if end is None else end
         while start:
-            before, start = start, max(0, start - _BLOCK)
+            block_end, start = start, max(0, start - _BLOCK_BYTES)
             file.seek(start)
-            yield start, file.read(before - start)
+            yield start, file.read(block_end - start)
 
 
 def cut(path: Path, *, end: int) -> int:
@@ -143,13 +143,13 @@ def cut(path: Path, *, end: int) -> int:
         with open_to_append(path) as file:
             file.truncate(end)
     except OSError as error:
-        raise cannot("write", path, error) from error
+        raise operation_error("write", path, error) from error
     return size - end
 
 
-def cannot(do: str, path: Path, error: OSError) -> StorageError:
+def operation_error(operation: str, path: Path, error: OSError) -> StorageError:
     """Return the error for a failed operation on a file or folder."""
     return StorageError(
-        f"cannot {do} {str(path)!r}: {error.strerror or error}. Everything finished so far is kept; make room or give "
+        f"cannot {operation} {str(path)!r}: {error.strerror or error}. Everything finished so far is kept; make room or give "
         f"permission, then repeat the command, which goes on where it ended"
     )

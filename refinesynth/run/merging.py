@@ -24,10 +24,10 @@ from refinesynth.trajectory import Persona, Trajectory
 
 Keep = Callable[[Trajectory], bool]
 
-_AT_ONCE = 64
+_MAX_COMMIT = 64
 """Maximum number of episodes in one commit."""
-_NOBODY = Persona(text="of an episode that keeps its fingerprint")
-_ALIKE = ("play", "rules", "script_rules")
+_UNKNOWN_PERSONA = Persona(text="of an episode that keeps its fingerprint")
+_SHARED_SETTINGS = ("play", "rules", "script_rules")
 """Settings that merged runs must share, because the new run has one play and one chain of rules."""
 
 
@@ -86,7 +86,7 @@ def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
     if not folders:
         raise InputError("no run is named; give the folders of one or more")
     for folder in folders:
-        if (counted := folder.counted()) is None:
+        if (counted := folder.committed_part()) is None:
             raise RunFolderError(
                 f"{str(folder.path)!r} has no journal, which says what belongs together; give the whole folder"
             )
@@ -101,19 +101,19 @@ def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
 
 
 async def _write(writer: RunWriter, folders: Sequence[RunFolder], keep: Keep | None) -> Merged:
-    joining = _Joining()
+    merger = _Merger()
     for folder in folders:
         writer.milestones.info("merged", source=str(folder.path), config=folder.config.model_dump(mode="json"))
         episodes = _selected(folder, keep)
-        while some := [joining.place(finished, str(folder.path)) for finished in islice(episodes, _AT_ONCE)]:
-            await writer.append(*some)
+        while batch := [merger.add(finished, str(folder.path)) for finished in islice(episodes, _MAX_COMMIT)]:
+            await writer.append(*batch)
     await writer.carry(
-        summed(row for folder in folders for row in folder.spent()) if keep is None else _paid_for(writer)
+        summed(row for folder in folders for row in folder.spent()) if keep is None else _total_spent(writer)
     )
-    return Merged(writer.path, writer.committed.accepted, joining.duplicates, joining.renamed)
+    return Merged(writer.path, writer.committed.accepted, merger.duplicates, merger.renamed)
 
 
-class _Joining:
+class _Merger:
     """Numbering of episodes and search for duplicates."""
 
     def __init__(self) -> None:
@@ -122,29 +122,29 @@ class _Joining:
         self._names = DistinctNames()
         self._seen: dict[bytes, str] = {}
 
-    def place(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
+    def add(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
         """Return the episode for the new run: next index, unique id, without duplicate trajectories."""
         index, self._next = self._next, self._next + 1
-        name, unique, first = self._names(finished.id), list[Trajectory](), ""
+        name, unique, original = self._names(finished.id), list[Trajectory](), ""
         self.renamed += name != finished.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
             digest = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
             if digest in self._seen:
-                self.duplicates, first = self.duplicates + 1, self._seen[digest]
+                self.duplicates, original = self.duplicates + 1, self._seen[digest]
             else:
                 self._seen[digest] = f"{trajectory.id} of {source}"
                 unique.append(trajectory)
         if name != finished.id or len(unique) != len(finished.trajectories):
-            finished = _rewritten(finished, unique, name=name, reason=f"the same as {first}")
+            finished = _rewritten(finished, unique, name=name, reason=f"the same as {original}")
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
 
 
 def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode]:
     for finished in _episodes(folder):
-        every = [Trajectory.from_json(one) for one in finished.trajectories] if keep is not None else []
-        selected = [one for one in every if keep is None or keep(one)]
-        if len(selected) == len(every):
-            if keep is None or every:
+        trajectories = [] if keep is None else [Trajectory.from_json(line) for line in finished.trajectories]
+        selected = [trajectory for trajectory in trajectories if keep is None or keep(trajectory)]
+        if len(selected) == len(trajectories):
+            if keep is None or trajectories:
                 yield finished
         elif selected:
             yield _rewritten(finished, selected, name=finished.id)
@@ -178,20 +178,20 @@ def _rewritten(
     outcome = EpisodeOutcome(
         index=finished.index,
         id=name,
-        persona=_NOBODY,
-        trajectories=tuple(one.model_copy(update={"id": name + one.id.removeprefix(finished.id)}) for one in kept),
-        refused=tuple(Refused.from_json(one).model_copy(update={"episode": name}) for one in finished.rejected),
+        persona=_UNKNOWN_PERSONA,
+        trajectories=tuple(item.model_copy(update={"id": name + item.id.removeprefix(finished.id)}) for item in kept),
+        refused=tuple(Refused.from_json(line).model_copy(update={"episode": name}) for line in finished.rejected),
         reason=None if kept else (finished.line.reason or reason),
         lost=finished.line.lost,
         salvaged=finished.line.figures.salvaged,
         usage=finished.line.usage,
         cost_usd=finished.line.cost_usd,
     )
-    again = CompletedEpisode.of(outcome)
-    return replace(again, line=again.line.model_copy(update={"persona": finished.persona}))
+    rewritten = CompletedEpisode.of(outcome)
+    return replace(rewritten, line=rewritten.line.model_copy(update={"persona": finished.persona}))
 
 
-def _paid_for(writer: RunWriter) -> list[SpentRow]:
+def _total_spent(writer: RunWriter) -> list[SpentRow]:
     """Return the cost of the selected episodes in one row; costs per role are unknown for single episodes."""
     usage, cost = writer.committed.usage, writer.committed.cost_usd
     return [
@@ -210,22 +210,22 @@ def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
     """Return the first run's configuration with all models and personas; `merged` events hold each configuration."""
     first = folders[0].config
     for folder in folders:
-        for name in _ALIKE:
-            one, other = getattr(first, name), getattr(folder.config, name)
-            if one != other:
+        for name in _SHARED_SETTINGS:
+            setting, other_setting = getattr(first, name), getattr(folder.config, name)
+            if setting != other_setting:
                 raise RunFolderError(
-                    f"{str(folder.path)!r} has another setting {name!r} than {str(folders[0].path)!r}: {other}, there {one}. "
+                    f"{str(folder.path)!r} has another setting {name!r} than {str(folders[0].path)!r}: {other_setting}, there {setting}. "
                     f"Put together runs of one play; what other rules accepted goes through `refinesynth filter RUN --rules` first"
                 )
     configs = [folder.config for folder in folders]
     models = {
-        role: _each_once(config.models.get(role) for config in configs) for config in configs for role in config.models
+        role: _distinct(config.models.get(role) for config in configs) for config in configs for role in config.models
     }
     return first.model_copy(
         update={
             "rules": rules or first.rules,
             "shard": first.part if len(folders) == 1 else None,
-            "models": {role: found[0] if len(found) == 1 else found for role, found in models.items()},
+            "models": {role: names[0] if len(names) == 1 else names for role, names in models.items()},
             "personas": " and ".join(dict.fromkeys(config.personas for config in configs)),
         }
     )
@@ -234,14 +234,14 @@ def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
 def _missing(configs: Sequence[RunConfig]) -> tuple[str, ...]:
     parts = {config.part for config in configs} - {None}
     shards = [Shard.model_validate(part) for part in sorted(parts, key=str)]
-    every = dict.fromkeys(f"{index}/{shard.of}" for shard in shards for index in range(shard.of))
-    return tuple(one for one in every if one not in parts)
+    all_parts = dict.fromkeys(f"{index}/{shard.of}" for shard in shards for index in range(shard.of))
+    return tuple(name for name in all_parts if name not in parts)
 
 
-def _each_once(values: Iterable[JsonValue | None]) -> list[JsonValue]:
-    found: list[JsonValue] = []
+def _distinct(values: Iterable[JsonValue | None]) -> list[JsonValue]:
+    distinct: list[JsonValue] = []
     for value in values:
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None and one not in found:
-                found.append(one)
-    return found
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None and item not in distinct:
+                distinct.append(item)
+    return distinct

@@ -1,7 +1,7 @@
 """Resume of a run, step by step.
 
 1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
-2. `_refuse_changes`, `_refuse_second_tries`: refuse settings that would change the data, and runs in which an earlier
+2. `_refuse_changes`, `_refuse_second_attempts`: refuse settings that would change the data, and runs in which an earlier
    version has played failed personas again.
 3. `_repair`: cut lines that the journal does not count; remove episodes with missing lines from the journal.
 4. `EarlierEpisodes`: compare and skip the personas of committed and waiting episodes.
@@ -23,19 +23,19 @@ from pathlib import Path
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
-from refinesynth.journal import Committed, Journal, JournalReader, Paid, Recorded
+from refinesynth.journal import Committed, EpisodeRecord, Journal, JournalReader, PaidCompletion
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
-from refinesynth.run.run_config import TO_BE_ANSWERED, RunConfig, differences
-from refinesynth.run.run_folder import CONFIG, JOURNAL, RunFolder, holds_run, refuse_irregular_files, usable
+from refinesynth.run.run_config import FIXABLE_SETTINGS, RunConfig, differences
+from refinesynth.run.run_folder import CONFIG, JOURNAL, RunFolder, folder_errors, holds_run, refuse_irregular_files
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
 
 _LOG = logging.getLogger("refinesynth.run")
 
 
-def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tuple[Journal, Path | None, range]:
-    """Continue the run in `path`, or begin one, until `until` is closed.
+def claim(path: Path, config: RunConfig, *, fresh: bool, stack: ExitStack) -> tuple[Journal, Path | None, range]:
+    """Continue the run in `path`, or begin one, until `stack` is closed.
 
     Returns its journal, the new path of a run that was moved aside, and the indices of episodes with missing lines, which
     are outstanding now. Raises the errors of `RunWriter.claim`.
@@ -43,77 +43,77 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, until: ExitStack) -> tu
     if holds_run(path) and not fresh:
         # Before the lock, whose file names this process as the last holder; repeated under the lock.
         _refuse_changes(path, config)
-    aside = _take(path, fresh=fresh, until=until)
+    moved_to = _take(path, fresh=fresh, stack=stack)
     if holds_run(path):
         _refuse_changes(path, config)
     else:
         config.save(path / CONFIG)
     folder = RunFolder(path, config)
-    journal = until.enter_context(closing(Journal(folder.journal_file)))
+    journal = stack.enter_context(closing(Journal(folder.journal_file)))
     # Before any change: the version that began the run can still continue it.
-    _refuse_second_tries(path, journal, n=config.n)
+    _refuse_second_attempts(path, journal, n=config.n)
     counted = journal.committed.count
     missing = _repair(folder, journal)
     if config != RunConfig.load(folder.config_file):
         config.save(folder.config_file)
-    return journal, aside, range(counted if missing is None else missing, counted)
+    return journal, moved_to, range(counted if missing is None else missing, counted)
 
 
-def _take(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
-    """Lock the folder at `path` until `until` is closed; return the new path of a run that was moved aside."""
-    _refuse_strangers(path)
+def _take(path: Path, *, fresh: bool, stack: ExitStack) -> Path | None:
+    """Lock the folder at `path` until `stack` is closed; return the new path of a run that was moved aside."""
+    _refuse_other_files(path)
     refuse_irregular_files(path, follow=False)
-    with usable("make the folder", path):
+    with folder_errors("make the folder", path):
         path.mkdir(parents=True, exist_ok=True)
-    until.enter_context(FolderLock(path))
-    _refuse_strangers(path)
+    stack.enter_context(FolderLock(path))
+    _refuse_other_files(path)
     if not (fresh and holds_run(path)):
         return None
     # With a link at `path`, the target is moved and created again, and the link stays valid.
-    real = path.resolve()
-    with usable("move aside", real):
-        aside = move_aside(real)
-    with usable("make the folder", real):
-        real.mkdir()
+    target = path.resolve()
+    with folder_errors("move aside", target):
+        moved_to = move_aside(target)
+    with folder_errors("make the folder", target):
+        target.mkdir()
     # The lock of the old folder stays held as well, against a process that has opened its lock file meanwhile.
-    until.enter_context(FolderLock(path))
-    return aside
+    stack.enter_context(FolderLock(path))
+    return moved_to
 
 
-def _refuse_strangers(path: Path) -> None:
-    with usable("use", path):
+def _refuse_other_files(path: Path) -> None:
+    with folder_errors("use", path):
         names = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
     # Files that a process may leave if it dies before the run begins.
-    left = {name for name in names if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
-    if not holds_run(path) and names != left:
+    leftovers = {name for name in names if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
+    if not holds_run(path) and names != leftovers:
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
         )
 
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
-    before = RunFolder.open(path)
-    changed = differences(before.config, config)
-    if changed and not before.has_finished():
+    earlier = RunFolder.open(path)
+    changed = differences(earlier.config, config)
+    if changed and not earlier.has_finished():
         # Such a run may have stopped because of a wrong setting, and continues with the right one.
-        changed = differences(before.config, config, of_models=TO_BE_ANSWERED)
+        changed = differences(earlier.config, config, ignored=FIXABLE_SETTINGS)
     if changed:
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
             f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
         )
-    if not before.journal_file.exists() and (size_of(before.trajectories_file) or size_of(before.rejected_file)):
+    if not earlier.journal_file.exists() and (size_of(earlier.trajectories_file) or size_of(earlier.rejected_file)):
         raise RunFolderError(
-            f"{str(path)!r} has lost {before.journal_file.name}, which says what of the rest counts and what was paid for; put "
+            f"{str(path)!r} has lost {earlier.journal_file.name}, which says what of the rest counts and what was paid for; put "
             f"it back, or start over with --fresh (in Python fresh=True), which keeps the old folder. What was accepted can still be "
             f"exported"
         )
 
 
-def _refuse_second_tries(path: Path, journal: Journal, *, n: int) -> None:
+def _refuse_second_attempts(path: Path, journal: Journal, *, n: int) -> None:
     """Refuse a run below `n` in which an earlier version has played failed personas again."""
-    done = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
-    if journal.note("second_tries") is not None and done.accepted < n:
+    totals = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
+    if journal.note("second_tries") is not None and totals.accepted < n:
         raise RunFolderError(
             f"an earlier version has played failed personas of {str(path)!r} again (--retry-failed), and this one goes on "
             f"with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
@@ -177,12 +177,12 @@ class EarlierEpisodes:
             RunFolderError: The run has another persona at that index.
         """
         if index < self._committed:
-            before = next(self._fingerprints)
+            expected = next(self._fingerprints)
         elif index in self.waiting:
-            before = self.waiting.pop(index).persona
+            expected = self.waiting.pop(index).persona
         else:
             return False
-        if fingerprint(persona) != before:
+        if fingerprint(persona) != expected:
             raise RunFolderError(
                 f"persona {index} is now {persona.text[:80]!r}, which is not the one that {self._folder} was begun with; "
                 f"give the same personas, in the same order. More may follow at the end"
@@ -207,59 +207,59 @@ class EpisodeMemory:
         episode: str,
         *,
         begun: bool,
-        elsewhere: Sequence[JournalReader] = (),
-        known: Sequence[Paid] = (),
+        worker_journals: Sequence[JournalReader] = (),
+        known: Sequence[PaidCompletion] = (),
         had_finished: bool = False,
-        on_kept: Callable[[Sequence[Paid]], None] | None = None,
+        on_kept: Callable[[Sequence[PaidCompletion]], None] | None = None,
     ) -> None:
         """Write completions to `journal`, then pass them to `on_kept`.
 
-        Earlier completions are read from `journal` and `elsewhere` if the episode may have `begun` before; another process
-        has read `known` and `had_finished`.
+        Earlier completions are read from `journal` and `worker_journals` if the episode may have `begun` before; another
+        process has read `known` and `had_finished`.
         """
         self._journal = journal
         self._episode = episode
         self._known = known
         self._had_finished = had_finished
         self._on_kept = on_kept
-        self._asked = (journal, *elsewhere) if begun else ()
+        self._journals = (journal, *worker_journals) if begun else ()
 
     @property
     def had_finished(self) -> bool:
         """True if the episode had finished, and is played again because its lines are missing."""
-        below = max((journal.ended_below for journal in self._asked), default=0)
-        return self._had_finished or any(paid.index < below for paid in self._recorded)
+        ended_below = max((journal.ended_below for journal in self._journals), default=0)
+        return self._had_finished or any(paid.index < ended_below for paid in self._recorded)
 
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         """Return the recorded answer to this request; None for a new request."""
         return self._recorded.get(role, step, digest)
 
-    async def keep(self, *paid: Paid) -> None:
+    async def keep(self, *paid: PaidCompletion) -> None:
         """Commit completions in one transaction."""
         await self._journal.keep(*paid)
         if self._on_kept is not None:
             self._on_kept(paid)
         if _LOG.isEnabledFor(logging.DEBUG):
-            for one in paid:
-                facts = {"event": "completion", **{name: getattr(one, name) for name in _TOLD}}
-                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": facts})
+            for completion in paid:
+                facts = {"event": "completion", **{name: getattr(completion, name) for name in _FACTS}}
+                _LOG.debug("%s answered in episode %s", completion.role, completion.episode, extra={"facts": facts})
 
     @cached_property
-    def _recorded(self) -> Recorded:
+    def _recorded(self) -> EpisodeRecord:
         # Read lazily: most episodes have no earlier completions.
-        read = [paid for journal in self._asked for paid in journal.recorded(self._episode)]
-        return Recorded([*self._known, *read])
+        completions = [paid for journal in self._journals for paid in journal.record_of(self._episode)]
+        return EpisodeRecord([*self._known, *completions])
 
-    def everything(self) -> tuple[Paid, ...]:
+    def all_recorded(self) -> tuple[PaidCompletion, ...]:
         """Return the recorded completions, as of the first read."""
         return tuple(self._recorded)
 
 
-_TOLD = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
+_FACTS = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 """Fields of a completion in its event; `episode`, `role` and `step` identify its text in the journal."""
 
 
-_ROWS = 500
+_MAX_ROWS = 500
 """Maximum number of completions per read."""
 
 
@@ -268,16 +268,19 @@ def blocks_of(run: Path) -> Path:
     return run / "blocks"
 
 
-async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]], *, at_start: bool = False) -> None:
+Keep = Callable[[Sequence[PaidCompletion]], Awaitable[None]]
+
+
+async def collect(parent: Path, keep: Keep, *, at_start: bool = False) -> None:
     """Keep the completions of all ended blocks below `parent`, and remove their folders, except unreadable ones.
 
     At the start of a run, this includes folders of blocks that died before they began.
     """
     names = ("block-*", "new-*") if at_start else ("block-*",)
-    for folder in sorted(found for name in names for found in parent.glob(name)):  # noqa: ASYNC240 - local and short
-        with ExitStack() as until:
+    for folder in sorted(path for name in names for path in parent.glob(name)):  # noqa: ASYNC240 - local and short
+        with ExitStack() as stack:
             try:
-                until.enter_context(FolderLock(folder))
+                stack.enter_context(FolderLock(folder))
             except RunFolderError:  # in use by a live block
                 continue
             except StorageError:
@@ -286,7 +289,7 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
                 continue  # removed meanwhile by another call
             if (folder / JOURNAL).exists():
                 try:
-                    journal = until.enter_context(JournalReader(folder / JOURNAL))
+                    journal = stack.enter_context(JournalReader(folder / JOURNAL))
                 except StorageError as error:
                     text = (
                         f"the completions of a block cannot be read, and are requested again: {error}. Put a copy of it back, "
@@ -297,7 +300,7 @@ async def collect(parent: Path, keep: Callable[[Sequence[Paid]], Awaitable[None]
                     )
                     continue
                 row = 0
-                while found := journal.paid_after(row, most=_ROWS):
-                    row = found[-1][0]
-                    await keep([paid for _, paid in found])
+                while page := journal.paid_after(row, limit=_MAX_ROWS):
+                    row = page[-1][0]
+                    await keep([paid for _, paid in page])
             shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validat
 from refinesynth._version import __version__
 from refinesynth.errors import RunFolderError
 from refinesynth.files.atomic_write import atomic_write
-from refinesynth.run.jsonl import cannot
+from refinesynth.run.jsonl import operation_error
 from refinesynth.settings import PlaySettings
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import PlayName, explain
@@ -20,13 +20,13 @@ from refinesynth.trajectory import PlayName, explain
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connections", "personas", "versions"})
 """Fields that do not change an episode. `personas` is among them: a resumed run compares the personas themselves."""
 
-TO_BE_ANSWERED = frozenset({"max_tokens", "output_mode", "extra"})
+FIXABLE_SETTINGS = frozenset({"max_tokens", "output_mode", "extra"})
 """Settings of a backend that may be the reason for the lack of any usable answer."""
 
-_GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
+_REMOVED_SETTINGS: Mapping[str, JsonValue] = {"grounding.two_steps": False}
 """Removed settings, each with the value that equals its absence."""
 
-_LEAD = 20
+_LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
 
 SCHEMA_VERSION = 1
@@ -83,10 +83,10 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         if "patience" in fields:
             # `patience` is the name of `early_stop` in earlier versions.
             fields = {"early_stop" if name == "patience" else name: value for name, value in fields.items()}
-        further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
+        defaults = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
         if unknown := fields.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
-        return {**further, **fields}
+        return {**defaults, **fields}
 
     @property
     def part(self) -> str | None:
@@ -100,7 +100,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
             with atomic_write(path) as file:
                 file.write(text)
         except OSError as error:
-            raise cannot("write", path, error) from error
+            raise operation_error("write", path, error) from error
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
@@ -116,22 +116,22 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         except orjson.JSONDecodeError as error:
             raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
         except ValidationError as error:
-            if not is_of_run(document):
+            if not is_run_config(document):
                 raise RunFolderError(
                     f"{str(path)!r} was not written by a run; give the folder that a run wrote"
                 ) from error
             versions = cast("dict[str, Any]", document).get("versions")
             unknown = "of a newer version"
-            wrote = versions.get("refinesynth", unknown) if isinstance(versions, dict) else unknown  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            version = versions.get("refinesynth", unknown) if isinstance(versions, dict) else unknown  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             raise RunFolderError(
-                f"{str(path)!r} was written by refinesynth {wrote}, and this is {__version__}: {explain(error)}. Use the "
+                f"{str(path)!r} was written by refinesynth {version}, and this is {__version__}: {explain(error)}. Use the "
                 f"version that wrote it"
             ) from error
 
 
-def is_of_run(found: object) -> bool:
+def is_run_config(document: object) -> bool:
     """Return True for the configuration of a run of any version, False for another program's file."""
-    return isinstance(found, dict) and "schema_version" in found
+    return isinstance(document, dict) and "schema_version" in document
 
 
 def stable_repr(value: object) -> str:
@@ -139,21 +139,21 @@ def stable_repr(value: object) -> str:
     return _ADDRESS.sub("", repr(value))
 
 
-def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str] = frozenset()) -> list[str]:
+def differences(before: RunConfig, after: RunConfig, *, ignored: frozenset[str] = frozenset()) -> list[str]:
     """Return the changed settings that affect the data, each as `field: old -> new`.
 
-    Changes of the backend settings `of_models` are ignored.
+    Changes of the backend settings in `ignored` do not count.
     """
     old, new = (config.model_dump(mode="json") for config in (before, after))
     for models in (old["models"], new["models"]):
-        models.update((role, _without(backend, of_models)) for role, backend in models.items())
+        models.update((role, _without_keys(backend, ignored)) for role, backend in models.items())
     names = (name for name in dict.fromkeys([*old, *new]) if name not in _MAY_CHANGE)
     return [line for name in names for line in _changes(name, old.get(name), new.get(name))]
 
 
-def _without(data: JsonValue, names: frozenset[str]) -> JsonValue:
+def _without_keys(data: JsonValue, names: frozenset[str]) -> JsonValue:
     if isinstance(data, list):
-        return [_without(one, names) for one in data]
+        return [_without_keys(item, names) for item in data]
     return {name: value for name, value in data.items() if name not in names} if isinstance(data, dict) else data
 
 
@@ -163,19 +163,19 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
-    elif name in _GONE and new is None:
-        if old != _GONE[name]:
-            wanted = write_json(_GONE[name]).decode()
-            yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {wanted} can be resumed"
+    elif name in _REMOVED_SETTINGS and new is None:
+        if old != _REMOVED_SETTINGS[name]:
+            required = write_json(_REMOVED_SETTINGS[name]).decode()
+            yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {required} can be resumed"
     else:
         before, after = write_json(old).decode(), write_json(new).decode()
         # Two long chains of rules may have a long common beginning.
-        same = max(0, len(commonprefix([before, after])) - _LEAD)  # noqa: RUF071 - characters are meant
-        yield f"{name}: {_short(before, same)} -> {_short(after, same)}"
+        common = max(0, len(commonprefix([before, after])) - _LEAD_CHARS)  # noqa: RUF071 - characters are meant
+        yield f"{name}: {_short(before, common)} -> {_short(after, common)}"
 
 
-def _short(text: str, same: int, most: int = 200) -> str:
-    """Return `text`, or of a long text the `most` characters after the first `same`."""
-    if len(text) <= most:
+def _short(text: str, start: int, max_chars: int = 200) -> str:
+    """Return `text`, or of a long text the `max_chars` characters after the first `start`."""
+    if len(text) <= max_chars:
         return text
-    return f"{'...' if same else ''}{text[same : same + most]}{'...' if len(text) > same + most else ''}"
+    return f"{'...' if start else ''}{text[start : start + max_chars]}{'...' if len(text) > start + max_chars else ''}"

@@ -30,8 +30,8 @@ from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.personas import Personas, PersonaSource, open_personas
 from refinesynth.run.completed_episode import EpisodeLine
-from refinesynth.run.jsonl import cannot, read_lines
-from refinesynth.run.run_config import RunConfig, is_of_run
+from refinesynth.run.jsonl import operation_error, read_lines
+from refinesynth.run.run_config import RunConfig, is_run_config
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, explain
 
@@ -40,7 +40,7 @@ CONFIG = "config.json"
 
 CARRIED = "carried"
 """Name of the journal's note with the costs of merged runs."""
-_CARRIED = TypeAdapter(list[SpentRow])
+_ROWS = TypeAdapter(list[SpentRow])
 
 _RUN_FILE = re.compile(
     r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[A-Za-z0-9._-]+)?\.sqlite(-wal|-shm|-journal)?|"
@@ -65,13 +65,13 @@ def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
 
 def worker_journals(path: Path) -> list[Path]:
     """Return the journals of workers of earlier versions in a folder."""
-    return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
+    return sorted(file for file in path.glob("journal-*.sqlite") if is_run_file(file.name))
 
 
 _Value = TypeVar("_Value", bound=BaseModel)
 
 
-def _raise(error: RunFolderError) -> None:
+def _raise_error(error: RunFolderError) -> None:
     raise error
 
 
@@ -122,21 +122,21 @@ class RunFolder:
     def has_finished(self) -> bool:
         """Return True if an episode has finished, or without a journal."""
         with self._journal() as journal:
-            return journal is None or bool(journal.committed.count or journal.held())
+            return journal is None or bool(journal.committed.count or journal.held_indices())
 
-    def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
+    def trajectories(self, *, on_invalid: Callable[[RunFolderError], None] = _raise_error) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.
 
-        Raises RunFolderError: counted lines are missing, or a line is invalid. If `on_spoilt` returns from the error of an
+        Raises RunFolderError: counted lines are missing, or a line is invalid. If `on_invalid` returns from the error of an
         invalid line, the line is left out.
         """
-        counted = self.counted()
-        return _read(self.trajectories_file, Trajectory, counted and counted.trajectories_end, on_spoilt)
+        part = self.committed_part()
+        return _read_values(self.trajectories_file, Trajectory, part and part.trajectories_end, on_invalid)
 
     def refused(self) -> Iterator[Refused]:
         """Yield the refused scripts and drafts in the order of the personas; raises the errors of `trajectories`."""
-        counted = self.counted()
-        return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
+        part = self.committed_part()
+        return _read_values(self.rejected_file, Refused, part and part.rejected_end, _raise_error)
 
     def contaminated(self) -> set[str]:
         """Return the ids of kept trajectories that share words with an evaluation set, from events.jsonl."""
@@ -146,7 +146,7 @@ class RunFolder:
         events = (orjson.loads(line) for line in lines)
         return {event["trajectory"] for event in events if event.get("event") == "contaminated"}
 
-    def counted(self) -> Committed | None:
+    def committed_part(self) -> Committed | None:
         """Return the number of committed episodes and the valid sizes of the files; None without a journal."""
         with self._journal() as journal:
             return journal.committed if journal else None
@@ -160,20 +160,20 @@ class RunFolder:
 
     def spent(self) -> list[SpentRow]:
         """Return usage and cost per role and model, unfinished episodes included; empty without a journal."""
-        return summed(row for one in self._all_journals() for row in (*one.spent(), *_carried(one)))
+        return summed(row for journal in self._all_journals() for row in (*journal.spent(), *_carried(journal)))
 
     def outstanding(self) -> list[Outstanding]:
         """Return the unfinished episodes with paid completions: in flight or interrupted."""
-        counted = self.counted()
-        if counted is None:
+        part = self.committed_part()
+        if part is None:
             return []
         finished = {line.index for line in self.waiting_lines()}
-        begun: dict[int, Outstanding] = {}
-        for one in (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)):
+        by_index: dict[int, Outstanding] = {}
+        for episode in (item for journal in self._all_journals() for item in journal.outstanding(start=part.count)):
             # Several journals hold completions of an episode that another process continued.
-            known = begun.get(one.index)
-            begun[one.index] = one if known is None else known + one
-        return [begun[index] for index in sorted(begun.keys() - finished) if index >= counted.count]
+            earlier = by_index.get(episode.index)
+            by_index[episode.index] = episode if earlier is None else earlier + episode
+        return [by_index[index] for index in sorted(by_index.keys() - finished) if index >= part.count]
 
     def _all_journals(self) -> Iterator[JournalReader]:
         for path in (self.journal_file, *worker_journals(self.path)):
@@ -188,9 +188,9 @@ class RunFolder:
 def _carried(journal: JournalReader) -> list[SpentRow]:
     """Return the sums of completions without a journal here: of merged runs, and of workers with journals elsewhere."""
     try:
-        elsewhere = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
-        missing = (one["spent"] for one in elsewhere if not (journal.path.parent / Path(one["path"]).name).exists())
-        return [*_CARRIED.validate_json(journal.note(CARRIED) or b"[]"), *_CARRIED.validate_python([*chain(*missing)])]
+        workers = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
+        spent = (item["spent"] for item in workers if not (journal.path.parent / Path(item["path"]).name).exists())
+        return [*_ROWS.validate_json(journal.note(CARRIED) or b"[]"), *_ROWS.validate_python([*chain(*spent)])]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its sums of other journals") from error
 
@@ -204,8 +204,8 @@ def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
     return list(sums.values())
 
 
-def _read(
-    path: Path, kind: type[_Value], end: int | None, on_spoilt: Callable[[RunFolderError], None]
+def _read_values(
+    path: Path, kind: type[_Value], end: int | None, on_invalid: Callable[[RunFolderError], None]
 ) -> Iterator[_Value]:
     for number, line in enumerate(read_lines(path, end=end), start=1):
         try:
@@ -215,7 +215,7 @@ def _read(
             problem = str(error)
         except ValidationError as error:
             problem = explain(error)
-        on_spoilt(
+        on_invalid(
             RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")
         )
 
@@ -237,12 +237,12 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *,
         raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
     if not isinstance(scripts, str | PathLike):
         return open_personas(scripts)
-    found = open_personas(
-        ScriptedPersona(text=one.persona.text, script=one.script)
-        for one in one_of_each_script(stored_trajectories(scripts))
+    source = open_personas(
+        ScriptedPersona(text=trajectory.persona.text, script=trajectory.script)
+        for trajectory in first_of_each_script(stored_trajectories(scripts))
     )
-    found.description = f"the scripts of {str(Path(scripts))!r}"
-    return found
+    source.description = f"the scripts of {str(Path(scripts))!r}"
+    return source
 
 
 def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
@@ -250,39 +250,39 @@ def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
     path = Path(source)
     if not path.exists():
         raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
-    return RunFolder.open(path).trajectories() if path.is_dir() else _read(path, Trajectory, None, _raise)
+    return RunFolder.open(path).trajectories() if path.is_dir() else _read_values(path, Trajectory, None, _raise_error)
 
 
-def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+def first_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """Yield the first trajectory of each script."""
     seen = set[str]()
-    for one in trajectories:
-        if (digest := one.script.digest) not in seen:
+    for trajectory in trajectories:
+        if (digest := trajectory.script.digest) not in seen:
             seen.add(digest)
-            yield one
+            yield trajectory
 
 
 def holds_run(path: Path) -> bool:
     """Return True if the folder's config.json is of a run or unreadable, as after damage."""
     file = path / CONFIG
     with suppress(OSError, orjson.JSONDecodeError):
-        return file.is_file() and is_of_run(orjson.loads(file.read_bytes()))
+        return file.is_file() and is_run_config(orjson.loads(file.read_bytes()))
     return True
 
 
 def free_run_folder(parent: str | Path = "runs") -> Path:
-    """Return the next free folder `parent/NNN` without creating it; raises the errors of `usable`."""
+    """Return the next free folder `parent/NNN` without creating it; raises the errors of `folder_errors`."""
     parent = Path(parent)
-    taken: list[int] = []
-    with usable("make a folder in", parent), suppress(FileNotFoundError):
-        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
-    return parent / f"{max(taken, default=0) + 1:03d}"
+    numbers: list[int] = []
+    with folder_errors("make a folder in", parent), suppress(FileNotFoundError):
+        numbers = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+    return parent / f"{max(numbers, default=0) + 1:03d}"
 
 
 def next_run_folder(parent: str | Path = "runs") -> Path:
     """Create and return the next free folder `parent/NNN`; concurrent callers get different folders."""
     parent = Path(parent)
-    with usable("make a folder in", parent):
+    with folder_errors("make a folder in", parent):
         parent.mkdir(parents=True, exist_ok=True)
         folder = free_run_folder(parent)
         while True:
@@ -292,12 +292,12 @@ def next_run_folder(parent: str | Path = "runs") -> Path:
             folder = parent / f"{int(folder.name) + 1:03d}"
 
 
-_NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
+_IMPOSSIBLE_PATH = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
 """Error numbers for a path where no folder can be."""
 
 
 @contextmanager
-def usable(do: str, path: Path) -> Generator[None]:
+def folder_errors(operation: str, path: Path) -> Generator[None]:
     """Convert an `OSError` about a folder into an error with advice.
 
     Raises:
@@ -307,8 +307,8 @@ def usable(do: str, path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SUCH_PLACE:
+        if error.errno in _IMPOSSIBLE_PATH:
             raise RunFolderError(
-                f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder"
+                f"cannot {operation} {str(path)!r}: {error.strerror or error}; give another folder"
             ) from error
-        raise cannot(do, path, error) from error
+        raise operation_error(operation, path, error) from error

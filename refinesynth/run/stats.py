@@ -12,15 +12,15 @@ from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
 from refinesynth.journal.journal_values import ESTIMATED, model_of
 from refinesynth.outcome import Refused
-from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, of_earlier, refusals_by_rule
+from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, refusals_by_rule, upgraded_stats
 from refinesynth.trajectory import Persona, Trajectory, Usage
 from refinesynth.trajectory.positions import TENTHS, summed
 
-REASON = 300
+MAX_REASON_CHARS = 300
 """Maximum length of a stored reason, in characters."""
-_KEPT = 16
+_MAX_REASONS = 16
 """Maximum number of distinct reasons. A new one replaces the rarest, thus a count may be too low."""
-_OF_ONE_EPISODE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
+_EPISODE_DETAILS = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
 """Quoted text and numbers, which differ between episodes with the same reason."""
 
 
@@ -51,20 +51,20 @@ class TrajectoryStats(BaseModel, extra="forbid"):
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 
-    _read_earlier = model_validator(mode="before")(of_earlier)
+    _read_earlier = model_validator(mode="before")(upgraded_stats)
 
-    def add(self, one: EpisodeStats) -> None:
-        self.trajectories += len(one.turns)
-        self.tenths = summed((self.tenths, one.tenths or (0.0,) * TENTHS))
+    def add(self, stats: EpisodeStats) -> None:
+        self.trajectories += len(stats.turns)
+        self.tenths = summed((self.tenths, stats.tenths or (0.0,) * TENTHS))
         for name in _SUMMED:
-            known, more = getattr(self, name), getattr(one, name)
-            if isinstance(known, Counter):
-                cast("Counter[object]", known).update(more)
+            total, added = getattr(self, name), getattr(stats, name)
+            if isinstance(total, Counter):
+                cast("Counter[object]", total).update(added)
             else:
-                setattr(self, name, known + more)
+                setattr(self, name, total + added)
 
     @property
-    def written(self) -> int:
+    def scripts_written(self) -> int:
         """Number of scripts that were refused or played."""
         return self.passed + self.stopped.total()
 
@@ -73,7 +73,7 @@ _SUMMED = TrajectoryStats.model_fields.keys() & EpisodeStats.model_fields.keys()
 """Names of the counts in both classes."""
 
 
-def in_order(chain: str) -> list[str]:
+def rule_names(chain: str) -> list[str]:
     """Return the distinct names of the rules in a chain's text, in their order."""
     return list(dict.fromkeys(_RULE.findall(chain)))
 
@@ -120,7 +120,7 @@ class RunStats(JournalModel):
             self.wasted[rule] = self.wasted.get(rule, Cost()) + spent
         if not line.accepted:
             self.fruitless += line.spent - sum(line.wasted.values(), Cost())
-            self._note(line.reason)
+            self._note_reason(line.reason)
 
     def with_lines(self, lines: Iterable[EpisodeLine]) -> Self:
         """Return a copy with these episodes added."""
@@ -138,10 +138,10 @@ class RunStats(JournalModel):
         self.by_rule.update(after.by_rule)
         self.by_rule.subtract(before.by_rule)
         if before.accepted and not after.accepted:
-            self._note(after.reason)
+            self._note_reason(after.reason)
 
-    def _note(self, reason: str | None) -> None:
-        self.last_reason = None if reason is None else reason[:REASON]
+    def _note_reason(self, reason: str | None) -> None:
+        self.last_reason = None if reason is None else reason[:MAX_REASON_CHARS]
         if reason is not None:
             count_reason(self.reasons, reason)
 
@@ -163,35 +163,35 @@ class RunStats(JournalModel):
     def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
         """Count the lines of a run without a journal; failed episodes, tokens and costs are unknown."""
         stats = cls(cost_usd=None)
-        before: tuple[int, Persona] | None = None
+        previous: tuple[int, Persona] | None = None
         for trajectory in accepted:
             stats.accepted += 1
             stats.figures.add(EpisodeStats.of_records([trajectory]))
             # The trajectories of one episode are consecutive.
             episode = trajectory.provenance.seed, trajectory.persona
-            stats.fruitful += episode != before
-            before = episode
+            stats.fruitful += episode != previous
+            previous = episode
         stats.episodes = stats.fruitful
-        for item in refused:
-            stats.scripts_refused += item.stage == "script"
-            stats.drafts_refused += item.stage == "draft"
-            stats.by_rule.update(refusals_by_rule([item]))
-            stats.violations.update(found.rule for found in item.violations)
+        for attempt in refused:
+            stats.scripts_refused += attempt.stage == "script"
+            stats.drafts_refused += attempt.stage == "draft"
+            stats.by_rule.update(refusals_by_rule([attempt]))
+            stats.violations.update(violation.rule for violation in attempt.violations)
         return stats
 
 
 def count_reason(counts: Counter[str], reason: str) -> None:
     """Count a reason; similar reasons count under the first of them."""
-    reason = reason[:REASON]
+    reason = reason[:MAX_REASON_CHARS]
     shape = _shape(reason)
-    known = next((one for one in counts if _shape(one) == shape), None)
-    if known is None and len(counts) >= _KEPT:
+    known = next((text for text in counts if _shape(text) == shape), None)
+    if known is None and len(counts) >= _MAX_REASONS:
         del counts[min(counts, key=counts.__getitem__)]
     counts[known or reason] += 1
 
 
 def _shape(reason: str) -> str:
-    return _OF_ONE_EPISODE.sub("", reason)
+    return _EPISODE_DETAILS.sub("", reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +221,8 @@ class Spending:
         wasted = sum(totals.wasted.values(), Cost())
         total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
         return cls(
-            by_role=_by(rows, lambda row: row.role),
-            by_model=_by(rows, lambda row: model_of(row.model)),
+            by_role=_sum_by(rows, lambda row: row.role),
+            by_model=_sum_by(rows, lambda row: model_of(row.model)),
             kept=totals.spent - wasted - totals.fruitless,
             wasted=dict(totals.wasted),
             fruitless=totals.fruitless,
@@ -240,13 +240,13 @@ class Spending:
         return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
 
     def as_json(self) -> dict[str, Any]:
-        def one(spent: Cost | Mapping[str, Cost]) -> dict[str, Any]:
+        def as_dict(spent: Cost | Mapping[str, Cost]) -> dict[str, Any]:
             if isinstance(spent, Cost):
                 return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
-            return {name: one(part) for name, part in spent.items()}
+            return {name: as_dict(part) for name, part in spent.items()}
 
         names = ("total", "by_role", "by_model", "kept", "wasted", "fruitless", "unneeded", "estimated")
-        return {"wasted_by_rule" if name == "wasted" else name: one(getattr(self, name)) for name in names}
+        return {"wasted_by_rule" if name == "wasted" else name: as_dict(getattr(self, name)) for name in names}
 
 
 def spent_of(row: SpentRow) -> Cost:
@@ -255,7 +255,7 @@ def spent_of(row: SpentRow) -> Cost:
     return Cost(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
 
 
-def _by(rows: Iterable[SpentRow], name: Callable[[SpentRow], str]) -> dict[str, Cost]:
+def _sum_by(rows: Iterable[SpentRow], name: Callable[[SpentRow], str]) -> dict[str, Cost]:
     sums: dict[str, Cost] = {}
     for row in rows:
         sums[name(row)] = sums.get(name(row), Cost()) + spent_of(row)

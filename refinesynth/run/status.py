@@ -18,7 +18,7 @@ from refinesynth.journal import JournalReader, Outstanding, SpentRow
 from refinesynth.run.completed_episode import UNREADABLE, EpisodeLine, EpisodeStats
 from refinesynth.run.jsonl import last_line
 from refinesynth.run.run_folder import RunFolder
-from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, in_order
+from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, rule_names
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
 """`complete`: `n` is reached. `stopped`: the process ended by itself before. `died`: it was killed. The same command
@@ -27,9 +27,9 @@ continues a run that stopped or died."""
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    least: int
-    middle: float
-    most: int
+    minimum: int
+    median: float
+    maximum: int
 
     @classmethod
     def of(cls, counts: Counter[int]) -> "Distribution | None":
@@ -74,9 +74,9 @@ class DiversityStats:
         figures, mistakes = stats.figures, folder.config.mistakes
         scripts: set[str] = set()
         actions: set[str] = set()
-        for one in _each(folder) if figures.trajectories else ():
-            scripts.update(one[0])
-            actions.update(one[1])
+        for digests in _digests(folder) if figures.trajectories else ():
+            scripts.update(digests[0])
+            actions.update(digests[1])
         clean = mistakes.get("clean") if mistakes.get("policy") == "spread" else None
         return cls(
             figures=figures,
@@ -170,10 +170,10 @@ def _state(event: Mapping[str, Any], holder: Holder | None, *, complete: bool) -
     # The last event of a process that ends by itself is `run_ended`.
     if event.get("event") == "run_ended" or holder is None:
         return "complete" if complete else "stopped"
-    return "running" if _may_live(holder) else "complete" if complete else "died"
+    return "running" if _may_be_alive(holder) else "complete" if complete else "died"
 
 
-def _may_live(holder: Holder) -> bool:
+def _may_be_alive(holder: Holder) -> bool:
     """Return True if a process with this id exists on this host, or if the host is another one."""
     if holder.host != socket.gethostname():
         return True
@@ -193,26 +193,26 @@ def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) 
         return None
     try:
         # For a killed process, the last event is the best estimate of its end.
-        until = datetime.now(UTC) if running else datetime.fromisoformat(str(event["timestamp"]))
-        return max(0.0, (until - holder.since).total_seconds())
+        end = datetime.now(UTC) if running else datetime.fromisoformat(str(event["timestamp"]))
+        return max(0.0, (end - holder.since).total_seconds())
     except (KeyError, ValueError, TypeError):
         return None
 
 
 def stages(figures: TrajectoryStats, script_rules: str) -> tuple[RuleStage, ...]:
     """Return the checks that refused scripts, in the order of the chain; rules outside the chain come last."""
-    order = [UNREADABLE, *in_order(script_rules)]
+    order = [UNREADABLE, *rule_names(script_rules)]
     order += sorted(figures.stopped.keys() - set(order))
-    left = figures.written
-    found: list[RuleStage] = []
+    remaining = figures.scripts_written
+    result: list[RuleStage] = []
     for rule in order:
         if refused := figures.stopped[rule]:
-            left -= refused
-            found.append(RuleStage(rule, refused, left))
-    return tuple(found)
+            remaining -= refused
+            result.append(RuleStage(rule, refused, remaining))
+    return tuple(result)
 
 
-def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
+def _digests(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
     """Yield the digests of scripts and of actions of each episode, or without a journal of each trajectory."""
     if not folder.journal_file.exists():
         for trajectory in folder.trajectories():

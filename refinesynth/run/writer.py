@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, Paid, SpentRow
+from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, PaidCompletion, SpentRow
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
 from refinesynth.run.event_log import logged, open_events
@@ -33,25 +33,25 @@ class RunWriter(RunFolder):
     """
 
     def __init__(
-        self, path: Path, config: RunConfig, *, journal: Journal, until: ExitStack, log_level: int = logging.INFO
+        self, path: Path, config: RunConfig, *, journal: Journal, stack: ExitStack, log_level: int = logging.INFO
     ) -> None:
-        """Take over the exit stack `until`, which `close` closes; use `claim` to open a run."""
+        """Take over the exit stack, which `close` closes; use `claim` to open a run."""
         super().__init__(path, config)
-        self._records = journal
-        self._elsewhere = [until.enter_context(JournalReader(one)) for one in worker_journals(path)]
-        self._begun = max(known.started() for known in (journal, *self._elsewhere))
-        self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
-        self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
+        self._main_journal = journal
+        self._worker_journals = [stack.enter_context(JournalReader(file)) for file in worker_journals(path)]
+        self._first_new_index = max(reader.next_index() for reader in (journal, *self._worker_journals))
+        self._trajectories = stack.enter_context(closing(LineWriter(self.trajectories_file)))
+        self._rejected = stack.enter_context(closing(LineWriter(self.rejected_file)))
         self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
         """Sums over all appended episodes; `committed.episodes` is the index of the next episode to append."""
-        self.waiting = set(journal.held())
+        self.waiting = set(journal.held_indices())
         """Indices of finished episodes that are not in the files yet."""
-        events = until.enter_context(closing(LineWriter(self.events_file)))
+        events = stack.enter_context(closing(LineWriter(self.events_file)))
         self.milestones = open_events(events)
         """Logger for events that readers of a run need, at any log level, such as a process's begin and end."""
         self.log = open_events(events, level=log_level)
-        until.enter_context(logged(self.log, log_level))
-        self._until = until.pop_all()
+        stack.enter_context(logged(self.log, log_level))
+        self._stack = stack.pop_all()
 
     @classmethod
     def claim(
@@ -66,7 +66,7 @@ class RunWriter(RunFolder):
 
         Lines that the journal does not count are cut. Episodes with missing lines (a deletion, a power cut) are removed
         from the journal and played again with their paid completions. While no episode has finished, the settings in
-        `TO_BE_ANSWERED` may change.
+        `FIXABLE_SETTINGS` may change.
 
         Raises:
             RunFolderError: Other files are in the folder, a live process holds its lock, or settings that change the data
@@ -74,22 +74,23 @@ class RunWriter(RunFolder):
             StorageError: The folder cannot be written, or its journal cannot be read.
         """
         path = Path(path)
-        with ExitStack() as until:
-            journal, aside, lost = resume.claim(path, config, fresh=fresh, until=until)
-            run = cls(path, config, journal=journal, until=until, log_level=log_level)
-        if aside is not None:
-            run.log.info("moved_aside", to=str(aside))
-        if lost:
-            run.log.warning("lines_missing", first_episode=lost.start, episodes=len(lost))
+        with ExitStack() as stack:
+            journal, moved_to, missing = resume.claim(path, config, fresh=fresh, stack=stack)
+            run = cls(path, config, journal=journal, stack=stack, log_level=log_level)
+        if moved_to is not None:
+            run.log.info("moved_aside", to=str(moved_to))
+        if missing:
+            run.log.warning("lines_missing", first_episode=missing.start, episodes=len(missing))
         return run
 
-    def memory(self, episode: str, index: int, *, again: bool = False) -> EpisodeMemory:
-        """Return the memory of an episode, by id and the persona's position; `again` if this process has begun it."""
-        return EpisodeMemory(self._records, episode, begun=again or index < self._begun, elsewhere=self._elsewhere)
+    def memory(self, episode: str, index: int, *, was_begun: bool = False) -> EpisodeMemory:
+        """Return the memory of an episode, by id and position; with `was_begun`, this process has begun it before."""
+        begun = was_begun or index < self._first_new_index
+        return EpisodeMemory(self._main_journal, episode, begun=begun, worker_journals=self._worker_journals)
 
-    async def keep(self, paid: Sequence[Paid]) -> None:
+    async def keep(self, paid: Sequence[PaidCompletion]) -> None:
         """Commit completions of other processes of the run."""
-        await self._records.keep(*paid)
+        await self._main_journal.keep(*paid)
 
     async def collect_blocks(self) -> None:
         """Take over the paid completions of killed blocks. Raises RunFolderError: the folder of blocks is a link."""
@@ -99,16 +100,16 @@ class RunWriter(RunFolder):
                 f"{str(blocks)!r} is a link, and a run reads and writes its own folder alone; remove it"
             )
         await collect(blocks, self.keep, at_start=True)
-        self._begun = max(self._begun, self._records.started())
+        self._first_new_index = max(self._first_new_index, self._main_journal.next_index())
 
-    def unknown(self, paid: Sequence[Paid]) -> list[Paid]:
+    def not_committed(self, paid: Sequence[PaidCompletion]) -> list[PaidCompletion]:
         """Return the completions that are not committed."""
-        known = {episode: self._records.recorded(episode) for episode in {one.episode for one in paid}}
-        return [one for one in paid if known[one.episode].get(one.role, one.step, one.digest) is None]
+        records = {episode: self._main_journal.record_of(episode) for episode in {item.episode for item in paid}}
+        return [item for item in paid if records[item.episode].get(item.role, item.step, item.digest) is None]
 
-    def open_lacks(self, lacks: "UnsupportedFeatures") -> None:
+    def open_unsupported(self, features: "UnsupportedFeatures") -> None:
         """Read the servers' known lacks from the journals, and record new ones."""
-        lacks.open(self._records, self._elsewhere)
+        features.open(self._main_journal, self._worker_journals)
 
     def open_batches(self, record: "BatchRecord | None") -> None:
         """Read the sent batches from the journal, and record new ones; None for a run without batches.
@@ -116,15 +117,15 @@ class RunWriter(RunFolder):
         Raises RunFolderError: `record` is None, and the run has sent batches with answers that may be paid for.
         """
         if record is not None:
-            record.open(self._records)
-        elif self._records.note(BATCHES) is not None:
+            record.open(self._main_journal)
+        elif self._main_journal.note(BATCHES) is not None:
             raise RunFolderError(
                 f"the run in {str(self.path)!r} has sent batches, which may hold answers that are paid for: go on with batch"
             )
 
     def earlier(self) -> EarlierEpisodes:
         """Return the finished episodes of earlier processes, for comparison with the personas."""
-        return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._records.personas())
+        return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._main_journal.personas())
 
     async def append(self, *episodes: CompletedEpisode) -> None:
         """Append finished episodes, which must be next in the order of the personas, and commit them.
@@ -137,29 +138,29 @@ class RunWriter(RunFolder):
                 written.append(self._write(finished))  # noqa: PERF401 - those before one that fails count
         finally:
             if written:
-                await self._records.enter(written, totals=self.committed.to_json())
+                await self._main_journal.enter(written, totals=self.committed.to_json())
 
     async def carry(self, spent: Iterable[SpentRow]) -> None:
         """Commit the costs of other runs, without their completions."""
-        await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
+        await self._main_journal.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: CompletedEpisode) -> None:
         """Commit an episode to the journal alone, until its append."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
-        await self._records.enter([finished.waiting()])
+        await self._main_journal.enter([finished.waiting_entry()])
         self.waiting.add(finished.index)
 
     def read_waiting(self, index: int) -> CompletedEpisode:
         """Return a waiting episode."""
-        entry = self._records.entry(index)
+        entry = self._main_journal.entry(index)
         if entry is None:
             raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")
         return CompletedEpisode.read(entry)
 
     def close(self) -> None:
         """Commit pending data, close all files and release the folder."""
-        self._until.close()
+        self._stack.close()
 
     def _write(self, finished: CompletedEpisode) -> Entry:
         if finished.index != self.committed.episodes:
@@ -168,4 +169,4 @@ class RunWriter(RunFolder):
         self._trajectories.write(*finished.trajectories)
         self.committed.add(finished.line)
         self.waiting.discard(finished.index)
-        return finished.written(trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)
+        return finished.written_entry(trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)

@@ -25,18 +25,18 @@ from refinesynth.journal import Journal, JournalReader
 from refinesynth.journal.reader import TOTALS
 from refinesynth.run import EpisodeLine, RunConfig, RunFolder, RunStats
 from refinesynth.run.jsonl import cut
-from refinesynth.run.run_folder import CONFIG, JOURNAL, holds_run, usable
+from refinesynth.run.run_folder import CONFIG, JOURNAL, folder_errors, holds_run
 from refinesynth.stores.store import (
     FILES,
-    AlreadyThere,
     Ends,
-    Listed,
     Part,
     RunStore,
     Segment,
+    SegmentExists,
+    SegmentInfo,
+    cache_of,
     first_line,
     next_part,
-    place_of,
 )
 from refinesynth.trajectory import explain
 
@@ -55,30 +55,30 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
     """True if segment `number` was the last one of its process."""
 
     @classmethod
-    def load(cls, place: Path, url: str) -> "Stored":
+    def load(cls, cache: Path, url: str) -> "Stored":
         """Read the state of a place; empty for a new place. Raises StorageError: it is damaged, or of another store."""
-        path = place / "stored.json"
+        path = cache / "stored.json"
         try:
-            found = cls.model_validate_json(path.read_bytes()) if path.exists() else cls(url=url)
+            stored = cls.model_validate_json(path.read_bytes()) if path.exists() else cls(url=url)
         except ValidationError as error:
-            raise StorageError(f"{str(path)!r} is damaged ({explain(error)}); move {str(place)!r} aside") from error
-        if found.url != url:
-            raise StorageError(f"{str(place)!r} belongs to {found.url!r}; move it aside to work on {url!r}")
-        return found
+            raise StorageError(f"{str(path)!r} is damaged ({explain(error)}); move {str(cache)!r} aside") from error
+        if stored.url != url:
+            raise StorageError(f"{str(cache)!r} belongs to {stored.url!r}; move it aside to work on {url!r}")
+        return stored
 
-    def save(self, place: Path) -> None:
+    def save(self, cache: Path) -> None:
         """Write the state atomically. Raises StorageError: it cannot be written."""
-        with usable("write", path := place / "stored.json"), atomic_write(path) as file:
+        with folder_errors("write", path := cache / "stored.json"), atomic_write(path) as file:
             file.write(self.model_dump_json().encode())
 
 
-def folder_in(place: Path) -> Path:
-    return place / "run"
+def run_folder_in(cache: Path) -> Path:
+    return cache / "run"
 
 
-def make(place: Path) -> None:
-    with usable("make the folder", place):
-        place.mkdir(parents=True, exist_ok=True)
+def make_folder(path: Path) -> None:
+    with folder_errors("make the folder", path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 async def fetch(url: str) -> Path:
@@ -91,34 +91,34 @@ async def fetch(url: str) -> Path:
         StorageError: The store cannot be read, or holds content that no run writes.
     """
     store = RunStore(url)
-    place = place_of(store.url) / "copy"
-    make(place)
-    with FolderLock(place, work="copy of the same run"):
-        stored = Stored.load(place, store.url)
-        listed = await store.after(max(0, stored.number - 1))
-        if stored.number and (not listed or listed[0].number != stored.number):
+    cache = cache_of(store.url) / "copy"
+    make_folder(cache)
+    with FolderLock(cache, work="copy of the same run"):
+        stored = Stored.load(cache, store.url)
+        segments = await store.after(max(0, stored.number - 1))
+        if stored.number and (not segments or segments[0].number != stored.number):
             # The store holds another run than the copy.
-            rmtree(folder_in(place), ignore_errors=True)
-            stored, listed = Stored(url=store.url), await store.after(0)
-        if not listed:
+            rmtree(run_folder_in(cache), ignore_errors=True)
+            stored, segments = Stored(url=store.url), await store.after(0)
+        if not segments:
             raise RunFolderError(f"there is no run at {store.url!r}: it has no segment; see docs/stores.md")
-        stored = await take_in(store, place, stored, [one for one in listed if one.number > stored.number])
-        stored.save(place)
-    return folder_in(place)
+        stored = await add_segments(store, cache, stored, [new for new in segments if new.number > stored.number])
+        stored.save(cache)
+    return run_folder_in(cache)
 
 
-async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence[Listed]) -> Stored:
+async def add_segments(store: RunStore, cache: Path, stored: Stored, segments: Sequence[SegmentInfo]) -> Stored:
     """Add segments to the run folder of a place; return its new state, which the caller saves.
 
     Idempotent: after an interruption, the same segments can be added again. Raises StorageError: the segments do not
     continue the folder, or hold content that no run writes.
     """
-    if not listed:
+    if not segments:
         return stored
-    path, ends, ended, config = folder_in(place), stored.ends, stored.ended, None
-    make(path)
+    path, ends, ended, config = run_folder_in(cache), stored.ends, stored.ended, None
+    make_folder(path)
     with Journal(path / JOURNAL) as journal:
-        async for segment in store.read_all(one.number for one in listed):
+        async for segment in store.read_all(info.number for info in segments):
             try:
                 config = RunConfig.model_validate(segment.config)
                 await _add(path, segment, segment.part(), ends, journal)
@@ -134,21 +134,21 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
     if config is not None:
         config.save(path / CONFIG)
     ends = ends.model_copy(update={"paid": rows})
-    return stored.model_copy(update={"number": listed[-1].number, "ends": ends, "ended": ended})
+    return stored.model_copy(update={"number": segments[-1].number, "ends": ends, "ended": ended})
 
 
-async def _add(path: Path, segment: Segment, part: Part, before: Ends, journal: Journal) -> None:
-    _check(part, before)
+async def _add(path: Path, segment: Segment, part: Part, previous: Ends, journal: Journal) -> None:
+    _check(part, previous)
     for name in FILES:
-        file, data, start = path / f"{name}.jsonl", getattr(part, name), getattr(before, name)
+        file, data, start = path / f"{name}.jsonl", getattr(part, name), getattr(previous, name)
         cut(file, end=start)
-        with usable("write", file), open_to_append(file) as opened:
+        with folder_errors("write", file), open_to_append(file) as opened:
             if opened.seek(0, 2) != start:
                 raise StorageError(f"{str(file)!r} was changed by something else; move {str(path)!r} aside")
             opened.write(data)
-    if journal.committed.count > before.entries:
+    if journal.committed.count > previous.entries:
         # Left by an interrupted attempt.
-        journal.forget_from(before.entries, totals=None)
+        journal.forget_from(previous.entries, totals=None)
     await journal.keep(*part.paid)
     await journal.enter(part.entries)
     for name, value in segment.notes.items():
@@ -156,36 +156,36 @@ async def _add(path: Path, segment: Segment, part: Part, before: Ends, journal: 
             await journal.keep_note(name, value.encode())
 
 
-def _check(part: Part, before: Ends) -> None:
-    """Raise ValueError if the part does not continue `before` up to its own `ends`."""
-    ends = [(before.entries, before.trajectories, before.rejected)]
+def _check(part: Part, previous: Ends) -> None:
+    """Raise ValueError if the part does not continue `previous` up to its own `ends`."""
+    ends = [(previous.entries, previous.trajectories, previous.rejected)]
     ends += [(entry.index + 1, entry.trajectories_end or 0, entry.rejected_end or 0) for entry in part.entries]
     lines = [EpisodeLine.model_validate_json(entry.line).index for entry in part.entries]
     after = part.ends
     if (
-        [count for count, *_ in ends] != [*range(before.entries, before.entries + len(ends))]
+        [count for count, *_ in ends] != [*range(previous.entries, previous.entries + len(ends))]
         or any(earlier[1] > later[1] or earlier[2] > later[2] for earlier, later in pairwise(ends))
         or lines != [entry.index for entry in part.entries]
         or ends[-1] != (after.entries, after.trajectories, after.rejected)
-        or any(getattr(before, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
+        or any(getattr(previous, name) + len(getattr(part, name)) != getattr(after, name) for name in FILES)
     ):
         raise ValueError("it does not go on where the one before it ends")
 
 
-EVERY = 30.0
+UPLOAD_INTERVAL = 30.0
 """Seconds between two segments: the work at risk while the store is reachable. Without new content, an empty segment
 shows that the process lives."""
-BEHIND = 600.0
+MAX_LAG = 600.0
 """Seconds that the store may lag behind before no new episode begins."""
-_AGAIN = 2.0
+_RETRY_S = 2.0
 """Seconds between two attempts to upload at the end."""
 
-LEASE = 3 * EVERY
+LEASE = 3 * UPLOAD_INTERVAL
 """Seconds without a new segment after which a process without a final segment counts as dead."""
-AT_THE_END = 60.0
+FINISH_RETRY_S = 60.0
 """Seconds that a finished run retries a failing store."""
-_AFTER_A_FAILURE, _AFTER_CTRL_C = 10.0, 1.0
-_LOOK_EVERY = 5.0
+_FAILURE_RETRY_S, _CANCEL_TIMEOUT_S = 10.0, 1.0
+_POLL_S = 5.0
 
 _LOG = logging.getLogger("refinesynth.stores")
 
@@ -201,30 +201,30 @@ class Uploads:
     folder is unusable.
     """
 
-    def __init__(self, store: RunStore, place: Path, stored: Stored) -> None:
+    def __init__(self, store: RunStore, cache: Path, stored: Stored) -> None:
         self.stored = stored
         self._store = store
-        self._place = place
-        self._path = folder_in(place)
+        self._cache = cache
+        self._path = run_folder_in(cache)
         self._holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=datetime.now(UTC))
-        self._all_up = time.monotonic()
-        self._failing = False
+        self._complete_at = time.monotonic()
+        self._is_failing = False
         self._tasks: TaskGroup | None = None
-        self._begun = False
+        self._has_begun = False
 
-    def has_room(self) -> bool:
-        """Return True while the store lags less than `BEHIND` seconds."""
-        return time.monotonic() - self._all_up < BEHIND
+    def has_capacity(self) -> bool:
+        """Return True while the store lags less than `MAX_LAG` seconds."""
+        return time.monotonic() - self._complete_at < MAX_LAG
 
-    async def seal(self, *, ended: bool = False) -> None:
+    async def upload(self, *, ended: bool = False) -> None:
         """Upload all new content, or an empty segment; with `ended`, as the last segment of this process."""
-        began = time.monotonic()
-        more = True
-        while more:
+        start = time.monotonic()
+        has_more = True
+        while has_more:
             part = await run_sync(next_part, self._path, self.stored.ends)
             added = await self._add(part, ended=ended and not part.full)
-            more = part.full or not added
-        self._all_up = began
+            has_more = part.full or not added
+        self._complete_at = start
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
@@ -237,72 +237,72 @@ class Uploads:
             except Exception as error:  # noqa: BLE001 - raised below, after the last upload
                 failure = error
             if failure is None:
-                await self.finish(within=AT_THE_END)
+                await self.finish(retry_s=FINISH_RETRY_S)
         except anyio.get_cancelled_exc_class():
-            if self._begun:
-                with anyio.move_on_after(_AFTER_CTRL_C, shield=True) as soon:
-                    await self._try_to_finish(warn, within=0)
-                if soon.cancelled_caught:
-                    warn(self.left())
+            if self._has_begun:
+                with anyio.move_on_after(_CANCEL_TIMEOUT_S, shield=True) as scope:
+                    await self._try_to_finish(warn, retry_s=0)
+                if scope.cancelled_caught:
+                    warn(self.describe_remainder())
             raise
         if failure is not None:
-            if self._begun and not isinstance(failure, TakenOver):
-                await self._try_to_finish(failure.add_note, within=_AFTER_A_FAILURE)
+            if self._has_begun and not isinstance(failure, TakenOver):
+                await self._try_to_finish(failure.add_note, retry_s=_FAILURE_RETRY_S)
             raise failure
 
-    async def begin(self, wake: Callable[[], None]) -> None:
-        """Start the uploads of an existing run; call `wake` when the store has caught up.
+    async def begin(self, on_caught_up: Callable[[], None]) -> None:
+        """Start the uploads of an existing run; call `on_caught_up` when the store has caught up.
 
         The first segment, before any paid request, proves that the store is writable and claims the run.
         """
-        await self.seal()
-        self._begun = True
+        await self.upload()
+        self._has_begun = True
         if self._tasks is not None:
-            self._tasks.start_soon(self.keep_up, wake)
+            self._tasks.start_soon(self.upload_regularly, on_caught_up)
 
-    async def _try_to_finish(self, tell: Callable[[str], None], *, within: float) -> None:
+    async def _try_to_finish(self, report: Callable[[str], None], *, retry_s: float) -> None:
         try:
-            await self.finish(within=within)
+            await self.finish(retry_s=retry_s)
         except (RunFolderError, StorageError) as error:
-            tell(str(error))
+            report(str(error))
 
-    async def keep_up(self, wake: Callable[[], None]) -> None:
-        """Upload regularly until cancelled, also while the store is down; call `wake` when the store has caught up."""
+    async def upload_regularly(self, on_caught_up: Callable[[], None]) -> None:
+        """Upload regularly until cancelled, also while the store is down; call `on_caught_up` after a lag."""
         while True:
-            await anyio.sleep(EVERY)
-            had_room = self.has_room()
+            await anyio.sleep(UPLOAD_INTERVAL)
+            had_capacity = self.has_capacity()
             try:
-                await self.seal()
+                await self.upload()
             except StorageError as error:
-                if not self._failing:
+                if not self._is_failing:
                     warn(f"{error}; the run goes on, and what is new goes up when that works again")
-                self._failing = True
+                self._is_failing = True
             else:
-                if self._failing:
+                if self._is_failing:
                     warn(f"{self._store} takes what is new again; all is there")
-                self._failing = False
-            if not had_room and self.has_room():
-                wake()
+                self._is_failing = False
+            if not had_capacity and self.has_capacity():
+                on_caught_up()
 
-    async def finish(self, *, within: float) -> None:
-        """Upload all new content; retry for `within` seconds."""
-        until = time.monotonic() + within
+    async def finish(self, *, retry_s: float) -> None:
+        """Upload all new content; retry for `retry_s` seconds."""
+        deadline = time.monotonic() + retry_s
         while True:
             try:
                 if self.stored.ended and not (await run_sync(next_part, self._path, self.stored.ends)).size:
                     return None
-                return await self.seal(ended=True)
+                return await self.upload(ended=True)
             except StorageError as error:
-                if time.monotonic() + _AGAIN > until:
-                    raise StorageError(f"{error}. {self.left()}") from error
-            await anyio.sleep(_AGAIN)
+                if time.monotonic() + _RETRY_S > deadline:
+                    raise StorageError(f"{error}. {self.describe_remainder()}") from error
+            await anyio.sleep(_RETRY_S)
 
-    def left(self) -> str:
+    def describe_remainder(self) -> str:
         """Return a sentence about the content that is only in the folder."""
         part = next_part(self._path, self.stored.ends)
-        more = ", or more," if part.full else ""
+        or_more = ", or more," if part.full else ""
         return (
-            f"{len(part.entries):,} episodes and {len(part.paid):,} completions{more} are not in {self._store.url!r} yet: they "
+            f"{len(part.entries):,} episodes and {len(part.paid):,} completions{or_more} are not in {self._store.url!r} yet: they "
             f"are in {str(self._path)!r}, and the same command on this machine adds them"
         )
 
@@ -310,24 +310,24 @@ class Uploads:
         """Add the next segment; return False if an earlier attempt of this folder, without a response, had added it."""
         number = self.stored.number + 1
         try:
-            await self._store.add(number, await run_sync(self._sealed, part, number, ended))
-        except AlreadyThere as error:
+            await self._store.add(number, await run_sync(self._segment_bytes, part, number, ended))
+        except SegmentExists as error:
             existing = await self._store.read(number)
             if existing.writer != self.stored.writer:
                 raise TakenOver(
                     f"another process goes on with the run at {self._store.url!r}: {existing.holder}. This one has stopped, and has "
                     f"lost nothing: what is not in the store, and no longer part of the run, is in {str(self._path)!r}"
                 ) from error
-            self._know(number, existing, ended=existing.ended)
+            self._save_state(number, existing, ended=existing.ended)
             return False
-        self._know(number, part, ended=ended)
+        self._save_state(number, part, ended=ended)
         return True
 
-    def _know(self, number: int, added: Part | Segment, *, ended: bool) -> None:
+    def _save_state(self, number: int, added: Part | Segment, *, ended: bool) -> None:
         self.stored = self.stored.model_copy(update={"number": number, "ends": added.ends, "ended": ended})
-        self.stored.save(self._place)
+        self.stored.save(self._cache)
 
-    def _sealed(self, part: Part, number: int, ended: bool) -> bytes:
+    def _segment_bytes(self, part: Part, number: int, ended: bool) -> bytes:
         with JournalReader(self._path / JOURNAL) as journal:
             notes = {name: None if value is None else value.decode() for name, value in journal.notes().items()}
         return Segment.of(
@@ -364,66 +364,66 @@ async def opened_output(
     store = RunStore(output)
     if fresh:
         raise InputError(f"nothing in a store is written over, so {store.url!r} cannot begin anew; give another URL")
-    place = place_of(store.url)
-    make(place)
-    with FolderLock(place):
-        uploads = Uploads(store, place, await _up_to_date(store, place))
+    cache = cache_of(store.url)
+    make_folder(cache)
+    with FolderLock(cache):
+        uploads = Uploads(store, cache, await _up_to_date(store, cache))
         async with uploads.running():
-            yield folder_in(place), uploads
+            yield run_folder_in(cache), uploads
 
 
 def work_folder(url: str) -> Path:
     """Return this machine's work folder of the run at a URL."""
-    return folder_in(place_of(url))
+    return run_folder_in(cache_of(url))
 
 
-async def _up_to_date(store: RunStore, place: Path) -> Stored:
+async def _up_to_date(store: RunStore, cache: Path) -> Stored:
     """Bring the work folder up to date with the store; content that only the folder has stays, or is moved aside."""
-    stored = Stored.load(place, store.url)
-    listed = await store.after(max(0, stored.number - 1))
-    if stored.number and (not listed or listed[0].number != stored.number):
+    stored = Stored.load(cache, store.url)
+    segments = await store.after(max(0, stored.number - 1))
+    if stored.number and (not segments or segments[0].number != stored.number):
         raise RunFolderError(
             f"{store.url!r} has lost segment {stored.number}, which was written from here; put it back, or give another URL. What "
-            f"was written is in {str(folder_in(place))!r}"
+            f"was written is in {str(run_folder_in(cache))!r}"
         )
-    newer = [one for one in listed if one.number > stored.number]
+    newer = [info for info in segments if info.number > stored.number]
     while newer and stored.writer is not None and (added := await store.read(newer[0].number)).writer == stored.writer:
         # This folder's own segment; the process was killed before it saved the state.
         stored = stored.model_copy(update={"number": newer.pop(0).number, "ends": added.ends, "ended": added.ended})
-    if listed:
-        await _wait_for(store, listed[-1], ours=stored.writer)
-    if not _goes_on(place, stored, newer=bool(newer)):
-        if holds_run(folder_in(place)):
-            aside = move_aside(folder_in(place))
-            warn(f"{store} is not what this machine had of it; that is kept in {str(aside)!r}")
+    if segments:
+        await _wait_for_writer(store, segments[-1], own_writer=stored.writer)
+    if not _can_continue(cache, stored, newer=bool(newer)):
+        if holds_run(run_folder_in(cache)):
+            moved_to = move_aside(run_folder_in(cache))
+            warn(f"{store} is not what this machine had of it; that is kept in {str(moved_to)!r}")
         stored, newer = Stored(url=store.url), await store.after(0)
-    stored = await take_in(store, place, stored, newer)
+    stored = await add_segments(store, cache, stored, newer)
     stored = stored.model_copy(update={"writer": stored.writer or secrets.token_hex(8)})
-    stored.save(place)
+    stored.save(cache)
     return stored
 
 
-def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
+def _can_continue(cache: Path, stored: Stored, *, newer: bool) -> bool:
     """Return True if the folder has all its uploads, and, if the store has newer segments, nothing else."""
-    path, ends = folder_in(place), stored.ends
+    path, ends = run_folder_in(cache), stored.ends
     if not holds_run(path) or not (path / JOURNAL).exists():
         return stored.writer is None and stored.number == 0
     with JournalReader(path / JOURNAL) as journal:
-        complete = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
-    return complete and not (newer and next_part(path, ends).size)
+        is_complete = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
+    return is_complete and not (newer and next_part(path, ends).size)
 
 
-async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:
+async def _wait_for_writer(store: RunStore, last: SegmentInfo, *, own_writer: str | None) -> None:
     """Wait until the writer of the last segment counts as dead. Raises RunFolderError: it is alive."""
     segment = await store.read(last.number)
-    if segment.ended or segment.writer == ours:
+    if segment.ended or segment.writer == own_writer:
         return
     remaining = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
     if remaining > 0:
         warn(f"{segment.holder} may be writing {store}; looks for {remaining:.0f} s whether it lives")
-    until = time.monotonic() + remaining
-    while time.monotonic() < until:
-        await anyio.sleep(min(_LOOK_EVERY, max(0.0, until - time.monotonic())))
+    deadline = time.monotonic() + remaining
+    while time.monotonic() < deadline:
+        await anyio.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
         if await store.after(last.number):
             raise RunFolderError(
                 f"{store.url!r} is being written by another run: {segment.holder}. Wait until it ends, end it, or give another URL"

@@ -19,9 +19,9 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.extras import require
 from refinesynth.files.output_folder import Holder, cache_folder
-from refinesynth.journal import Committed, Entry, JournalReader, Paid
+from refinesynth.journal import Committed, Entry, JournalReader, PaidCompletion
 from refinesynth.journal.journal_values import (
-    LARGEST,
+    MAX_BYTES,
     committed_from_row,
     committed_to_row,
     pack,
@@ -44,7 +44,7 @@ FILES = ("trajectories", "rejected", "events")
 """JSONL files of a run without their suffix, which are fields of `Part` and `Ends`."""
 
 _Count = Annotated[int, Field(ge=0, le=2**62)]
-_DIGEST, _ANSWER, _LINE = 5, 12, 6
+_DIGEST_COLUMN, _ANSWER_COLUMN, _LINE_COLUMN = 5, 12, 6
 """Columns with bytes: digest and answer of a completion, line of an episode."""
 
 
@@ -70,7 +70,7 @@ class Part:
     """Content of a run between two `Ends`."""
 
     ends: Ends
-    paid: tuple[Paid, ...] = ()
+    paid: tuple[PaidCompletion, ...] = ()
     entries: tuple[Entry, ...] = ()
     trajectories: bytes = b""
     rejected: bytes = b""
@@ -79,8 +79,8 @@ class Part:
     full: bool = field(default=False, compare=False)
 
     def __add__(self, later: "Part") -> "Part":
-        summed = ("paid", "entries", *FILES, "size")
-        return replace(later, **{name: getattr(self, name) + getattr(later, name) for name in summed})
+        names = ("paid", "entries", *FILES, "size")
+        return replace(later, **{name: getattr(self, name) + getattr(later, name) for name in names})
 
 
 class Segment(BaseModel, frozen=True, extra="forbid"):
@@ -104,17 +104,17 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
     ends: Ends
 
     @classmethod
-    def of(cls, part: Part, **more: Any) -> Self:
+    def of(cls, part: Part, **fields: Any) -> Self:
         paid, entries = (
-            [_texts(row) for row in rows] for rows in (map(paid_to_row, part.paid), map(committed_to_row, part.entries))
+            [_dump(row) for row in rows] for rows in (map(paid_to_row, part.paid), map(committed_to_row, part.entries))
         )
         files = {name: getattr(part, name).decode() for name in FILES}
-        return cls(paid=paid, entries=entries, **files, ends=part.ends, **more)
+        return cls(paid=paid, entries=entries, **files, ends=part.ends, **fields)
 
     def part(self) -> Part:
         """Return the sealed part. Raises ValueError: its rows are invalid."""
-        paid = tuple(paid_from_row(_bytes(row, _DIGEST, _ANSWER)) for row in self.paid)
-        entries = tuple(committed_from_row(_bytes(row, _LINE)) for row in self.entries)
+        paid = tuple(paid_from_row(_load(row, _DIGEST_COLUMN, _ANSWER_COLUMN)) for row in self.paid)
+        entries = tuple(committed_from_row(_load(row, _LINE_COLUMN)) for row in self.entries)
         files = {name: getattr(self, name).encode() for name in FILES}
         return Part(paid=paid, entries=entries, **files, ends=self.ends)
 
@@ -133,25 +133,25 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
         raise StorageError(f"{name} is damaged, no segment of a run, or one of a newer refinesynth: {problem}")
 
 
-def _texts(row: tuple[Any, ...]) -> list[Any]:
+def _dump(row: tuple[Any, ...]) -> list[Any]:
     return [
-        (value.hex() if at == _DIGEST else value.decode()) if isinstance(value, bytes) else value
-        for at, value in enumerate(row)
+        (value.hex() if column == _DIGEST_COLUMN else value.decode()) if isinstance(value, bytes) else value
+        for column, value in enumerate(row)
     ]
 
 
-def _bytes(row: list[Any], *columns: int) -> tuple[Any, ...]:
+def _load(row: list[Any], *columns: int) -> tuple[Any, ...]:
     values = list(row)
-    for at in columns:
-        text = str(values[at]) if at < len(values) else ""
-        values[at : at + 1] = [bytes.fromhex(text) if at == _DIGEST else text.encode()]
+    for column in columns:
+        text = str(values[column]) if column < len(values) else ""
+        values[column : column + 1] = [bytes.fromhex(text) if column == _DIGEST_COLUMN else text.encode()]
     return tuple(values)
 
 
-_ENOUGH = 8 * 1024 * 1024
+_FULL_BYTES = 8 * 1024 * 1024
 """Bytes from which a segment is full; its last page of rows, episodes or events may exceed them."""
-_ROWS = 200
-_EPISODES = 64
+_PAGE_ROWS = 200
+_PAGE_EPISODES = 64
 
 
 def next_part(path: Path, ends: Ends) -> Part:
@@ -160,61 +160,61 @@ def next_part(path: Path, ends: Ends) -> Part:
     An ended episode comes in the same part as its last completion, or in a later one.
     """
     collected = Part(ends=ends)
-    with closing(_pieces(path, ends)) as pieces:
-        for part in pieces:
+    with closing(_parts(path, ends)) as parts:
+        for part in parts:
             collected = collected + part
-            if collected.size >= _ENOUGH:
+            if collected.size >= _FULL_BYTES:
                 return replace(collected, full=True)
     return collected
 
 
-def _pieces(path: Path, ends: Ends) -> Generator[Part]:
+def _parts(path: Path, ends: Ends) -> Generator[Part]:
     folder = RunFolder(path, RunFolder.open(path).config)
     with JournalReader(folder.journal_file) as journal:
         # Read before the completions: those of the committed episodes then exist.
         counted = journal.committed
         for journal_path in (folder.journal_file, *worker_journals(path)):
-            for part in _paid(journal_path, ends):
+            for part in _paid_parts(journal_path, ends):
                 ends = part.ends
                 yield part
-        for part in _entries(folder, journal, counted, ends):
+        for part in _entry_parts(folder, journal, counted, ends):
             ends = part.ends
             yield part
-    yield from _events(folder.events_file, ends)
+    yield from _event_parts(folder.events_file, ends)
 
 
-def _paid(path: Path, ends: Ends) -> Iterator[Part]:
+def _paid_parts(path: Path, ends: Ends) -> Iterator[Part]:
     row = ends.paid.get(path.name, 0)
     with JournalReader(path) as journal:
-        while page := journal.paid_after(row, most=_ROWS):
+        while page := journal.paid_after(row, limit=_PAGE_ROWS):
             row = page[-1][0]
             ends = ends.model_copy(update={"paid": {**ends.paid, path.name: row}})
-            paid = tuple(one for _, one in page)
-            yield Part(ends=ends, paid=paid, size=sum(len(one.answer) + _ROWS for one in paid))
+            paid = tuple(completion for _, completion in page)
+            yield Part(ends=ends, paid=paid, size=sum(len(completion.answer) + _PAGE_ROWS for completion in paid))
 
 
-def _entries(folder: RunFolder, journal: JournalReader, counted: Committed, ends: Ends) -> Iterator[Part]:
+def _entry_parts(folder: RunFolder, journal: JournalReader, counted: Committed, ends: Ends) -> Iterator[Part]:
     entries = islice(journal.entries(ends.entries), max(0, counted.count - ends.entries))
-    while page := tuple(islice(entries, _EPISODES)):
+    while page := tuple(islice(entries, _PAGE_EPISODES)):
         accepted, refused = page[-1].trajectories_end or 0, page[-1].rejected_end or 0
-        trajectories = _read(folder.trajectories_file, ends.trajectories, accepted)
-        rejected = _read(folder.rejected_file, ends.rejected, refused)
+        trajectories = _read_range(folder.trajectories_file, ends.trajectories, accepted)
+        rejected = _read_range(folder.rejected_file, ends.rejected, refused)
         ends = ends.model_copy(update={"entries": page[-1].index + 1, "trajectories": accepted, "rejected": refused})
         size = len(trajectories) + len(rejected) + sum(len(entry.line) for entry in page)
         yield Part(ends=ends, entries=page, trajectories=trajectories, rejected=rejected, size=size)
 
 
-def _events(path: Path, ends: Ends) -> Iterator[Part]:
+def _event_parts(path: Path, ends: Ends) -> Iterator[Part]:
     end = last_line_end(path)
     while ends.events < end:
-        block = _read(path, ends.events, min(end, ends.events + _ENOUGH))
+        block = _read_range(path, ends.events, min(end, ends.events + _FULL_BYTES))
         # Up to the end of a line; for a line longer than a block, the whole remainder.
-        block = block[: block.rfind(b"\n") + 1] or _read(path, ends.events, end)
+        block = block[: block.rfind(b"\n") + 1] or _read_range(path, ends.events, end)
         ends = ends.model_copy(update={"events": ends.events + len(block)})
         yield Part(ends=ends, events=block, size=len(block))
 
 
-def _read(path: Path, start: int, end: int) -> bytes:
+def _read_range(path: Path, start: int, end: int) -> bytes:
     if end <= start:
         return b""
     with path.open("rb") as file:
@@ -222,20 +222,20 @@ def _read(path: Path, start: int, end: int) -> bytes:
         return file.read(end - start)
 
 
-_Given = TypeVarTuple("_Given")
-_Got = TypeVar("_Got")
+_Args = TypeVarTuple("_Args")
+_Result = TypeVar("_Result")
 
-_AT_ONCE = 16
+_MAX_READS = 16
 
 
-class Listed(NamedTuple):
+class SegmentInfo(NamedTuple):
     """Number and time of a segment in the store."""
 
     number: int
     written: datetime
 
 
-class AlreadyThere(StorageError):
+class SegmentExists(StorageError):
     """A segment with this number exists."""
 
 
@@ -270,17 +270,19 @@ class RunStore:
     def __str__(self) -> str:
         return self.url
 
-    async def after(self, number: int) -> list[Listed]:
+    async def after(self, number: int) -> list[SegmentInfo]:
         """Return the segments after `number`, in order. Raises StorageError: one is missing."""
         import obstore
 
-        with self._errors_in_words("read"):
+        with self._storage_errors("read"):
             pages = obstore.list(self._store, offset=name_of(number))  # pyright: ignore[reportUnknownMemberType] - for arrow
-            objects = await _in_a_thread(pages.collect)
+            objects = await _in_thread(pages.collect)
         segments = sorted(
-            Listed(int(name[1]), one["last_modified"]) for one in objects if (name := NAME.fullmatch(one["path"]))
+            SegmentInfo(int(name[1]), item["last_modified"])
+            for item in objects
+            if (name := NAME.fullmatch(item["path"]))
         )
-        if [one.number for one in segments] != [*range(number + 1, number + 1 + len(segments))]:
+        if [info.number for info in segments] != [*range(number + 1, number + 1 + len(segments))]:
             raise StorageError(
                 f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(segments)}"
             )
@@ -291,13 +293,13 @@ class RunStore:
         import obstore
 
         name = f"{self.url}/{name_of(number)}"
-        with self._errors_in_words("read"):
-            stored = await _in_a_thread(obstore.get, self._store, name_of(number))
-            if stored.meta["size"] > LARGEST:
+        with self._storage_errors("read"):
+            result = await _in_thread(obstore.get, self._store, name_of(number))
+            if result.meta["size"] > MAX_BYTES:
                 raise StorageError(
-                    f"{name} has {stored.meta['size']:,} bytes, and {LARGEST:,} are the most that is read"
+                    f"{name} has {result.meta['size']:,} bytes, and {MAX_BYTES:,} are the most that is read"
                 )
-            data = bytes(await _in_a_thread(stored.bytes))
+            data = bytes(await _in_thread(result.bytes))
         segment = Segment.from_bytes(data, name)
         if segment.number != number:
             raise StorageError(f"{name} holds segment {segment.number}; put the original back")
@@ -314,7 +316,7 @@ class RunStore:
                 results[number] = error
 
         remaining = iter(numbers)
-        while numbers_read := tuple(islice(remaining, _AT_ONCE)):
+        while numbers_read := tuple(islice(remaining, _MAX_READS)):
             async with anyio.create_task_group() as tasks:
                 for number in numbers_read:
                     tasks.start_soon(read, number)
@@ -327,25 +329,25 @@ class RunStore:
         """Write a segment. Raises AlreadyThere: it exists, from another process or an attempt without a response."""
         import obstore
 
-        with self._errors_in_words("write"):
+        with self._storage_errors("write"):
             put = partial(obstore.put, mode="create", use_multipart=False)
-            await _in_a_thread(put, self._store, name_of(number), data)
+            await _in_thread(put, self._store, name_of(number), data)
 
     @contextmanager
-    def _errors_in_words(self, do: str) -> Generator[None]:
+    def _storage_errors(self, operation: str) -> Generator[None]:
         from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
             yield
         except AlreadyExistsError as error:
-            raise AlreadyThere(f"cannot {do} {self.url!r}: {first_line(error)}") from error
+            raise SegmentExists(f"cannot {operation} {self.url!r}: {first_line(error)}") from error
         except (BaseError, OSError) as error:
             keys = _KEYS.get(self.url.partition("://")[0])
             check = f". If the bucket is there, check {keys} in the environment" if keys else ""
-            raise StorageError(f"cannot {do} {self.url!r}: {first_line(error)}{check}") from error
+            raise StorageError(f"cannot {operation} {self.url!r}: {first_line(error)}{check}") from error
 
 
-async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *arguments: *_Given) -> _Got:
+async def _in_thread(call: Callable[[Unpack[_Args]], _Result], *arguments: *_Args) -> _Result:
     """Call obstore in a thread: its own asynchronous functions panic if the process exits during a call."""
     return await run_sync(call, *arguments, abandon_on_cancel=True)
 
@@ -362,7 +364,7 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:400]
 
 
-def place_of(url: str) -> Path:
+def cache_of(url: str) -> Path:
     """Return the local cache folder for the run at this URL, the parent of its run folder and its copy."""
     url = url.rstrip("/")
     readable = re.sub(r"[^A-Za-z0-9]+", "-", url)[-60:].strip("-")

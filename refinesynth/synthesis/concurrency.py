@@ -8,84 +8,84 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from refinesynth.synthesis.progress import LimitingFactor, room_of
+from refinesynth.synthesis.progress import LimitingFactor, capacity_of
 
 if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 
-_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files with a container's memory limit."""
 
 
 def memory_of_machine() -> int | None:
     """Return the memory of the machine, or of its container if smaller, in bytes; None if unknown."""
-    found: list[int] = []
+    sizes: list[int] = []
     with suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in _LIMITS:
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMIT_FILES:
         with suppress(OSError, ValueError):
-            found.append(int(Path(path).read_text()))
-    return min(found, default=None)
+            sizes.append(int(Path(path).read_text()))
+    return min(sizes, default=None)
 
 
-FEWEST = 16
+MIN_IN_FLIGHT = 16
 """Initial and lowest limit of a large run under `auto`; equals the initial limit of a rate limiter."""
-MOST = 1_024
+MAX_IN_FLIGHT = 1_024
 """Limit of one process: with more episodes, one core makes no more requests (docs/benchmarks.md)."""
-_EACH = 2**19
+_EPISODE_BYTES = 2**19
 """Bytes per episode in flight; measured: 189 KiB with the direct client, 384 KiB with litellm (docs/benchmarks.md)."""
-_PART = 4
+_MEMORY_DIVISOR = 4
 """Divisor of the memory for episodes in flight; modules, caches and other programs need the rest."""
-_SPARE = 1.25
+_EPISODES_PER_REQUEST = 1.25
 """Episodes per admitted request: the limiter tries a larger limit at 80 % use, and some episodes make no request while
 they back off or are verified."""
-AHEAD = 8
+PREFETCH = 8
 """Episodes handed over to workers per episode in flight; long blocks waste less time on their last episode."""
-_LOOK_AGAIN = 1.0
+_RECHECK_S = 1.0
 """Seconds between checks for a grown limit while no episode ends."""
 
 
-def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
+def max_in_flight_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
     """Return the maximum number of episodes in flight."""
     if concurrency != "auto":
         return concurrency
-    memory, most = memory_of_machine(), MOST * workers
-    return most if memory is None else max(FEWEST, min(most, memory // _PART // _EACH))
+    memory, maximum = memory_of_machine(), MAX_IN_FLIGHT * workers
+    return maximum if memory is None else max(MIN_IN_FLIGHT, min(maximum, memory // _MEMORY_DIVISOR // _EPISODE_BYTES))
 
 
-def fewest_for(n: int) -> int:
-    """Return the initial and lowest limit under `auto`: `n` and a quarter more for refusals, at most `FEWEST`."""
-    return min(FEWEST, n + max(2, n // 4))
+def min_in_flight_for(n: int) -> int:
+    """Return the initial and lowest limit under `auto`: `n` and a quarter more for refusals, at most `MIN_IN_FLIGHT`."""
+    return min(MIN_IN_FLIGHT, n + max(2, n // 4))
 
 
 @dataclass(frozen=True)
 class EpisodeLimit:
-    """Limit of the episodes in flight; constant if `fewest` equals `most`."""
+    """Limit of the episodes in flight; constant if `minimum` equals `maximum`."""
 
-    most: int
-    fewest: int
+    maximum: int
+    minimum: int
     limiters: "Callable[[], Iterable[RateLimiter]]" = tuple
     """Returns the limiters of the servers that this process uses."""
-    elsewhere: Callable[[], int] = int
+    worker_capacity: Callable[[], int] = int
     """Returns the number of requests that servers admit at once from the run's workers."""
-    ahead: int = 1
+    prefetch: int = 1
 
     @property
-    def look_again(self) -> float:
+    def recheck_s(self) -> float:
         """Seconds after which to check the limit again without an event."""
-        return math.inf if self.fewest == self.most else _LOOK_AGAIN
+        return math.inf if self.minimum == self.maximum else _RECHECK_S
 
-    def episodes(self) -> int:
+    def current(self) -> int:
         """Return the number of episodes that may be handed over now."""
-        if self.fewest == self.most:
-            return self.ahead * self.most
-        taken = room_of(self.limiters()) + self.elsewhere()
-        return self.ahead * min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
+        if self.minimum == self.maximum:
+            return self.prefetch * self.maximum
+        capacity = capacity_of(self.limiters()) + self.worker_capacity()
+        return self.prefetch * min(self.maximum, max(self.minimum, math.ceil(_EPISODES_PER_REQUEST * capacity)))
 
-    def bound(self, in_flight: int) -> LimitingFactor:
+    def limiting_factor(self, in_flight: int) -> LimitingFactor:
         """Return the factor that limits the episodes in flight; `in_flight` is at the present limit."""
-        if in_flight >= self.ahead * self.most:
-            return LimitingFactor.ASKED if self.fewest == self.most else LimitingFactor.MEMORY
-        paced = any(one.waiting and one.in_flight < (one.most or math.inf) for one in self.limiters())
+        if in_flight >= self.prefetch * self.maximum:
+            return LimitingFactor.ASKED if self.minimum == self.maximum else LimitingFactor.MEMORY
+        paced = any(server.waiting and server.in_flight < (server.most or math.inf) for server in self.limiters())
         return LimitingFactor.RATE if paced else LimitingFactor.SERVER

@@ -11,10 +11,10 @@ from refinesynth.settings import Curation
 from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Script, Trajectory
 
-_TOLD = 3
+_MAX_QUOTED = 3
 """Maximum number of overlaps that a violation quotes."""
 
-Report = Callable[[str, Sequence[Overlap]], object]
+ReportOverlaps = Callable[[str, Sequence[Overlap]], object]
 """Called with the id of a kept trajectory that shares words with an evaluation set."""
 
 
@@ -31,14 +31,14 @@ class Curator:
     """Index of evaluation sets; None ignores them."""
     refuse_contaminated: bool = False
     """True to refuse contaminated trajectories, False to report them."""
-    report: Report | None = None
+    report: ReportOverlaps | None = None
 
     @classmethod
     def of(cls, curation: Curation) -> "Curator":
         """Make a curator from settings; reads the evaluation sets. Raises InputError: a set cannot be read."""
-        near, sets = curation.near_duplicates, curation.contamination
+        near_duplicates, sets = curation.near_duplicates, curation.contamination
         return cls(
-            novelty=None if near is None else Novelty(near),
+            novelty=None if near_duplicates is None else Novelty(near_duplicates),
             contamination=Contamination(sets, words=curation.words) if sets else None,
             refuse_contaminated=curation.contaminated == "refuse",
         )
@@ -53,15 +53,15 @@ class Curator:
         contaminated = {
             trajectory.id: refusals
             for trajectory in outcome.trajectories
-            if (refusals := self._contaminated(trajectory))
+            if (refusals := self._contamination_of(trajectory))
         }
         clean = [trajectory for trajectory in outcome.trajectories if trajectory.id not in contaminated]
-        copied = self._copied(clean)
-        if not contaminated and not copied:
+        duplicates = self._duplicates(clean)
+        if not contaminated and not duplicates:
             return outcome
-        refusals = contaminated | copied
-        accepted = tuple(trajectory for trajectory in clean if trajectory.id not in copied)
-        wasted = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused), Cost())
+        refusals = contaminated | duplicates
+        accepted = tuple(trajectory for trajectory in clean if trajectory.id not in duplicates)
+        wasted = sum((Cost(usage=draft.usage, cost_usd=draft.cost_usd) for draft in outcome.refused), Cost())
         useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
         refused = tuple(
             Refused(
@@ -85,53 +85,53 @@ class Curator:
             }
         )
 
-    def _contaminated(self, trajectory: Trajectory) -> Violation | None:
+    def _contamination_of(self, trajectory: Trajectory) -> Violation | None:
         overlaps = () if self.contamination is None else self.contamination.overlaps(trajectory)
         if not overlaps:
             return None
         if self.refuse_contaminated:
-            return _violation(CONTAMINATED, "contaminated", _says_overlaps(overlaps))
+            return _violation(CONTAMINATED, "contaminated", _describe_overlaps(overlaps))
         if self.report is not None:
             self.report(trajectory.id, overlaps)
         return None
 
-    def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
+    def _duplicates(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
         """Return the violations of trajectories with a near-duplicate script, by id."""
         if self.novelty is None:
             return {}
-        answers: dict[str, NearDuplicate | None] = {}
-        copied: dict[str, Violation] = {}
+        results: dict[str, NearDuplicate | None] = {}
+        violations: dict[str, Violation] = {}
         for trajectory in trajectories:
             script = trajectory.script
-            if script.digest not in answers:
-                answers[script.digest] = self.novelty.admits(script, trajectory.id)
-            if (near := answers[script.digest]) is not None:
-                copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(near))
-        return copied
+            if script.digest not in results:
+                results[script.digest] = self.novelty.admits(script, trajectory.id)
+            if (duplicate := results[script.digest]) is not None:
+                violations[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _describe_duplicate(duplicate))
+        return violations
 
 
 def _scripts(trajectories: Iterable[Trajectory]) -> Iterator[tuple[str, Script]]:
     """Yield each script with the id of its first trajectory; trajectories of one script are consecutive."""
-    before: Script | None = None
+    previous: Script | None = None
     for trajectory in trajectories:
-        if trajectory.script != before:
-            before = trajectory.script
-            yield trajectory.id, before
+        if trajectory.script != previous:
+            previous = trajectory.script
+            yield trajectory.id, previous
 
 
 def _violation(rule: str, code: str, message: str) -> Violation:
     return Violation(rule=rule, turn=0, code=code, message=scrub(message), keeps_prefix=False)
 
 
-def _says_copy(found: NearDuplicate) -> str:
+def _describe_duplicate(duplicate: NearDuplicate) -> str:
     return (
-        f"The script resembles that of {found.of} by {found.similarity:.2f}: the world by {found.world:.2f}, "
-        f"the actions by {found.actions:.2f}, the goal by {found.goal:.2f}. Write one that differs in more than names."
+        f"The script resembles that of {duplicate.of} by {duplicate.similarity:.2f}: the world by {duplicate.world:.2f}, "
+        f"the actions by {duplicate.actions:.2f}, the goal by {duplicate.goal:.2f}. Write one that differs in more than names."
     )
 
 
-def _says_overlaps(overlaps: Sequence[Overlap]) -> str:
-    overlap_texts = "; ".join(f"{found.where} {found.text!r} as in {found.source}" for found in overlaps[:_TOLD])
-    more = f"; and {len(overlaps) - _TOLD} more" if len(overlaps) > _TOLD else ""
-    count = sum(found.words for found in overlaps)
-    return f"{count} words are those of an evaluation set: {overlap_texts}{more}."
+def _describe_overlaps(overlaps: Sequence[Overlap]) -> str:
+    overlap_texts = "; ".join(f"{item.where} {item.text!r} as in {item.source}" for item in overlaps[:_MAX_QUOTED])
+    remainder = f"; and {len(overlaps) - _MAX_QUOTED} more" if len(overlaps) > _MAX_QUOTED else ""
+    count = sum(item.words for item in overlaps)
+    return f"{count} words are those of an evaluation set: {overlap_texts}{remainder}."

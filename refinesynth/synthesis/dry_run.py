@@ -17,7 +17,7 @@ from refinesynth.personas import PersonaSource
 from refinesynth.run import RunFolder
 from refinesynth.run.run_folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
-from refinesynth.synthesis.concurrency import FEWEST
+from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import configured
 from refinesynth.synthesis.synthesize import synthesize
@@ -29,7 +29,7 @@ CONFIDENCE = 0.9
 """Probability that the yield lies within its range."""
 SAMPLE = 8
 """Default number of personas to play."""
-_LOOKED_AT = 1_000
+_MAX_CANDIDATES = 1_000
 """Number of first personas of the source that the sample is spread over; reading all may take long."""
 
 
@@ -75,21 +75,21 @@ class Estimate:
         episodes: Sequence[tuple[int, Cost]],
         *,
         n: int,
-        most: int = 1,
+        per_episode: int = 1,
         concurrency: int,
         source: str,
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
-        """Make an estimate from each episode's number of trajectories (at most `most`) and cost, and the mean duration."""
+        """Make an estimate from each episode's number of trajectories (at most `per_episode`) and cost, and the mean duration."""
         accepted = sum(count for count, _ in episodes)
-        each = wilson(accepted, len(episodes), most=most)
+        rate = wilson(accepted, len(episodes), maximum=per_episode)
 
-        def in_all(amount: Callable[[Cost], float], least: float = 0.0) -> Range:
+        def extrapolate(amount: Callable[[Cost], float], minimum: float = 0.0) -> Range:
             """Extrapolate the mean amount of an episode to the episodes for `n` trajectories."""
-            in_n = n * fmean(amount(spent) for _, spent in episodes)
-            ends = (in_n / share if share else math.inf for share in (each.high, each.likely, each.low))
-            return Range(*(max(end, least) for end in ends))
+            amount_for_n = n * fmean(amount(spent) for _, spent in episodes)
+            ends = (amount_for_n / share if share else math.inf for share in (rate.high, rate.likely, rate.low))
+            return Range(*(max(end, minimum) for end in ends))
 
         paid = sum((spent for _, spent in episodes), Cost())
         return cls(
@@ -100,19 +100,19 @@ class Estimate:
             accepted=accepted,
             paid=paid,
             elapsed=elapsed,
-            per_persona=each,
-            personas=in_all(lambda _spent: 1),
-            requests=in_all(lambda spent: spent.usage.requests),
-            input_tokens=in_all(lambda spent: spent.usage.input_tokens),
-            output_tokens=in_all(lambda spent: spent.usage.output_tokens),
-            cost_usd=None if paid.cost_usd is None else in_all(lambda spent: spent.cost_usd or 0.0),
+            per_persona=rate,
+            personas=extrapolate(lambda _spent: 1),
+            requests=extrapolate(lambda spent: spent.usage.requests),
+            input_tokens=extrapolate(lambda spent: spent.usage.input_tokens),
+            output_tokens=extrapolate(lambda spent: spent.usage.output_tokens),
+            cost_usd=None if paid.cost_usd is None else extrapolate(lambda spent: spent.cost_usd or 0.0),
             # A run takes at least the time of one episode.
-            seconds=in_all(lambda _spent: episode_seconds / concurrency, least=episode_seconds),
+            seconds=extrapolate(lambda _spent: episode_seconds / concurrency, minimum=episode_seconds),
         )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return the heading and one row per figure: name, likely value, low and high end; `?` for an infinite end."""
-        shown: list[tuple[str, Range | None, Callable[[float], str]]] = [
+        figures: list[tuple[str, Range | None, Callable[[float], str]]] = [
             ("personas needed", self.personas, lambda count: f"{math.ceil(count):,}"),
             ("trajectories for each", self.per_persona, lambda count: f"{count:.2f}"),
             ("requests", self.requests, compact),
@@ -121,12 +121,12 @@ class Estimate:
             ("cost", self.cost_usd, dollars),
             (f"time, {self.concurrency:,} in flight", self.seconds, duration),
         ]
-        found = [(f"for n = {self.n:,}", "likely", "from", "to")]
-        for name, values, show in shown:
+        table = [(f"for n = {self.n:,}", "likely", "from", "to")]
+        for name, values, text_of in figures:
             ends = () if values is None else (values.likely, values.low, values.high)
-            likely, low, high = [show(end) if math.isfinite(end) else "?" for end in ends] or ("unknown", "", "")
-            found.append((name, likely, low, high))
-        return found
+            likely, low, high = [text_of(end) if math.isfinite(end) else "?" for end in ends] or ("unknown", "", "")
+            table.append((name, likely, low, high))
+        return table
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<26}{likely:>12}{low:>12}{high:>12}" for name, likely, low, high in self.rows())
@@ -136,11 +136,11 @@ class Estimate:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields by name, with the sample's fields under `sample`; an infinite end is None."""
-        found = {name: _finite(value) for name, value in asdict(self).items() if name not in {"paid", "elapsed"}}
-        sample = {name: found.pop(name) for name in ("episodes", "accepted")}
+        fields = {name: _finite(value) for name, value in asdict(self).items() if name not in {"paid", "elapsed"}}
+        sample = {name: fields.pop(name) for name in ("episodes", "accepted")}
         usage = self.paid.usage.model_dump()
         return {
-            **found,
+            **fields,
             "sample": {**sample, **usage, "cost_usd": self.paid.cost_usd, "seconds": self.elapsed},
             "confidence": CONFIDENCE,
         }
@@ -148,24 +148,24 @@ class Estimate:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in cast("dict[str, Any]", value).items()}
+        return {name: _finite(item) for name, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, tuple | list):
-        return [_finite(each) for each in cast("list[Any]", value)]
+        return [_finite(item) for item in cast("list[Any]", value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def wilson(hits: float, tries: int, *, most: int = 1) -> Range:
-    """Return the confidence range of a mean, from `tries` numbers between 0 and `most` with the sum `hits`.
+def wilson(hits: float, trials: int, *, maximum: int = 1) -> Range:
+    """Return the confidence range of a mean, from `trials` numbers between 0 and `maximum` with the sum `hits`.
 
-    Wilson's interval of a proportion; it is too wide for numbers strictly between 0 and `most`.
+    Wilson's interval of a proportion; it is too wide for numbers strictly between 0 and `maximum`.
     """
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    share, spread = hits / most / tries, z * z / tries
-    middle = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(share * (1 - share) / tries + spread / tries / 4)
-    low, high = max(0.0, middle - half) if hits else 0.0, 1.0 if share == 1 else min(1.0, middle + half)
+    share, spread = hits / maximum / trials, z * z / trials
+    center = (share + spread / 2) / (1 + spread)
+    half_width = z / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / trials / 4)
+    low, high = max(0.0, center - half_width) if hits else 0.0, 1.0 if share == 1 else min(1.0, center + half_width)
     # A sample without a hit does not prove that the yield is 0.
-    return Range(most * low, most * (share if hits else middle), most * high)
+    return Range(maximum * low, maximum * (share if hits else center), maximum * high)
 
 
 @configured
@@ -205,70 +205,70 @@ async def estimate(
     """
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"sample is {sample!r}; expected a whole number, 1 or more")
-    if taken := settings.keys() & {"output", "fresh"}:
-        raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
+    if unusable := settings.keys() & {"output", "fresh"}:
+        raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(unusable))}")
     run_settings = RunSettings.of({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
-    in_flight = FEWEST if run_settings.concurrency == "auto" else run_settings.concurrency
+    in_flight = MIN_IN_FLIGHT if run_settings.concurrency == "auto" else run_settings.concurrency
     for name in ("workers", "cluster"):
         settings.pop(name, None)
     scripts: ScriptSource | None = settings.pop("scripts", None)
-    chosen, source = await _spread(personas, scripts, settings.pop("column", None), sample)
+    chosen, source = await _sample(personas, scripts, settings.pop("column", None), sample)
     # `synthesize` reports invalid values; they must not break the multiplication first.
     counts = [settings.get(name, 1) for name in ("branches", "episodes_per_script")]
-    most = math.prod(count for count in counts if isinstance(count, int) and count > 0)
-    seen: list[Progress] = []
+    per_episode = math.prod(count for count in counts if isinstance(count, int) and count > 0)
+    history: list[Progress] = []
 
-    def see(moment: Progress) -> None:
-        seen.append(moment)
+    def record(progress: Progress) -> None:
+        history.append(progress)
         if on_progress is not None:
-            on_progress(moment)
+            on_progress(progress)
 
     with TemporaryDirectory(prefix="refinesynth-dry-run-") as folder:
         try:
             result = await synthesize(
                 None if scripts is not None else chosen,
                 # With a lower `n`, the run could end before the last persona.
-                len(chosen) * most,
+                len(chosen) * per_episode,
                 backend,
                 scripts=None if scripts is None else chosen,
                 output=Path(folder) / "run",
                 concurrency=min(in_flight, len(chosen)),
                 budget=budget,
-                on_progress=see,
+                on_progress=record,
                 **settings,
             )
-        except RunStopped as stopped:
+        except RunStopped as error:
             # The outer message names the temporary folder, which is deleted.
-            raise RunStopped(str(stopped.__cause__ or stopped)) from stopped
+            raise RunStopped(str(error.__cause__ or error)) from error
         run = RunFolder.open(result.path)
         lines = [*run.episodes(), *run.waiting_lines()]
     if not lines:
         raise BudgetSpent(f"the budget of {budget} did not pay for one whole episode: give a higher one, or none.")
     # Sum over episodes of their time in flight, in seconds.
-    played = sum(one.in_flight * (then.elapsed - one.elapsed) for one, then in pairwise(seen))
+    in_flight_s = sum(earlier.in_flight * (later.elapsed - earlier.elapsed) for earlier, later in pairwise(history))
     return Estimate.of(
         [(line.trajectories, line.spent) for line in lines],
         n=run_settings.wanted(),
-        most=most,
+        per_episode=per_episode,
         concurrency=in_flight,
         source=source,
-        elapsed=seen[-1].elapsed,
-        episode_seconds=played / len(lines),
+        elapsed=history[-1].elapsed,
+        episode_seconds=in_flight_s / len(lines),
     )
 
 
-async def _spread(
+async def _sample(
     source: PersonaSource | None, scripts: ScriptSource | None, column: str | None, sample: int
 ) -> tuple[list[Persona], str]:
     """Return `sample` personas, with their scripts if given, and the description of the source."""
-    read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
-    most = sample if read_once else max(sample, _LOOKED_AT)
+    is_iterator = hasattr(source, "__next__") or hasattr(source, "__aiter__")
+    limit = sample if is_iterator else max(sample, _MAX_CANDIDATES)
     candidates: list[Persona] = []
     async with open_source(source, scripts, column=column) as personas:
         await personas.look()
         async for _, persona in personas:
             candidates.append(persona)
-            if len(candidates) == most:
+            if len(candidates) == limit:
                 break
         count = min(sample, len(candidates))
-        return [candidates[at * len(candidates) // count] for at in range(count)], personas.description
+        return [candidates[number * len(candidates) // count] for number in range(count)], personas.description

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
 
-_EVERY_S = 0.5
+_UPDATE_S = 0.5
 """Minimum seconds between two updates of the line; each is a message to the browser."""
 
 
@@ -118,7 +118,7 @@ class BackendsState:
     retries: int = 0
     troubles: tuple[str, ...] = ()
     """Clauses about backends that are down or let requests wait."""
-    room: int = 0
+    capacity: int = 0
     """Number of requests that the servers admit at once, as far as known."""
     in_flight: int = 0
 
@@ -128,49 +128,49 @@ class StatusProbe:
     """Reader of a run's cost, retries and backends."""
 
     tracker: "BudgetTracker"
-    calls: "RequestCounts"
+    counts: "RequestCounts"
     models: "Callable[[], Mapping[Any, Any]]"
     """Returns the models by role; not called before the first request."""
-    elsewhere: Callable[[], BackendsState] = BackendsState
+    workers_state: Callable[[], BackendsState] = BackendsState
 
-    def look(self) -> Surroundings:
-        budget, elsewhere = self.tracker.budget, self.elsewhere()
+    def read(self) -> Surroundings:
+        budget, workers = self.tracker.budget, self.workers_state()
         return Surroundings(
             paid=self.tracker.spent,
             budget=None if budget.usd is None and budget.tokens is None else budget,
-            retries=self.calls.retried + elsewhere.retries,
-            troubles=(*troubles_of(self.limiters()), *elsewhere.troubles),
+            retries=self.counts.retried + workers.retries,
+            troubles=(*troubles_of(self.limiters()), *workers.troubles),
         )
 
     def limiters(self) -> "Sequence[RateLimiter]":
         """Return the limiters of the servers that this process has used."""
         from refinesynth.client.routing import limiters_in
 
-        return limiters_in(self.models().values()) if self.calls.begun else ()
+        return limiters_in(self.models().values()) if self.counts.begun else ()
 
 
-def room_of(limiters: "Iterable[RateLimiter]") -> int:
+def capacity_of(limiters: "Iterable[RateLimiter]") -> int:
     """Return the number of requests admitted at once, over the servers that have answered and are not down."""
     return sum(limiter.most or 0 for limiter in limiters if limiter.met and not limiter.down)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
     """Return a clause for each backend that is down or lets requests wait."""
-    found = (trouble(limiter, now=time.monotonic()) for limiter in limiters)
-    return [clause for clause in found if clause is not None]
+    clauses = (trouble_of(limiter, now=time.monotonic()) for limiter in limiters)
+    return [clause for clause in clauses if clause is not None]
 
 
-def trouble(limiter: "RateLimiter", *, now: float) -> str | None:
+def trouble_of(limiter: "RateLimiter", *, now: float) -> str | None:
     """Return a clause if the backend is down or lets requests wait, else None; `now` is on the limiter's clock."""
-    breaker, held = limiter.breaker, limiter.held_until
+    breaker, held_until = limiter.breaker, limiter.held_until
     if breaker.down_since is not None:
-        because = f" ({breaker.fault.message})" if breaker.fault else ""
-        then = "the run waits for it" if breaker.waits_for_outages else "the fallback is asked"
-        return f"{limiter.name} has been down for {_seconds(now - breaker.down_since)}; {then}{because}"
+        reason = f" ({breaker.fault.message})" if breaker.fault else ""
+        consequence = "the run waits for it" if breaker.waits_for_outages else "the fallback is asked"
+        return f"{limiter.name} has been down for {_seconds(now - breaker.down_since)}; {consequence}{reason}"
     if breaker.fault is not None and not limiter.met:
         return f"{breaker.fault.message}; it has not answered yet"
-    if held is not None and held > now:
-        return f"{limiter.name} asks for a pause of {_seconds(held - now)}"
+    if held_until is not None and held_until > now:
+        return f"{limiter.name} asks for a pause of {_seconds(held_until - now)}"
     if limiter.waiting and limiter.most is not None:
         return f"{limiter.name} is given {limiter.most:,} requests at once, {limiter.waiting:,} wait"
     return None
@@ -192,13 +192,13 @@ def shown_in_notebook() -> Callable[[Progress], None]:
             "progress=True shows a line in a notebook, and this is none; elsewhere give on_progress, such as print"
         )
     line = display.display({"text/plain": ""}, raw=True, display_id=True)
-    shown = 0.0
+    last_update = 0.0
 
-    def show(moment: Progress) -> None:
-        nonlocal shown
+    def show(progress: Progress) -> None:
+        nonlocal last_update
         now = time.monotonic()
-        if now - shown >= _EVERY_S or not moment.in_flight:
-            shown = now
-            line.update({"text/plain": str(moment)}, raw=True)
+        if now - last_update >= _UPDATE_S or not progress.in_flight:
+            last_update = now
+            line.update({"text/plain": str(progress)}, raw=True)
 
     return show

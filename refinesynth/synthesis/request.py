@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("pydantic-ai-slim", "litellm")
 """Packages with a recorded version."""
 
-_OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
+_MODEL_SETTINGS = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
 """Settings of a backend that change its answers; the others concern the connection."""
 
 
@@ -59,19 +59,19 @@ class Request:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Make a request from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
-        shown = arguments.get("progress", False) and arguments.get("on_progress") is None
+        show_progress = arguments.get("progress", False) and arguments.get("on_progress") is None
         arguments = {name: value for name, value in arguments.items() if name != "progress"}
-        if shown:
+        if show_progress:
             arguments["on_progress"] = shown_in_notebook()
-        own = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
-        settings = RunSettings.of({name: value for name, value in arguments.items() if name not in own})
-        for problem in _without_effect(settings, arguments.get("repairer")):
+        call_settings = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
+        settings = RunSettings.of({name: value for name, value in arguments.items() if name not in call_settings})
+        for problem in _problems(settings, arguments.get("repairer")):
             raise InputError(problem)
         settings = settings.model_copy(update={"n": settings.wanted()})
         if settings.on_ray:
             check_installed("cluster", "ray")
         Budget.of(settings.budget)
-        return cls(settings=settings, **own)
+        return cls(settings=settings, **call_settings)
 
     def backends(self, settings: "EpisodeSettings") -> "tuple[dict[Role, Backend], Backend | None]":
         """Return the backends of the played roles, and the fallback; other roles need no keys."""
@@ -84,8 +84,8 @@ class Request:
 
     def bounded(self, backends: "Mapping[Role, Backend]") -> "frozenset[Role]":
         """Return the roles with a default bound of the answer: all, except those that a resumed run has without a bound."""
-        before = {} if self._before is None else self._before.config.models
-        return frozenset(role for role in backends if not _is_without_bound(before.get(role)))
+        earlier_models = {} if self._earlier_run is None else self._earlier_run.config.models
+        return frozenset(role for role in backends if not _is_without_bound(earlier_models.get(role)))
 
     def batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
         """Return the batches for the requests; None if each request is sent by itself.
@@ -106,13 +106,13 @@ class Request:
     def refuse_without_player(self, played: Container[object]) -> None:
         """Raise InputError for tool calls, lenient matching, a repairer or a bound of mistakes without a player role."""
         settings = self.settings
-        wanted = {
+        needs_player = {
             "player_form": settings.player_form == "tools",
             "match": settings.match == "lenient",
             "repairer": settings.repairer,
             "max_mistakes": settings.max_mistakes,
         }
-        for name, value in wanted.items():
+        for name, value in needs_player.items():
             if value and "player" not in played:
                 raise InputError(
                     f"{name} is {getattr(settings, name)!r}, and nobody plays turn by turn in the play {settings.play!r}; "
@@ -120,7 +120,7 @@ class Request:
                 )
 
     @cached_property
-    def _before(self) -> RunFolder | None:
+    def _earlier_run(self) -> RunFolder | None:
         """Run to resume; None without a readable run, whose problems are reported when the folder is opened."""
         with suppress(RunFolderError):
             return None if self.settings.output is None or self.fresh else RunFolder.open(self.settings.output)
@@ -129,7 +129,7 @@ class Request:
     def has_enough(self) -> bool:
         """Return True if the resumed run has `n` trajectories."""
         with suppress(RunFolderError):
-            return self._before is not None and self._before.totals().accepted >= self.settings.n
+            return self._earlier_run is not None and self._earlier_run.totals().accepted >= self.settings.n
         return False
 
     def episodes(self) -> "EpisodeSettings":
@@ -139,8 +139,8 @@ class Request:
         from refinesynth.prompts import Prompts
 
         settings, play = self.settings, plays.find(self.settings.play)
-        drafts = _chain("rules", settings.rules, partial(_usual, play, settings))
-        scripts = _chain("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
+        drafts = _rule_from("rules", settings.rules, partial(_default_rules, play, settings))
+        scripts = _rule_from("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
         prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(
             **settings.played(),
@@ -184,21 +184,21 @@ class Request:
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            described = [_of_one(one, role, settings) for one in backend.each]
-            own, others = ([one[at] for one in described] for at in (0, 1))
+            pairs = [_split_settings(one, role, settings) for one in backend.each]
+            model_settings, connection_settings = ([one[position] for one in pairs] for position in (0, 1))
             # A list if several models share the role.
-            models[str(role)] = own[0] if len(own) == 1 else [*own]
-            connections[str(role)] = others[0] if len(others) == 1 else [*others]
+            models[str(role)] = model_settings[0] if len(model_settings) == 1 else [*model_settings]
+            connections[str(role)] = connection_settings[0] if len(connection_settings) == 1 else [*connection_settings]
         if fallback is not None:
-            connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
+            connections["fallback"] = _redacted(fallback.model_dump(mode="json"))
         play, budget, curation = plays.find(settings.play), Budget.of(run_settings.budget), run_settings.curation
         prompts = play.digest(settings.prompts)
-        more = {
+        extra_templates = {
             "player_repair": run_settings.repairer == "model",
             "given_tools": bool(self.actions),
             "tool_server": run_settings.real,
         }
-        for template, is_read in more.items():
+        for template, is_read in extra_templates.items():
             prompts = settings.prompts.digest_plus(prompts, template) if is_read else prompts
         tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
         played = run_settings.model_dump(mode="json", include=set(PlaySettings.model_fields))
@@ -232,7 +232,7 @@ class Request:
         )
 
 
-def _without_effect(settings: RunSettings, repairer: object) -> Iterator[str]:
+def _problems(settings: RunSettings, repairer: object) -> Iterator[str]:
     """Yield a message for each setting that has no effect with the others; `repairer` is the argument as given."""
     plays.PLAYS.entry(settings.play)
     executed, play = plays.find(settings.play).executed, settings.play
@@ -240,47 +240,47 @@ def _without_effect(settings: RunSettings, repairer: object) -> Iterator[str]:
     if "grounding" in settings.model_fields_set and not executed:
         yield f"grounding is given, and play is {play!r}; it is for play='grounded' alone"
     if settings.repairer == "planner" and not executed:
-        where = "it plans in play='grounded' alone, elsewhere give the role a model"
-        yield f"the repairer is 'planner', and play is {play!r}; {where}"
-    yield from _without_repairs(settings, repairer)
+        reason = "it plans in play='grounded' alone, elsewhere give the role a model"
+        yield f"the repairer is 'planner', and play is {play!r}; {reason}"
+    yield from _repair_problems(settings, repairer)
     if settings.parallel_calls and settings.player_form != "tools":
-        form = f"player_form is {settings.player_form!r}; it is for player_form='tools' alone"
-        yield f"parallel_calls is True, and {form}"
+        reason = f"player_form is {settings.player_form!r}; it is for player_form='tools' alone"
+        yield f"parallel_calls is True, and {reason}"
     if len(sources) > 1:
         yield f"{' and '.join(sources)} are given; give only one of them"
     if settings.allow_tool and not {"tools", "mcp"} & {*sources}:
-        missing = "there are no tools to choose from; give tools or mcp too"
-        yield f"allow_tool is {', '.join(settings.allow_tool)}, and {missing}"
+        reason = "there are no tools to choose from; give tools or mcp too"
+        yield f"allow_tool is {', '.join(settings.allow_tool)}, and {reason}"
     if settings.real and (play != "live" or settings.mcp is None):
-        needs = "it needs the server that executes the calls, and play='live'"
-        yield f"real is given, with play {play!r} and mcp {settings.mcp!r}; {needs}"
+        reason = "it needs the server that executes the calls, and play='live'"
+        yield f"real is given, with play {play!r} and mcp {settings.mcp!r}; {reason}"
     if settings.real_state is not None and not settings.real:
         yield "real_state is given without real; give that too"
 
 
-def _without_repairs(settings: RunSettings, repairer: object) -> Iterator[str]:
+def _repair_problems(settings: RunSettings, repairer: object) -> Iterator[str]:
     if settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None:
-        nobody = "nobody repairs after them; give a repairer, or stuck='give_up'"
-        yield f"max_mistakes is {settings.max_mistakes}, and {nobody}"
+        reason = "nobody repairs after them; give a repairer, or stuck='give_up'"
+        yield f"max_mistakes is {settings.max_mistakes}, and {reason}"
     if repairer not in {None, settings.repairer}:
-        other = f"the backend of that role makes it {settings.repairer!r}; give only one of the two"
-        yield f"repairer is {repairer!r}, and {other}"
+        reason = f"the backend of that role makes it {settings.repairer!r}; give only one of the two"
+        yield f"repairer is {repairer!r}, and {reason}"
     if settings.stuck != "repair" and settings.max_mistakes is None:
-        unbound = "no player counts as stuck without a bound; give max_mistakes, or leave out stuck"
-        yield f"stuck is {settings.stuck!r}, and {unbound}"
+        reason = "no player counts as stuck without a bound; give max_mistakes, or leave out stuck"
+        yield f"stuck is {settings.stuck!r}, and {reason}"
     if settings.repair_turns != 1 and settings.repairer is None:
         yield f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns"
 
 
-def _usual(play: "Play", asked: RunSettings) -> "Rule":
+def _default_rules(play: "Play", settings: RunSettings) -> "Rule":
     """Return the play's own rules; with `at_least`, each trajectory must hold that many mistakes."""
     from refinesynth import rules
 
-    chain, mistakes = rules.strict(imagined=False) if asked.real else play.rules(), asked.mistakes
+    chain, mistakes = rules.strict(imagined=False) if settings.real else play.rules(), settings.mistakes
     return chain & rules.EnoughMistakes(minimum=mistakes.minimum) if mistakes.policy == "at_least" else chain
 
 
-def _chain(name: str, value: "Rule | str | None", default: "Callable[[], Rule]") -> "Rule":
+def _rule_from(name: str, value: "Rule | str | None", default: "Callable[[], Rule]") -> "Rule":
     from refinesynth import rules
 
     if value is None:
@@ -297,16 +297,16 @@ def _is_without_bound(recorded: JsonValue) -> bool:
     return isinstance(first, dict) and first.get("max_tokens") is None
 
 
-def _of_one(
+def _split_settings(
     backend: "Backend", role: "Role", settings: "EpisodeSettings"
 ) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
     """Return a backend's settings that change its answers, and the others."""
     from refinesynth.client.default_limits import bound_of
 
-    values: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
+    values: dict[str, JsonValue] = {name: _redacted(value) for name, value in backend.model_dump(mode="json").items()}
     if role in settings.bounded:
         values["max_tokens"] = bound_of(role, backend)
-    return {name: values.pop(name) for name in _OF_THE_MODEL}, values
+    return {name: values.pop(name) for name in _MODEL_SETTINGS}, values
 
 
 def _recorded(curation: Curation) -> dict[str, JsonValue]:
@@ -317,14 +317,14 @@ def _recorded(curation: Curation) -> dict[str, JsonValue]:
     return {**dumped, "evaluation": digest_of(curation.contamination) if curation.contamination else None}
 
 
-def _hidden(value: JsonValue) -> JsonValue:
+def _redacted(value: JsonValue) -> JsonValue:
     """Return the value with the keys of the environment redacted; `Backend` refuses settings named like secrets."""
     from refinesynth.client.reporting import redact
 
     if isinstance(value, dict):
-        return {name: _hidden(item) for name, item in value.items()}
+        return {name: _redacted(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_hidden(item) for item in value]
+        return [_redacted(item) for item in value]
     return redact(value) if isinstance(value, str) else value
 
 
@@ -333,21 +333,21 @@ _Q = ParamSpec("_Q")
 _R = TypeVar("_R")
 _S = TypeVar("_S")
 
-_ARG = " " * 4
+_TAB = " " * 4
 
 
 def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the settings in a file, by name. Raises InputError: the file is unreadable or has an unknown setting."""
     from refinesynth.files.settings_file import read_settings
 
-    found = with_present_names(read_settings(Path(path)))
-    for name in found.keys() - RunSettings.model_fields.keys():
-        near = get_close_matches(name, RunSettings.model_fields, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(RunSettings.model_fields)}"
-        raise ConfigurationError(f"{str(path)!r}: there is no setting {shortened(name)}; {meant}")
-    for name in found.keys() & {"backend", "fallback"}:
-        found[name] = _backends(found[name])
-    return found
+    settings = with_present_names(read_settings(Path(path)))
+    for name in settings.keys() - RunSettings.model_fields.keys():
+        matches = get_close_matches(name, RunSettings.model_fields, n=1)
+        suggestion = f"did you mean {matches[0]}?" if matches else f"there are {', '.join(RunSettings.model_fields)}"
+        raise ConfigurationError(f"{str(path)!r}: there is no setting {shortened(name)}; {suggestion}")
+    for name in settings.keys() & {"backend", "fallback"}:
+        settings[name] = _backends(settings[name])
+    return settings
 
 
 def _backends(value: Any) -> Any:
@@ -355,12 +355,12 @@ def _backends(value: Any) -> Any:
     from refinesynth.backends import Backend, resolve
 
     if isinstance(value, list):
-        return [_backends(one) for one in cast("list[Any]", value)]
+        return [_backends(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     settings = cast("dict[str, Any]", value)
     if "model" not in settings:
-        return {role: _backends(one) for role, one in settings.items()}
+        return {role: _backends(item) for role, item in settings.items()}
     base = resolve(str(settings["model"]))
     try:
         return Backend.model_validate({**dict(base), **settings, "model": base.model})
@@ -368,10 +368,10 @@ def _backends(value: Any) -> Any:
         raise ConfigurationError(f"the backend {settings['model']!r}: {str(error).removeprefix('Backend: ')}") from None
 
 
-def merged(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def with_config_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given arguments, completed from the file in `config`."""
-    rest = {name: value for name, value in arguments.items() if name != "config"}
-    return rest if arguments.get("config") is None else {**settings_of(arguments["config"]), **rest}
+    given = {name: value for name, value in arguments.items() if name != "config"}
+    return given if arguments.get("config") is None else {**settings_of(arguments["config"]), **given}
 
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
@@ -380,21 +380,21 @@ def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        unknown = next((one for one in kwargs if one not in signature.parameters), None)
-        near = [] if unknown is None else get_close_matches(unknown, signature.parameters, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"{name}() {error}{meant}") from None
+        unknown = next((keyword for keyword in kwargs if keyword not in signature.parameters), None)
+        matches = [] if unknown is None else get_close_matches(unknown, signature.parameters, n=1)
+        suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
+        raise TypeError(f"{name}() {error}{suggestion}") from None
 
 
 def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate a function with an argument `config`: a file with values for the arguments that are not given."""
     signature = inspect.signature(function)
-    further = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
+    extra = next((item.name for item in signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
 
     @wraps(function)
     def with_file(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         arguments = dict(_bound(function.__name__, signature, *args, **kwargs))
-        return function(**merged({**arguments.pop(further or "", {}), **arguments}))  # pyright: ignore[reportCallIssue] - as bound
+        return function(**with_config_file({**arguments.pop(extra or "", {}), **arguments}))  # pyright: ignore[reportCallIssue] - as bound
 
     return with_file
 
@@ -406,7 +406,7 @@ def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callabl
         head, section, rest = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")
         args = [
             fill(
-                f"{name}: {model.model_fields[name].description}", 116, initial_indent=_ARG, subsequent_indent=2 * _ARG
+                f"{name}: {model.model_fields[name].description}", 116, initial_indent=_TAB, subsequent_indent=2 * _TAB
             )
             for name in inspect.signature(function).parameters
             if name in model.model_fields
@@ -417,16 +417,16 @@ def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callabl
     return with_descriptions
 
 
-def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
+def with_signature_of(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
     """Give a function of keyword arguments the parameters of `other`, also for editors and `help`."""
     signature = inspect.signature(other)
 
     def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:
         @wraps(function)
-        def called(*args: _P.args, **kwargs: _P.kwargs) -> _S:
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _S:
             return function(**_bound(function.__name__, signature, *args, **kwargs))  # pyright: ignore[reportCallIssue] - as bound
 
-        called.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
-        return called
+        wrapper.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
+        return wrapper
 
     return with_its_signature

@@ -84,19 +84,19 @@ class SynthesisResult:
         return self._totals.accepted
 
     @overload
-    def __getitem__(self, at: int) -> Trajectory: ...
+    def __getitem__(self, index: int) -> Trajectory: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Trajectory]: ...
-    def __getitem__(self, at: int | slice) -> Trajectory | list[Trajectory]:
-        if isinstance(at, slice):
-            places = range(len(self))[at]
-            first = enumerate(islice(self, max(places, default=-1) + 1))
-            found = {place: one for place, one in first if place in places}
-            return [found[place] for place in places]
-        place = at + len(self) if at < 0 else at
-        if not 0 <= place < len(self):
-            raise IndexError(f"there are {len(self):,} trajectories, and none is at {at}")
-        return next(islice(self, place, None))
+    def __getitem__(self, index: slice) -> list[Trajectory]: ...
+    def __getitem__(self, index: int | slice) -> Trajectory | list[Trajectory]:
+        if isinstance(index, slice):
+            numbers = range(len(self))[index]
+            first = enumerate(islice(self, max(numbers, default=-1) + 1))
+            found = {number: trajectory for number, trajectory in first if number in numbers}
+            return [found[number] for number in numbers]
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"there are {len(self):,} trajectories, and none is at {index}")
+        return next(islice(self, number, None))
 
     def __bool__(self) -> bool:
         # `__len__` would make the result of a run without trajectories false.
@@ -199,13 +199,13 @@ class SynthesisResult:
         """Sentences about the reason for fewer than `n` trajectories; None if `n` is reached."""
         if self.reached:
             return None
-        why = self.ended or "the run was interrupted, is still going on, or ran out of personas"
-        sentence = f"{len(self):,} of {self.n:,} trajectories were accepted: {why}."
+        cause = self.ended or "the run was interrupted, is still going on, or ran out of personas"
+        sentence = f"{len(self):,} of {self.n:,} trajectories were accepted: {cause}."
         if failed := self._totals.failed:
             sentence += f" {failed:,} of {self.episodes:,} episodes gave none"
-            most = self.by_rule.most_common(1)
-            sentence += f", most refusals by {most[0][0]}." if most else "."
-            if not most and (reason := self._totals.last_reason) is not None:
+            commonest = self.by_rule.most_common(1)
+            sentence += f", most refusals by {commonest[0][0]}." if commonest else "."
+            if not commonest and (reason := self._totals.last_reason) is not None:
                 sentence += f" The last one: {reason if reason.endswith('.') else f'{reason}.'}"
         if self.bad_personas:
             sentence += f" {self.bad_personas:,} rows of the source are no personas."

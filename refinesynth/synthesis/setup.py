@@ -23,7 +23,7 @@ from refinesynth.run.event_log import LEVELS
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
-from refinesynth.synthesis.concurrency import AHEAD, FEWEST, EpisodeLimit, fewest_for, most_of
+from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT, PREFETCH, EpisodeLimit, max_in_flight_of, min_in_flight_for
 from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from refinesynth.synthesis.curator import Curator
     from refinesynth.synthesis.workers.block_task import BlockSettings
 
-_TOLD = 5
+_MAX_LOGGED = 5
 """Maximum number of overlaps with evaluation sets in the log, per trajectory."""
 
 
@@ -56,17 +56,17 @@ class StartedRun:
 
     def result(self) -> SynthesisResult:
         """Return the result on disk, with the reason for an end before `n`."""
-        folder, personas, early, ended = self.folder, self.pool.personas, self.pool.stopped_early, None
-        if early is not None:
+        folder, personas, stop_reason, ended = self.folder, self.pool.personas, self.pool.stopped_early, None
+        if stop_reason is not None:
             ended = explain_early_stop(folder.config.early_stop, folder.committed)
-        elif self.pool.out_of_money:
-            ended = what_it_takes(
+        elif self.pool.budget_spent:
+            ended = explain_spent_budget(
                 self.tracker.budget, self.tracker.spent, accepted=folder.committed.accepted, n=folder.config.n
             )
-        elif (count := self.pool.ran_out_after) is not None:
+        elif (count := self.pool.personas_read) is not None:
             ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
-        finished = RunFolder(folder.path, folder.config)
-        return SynthesisResult(finished, ended=ended, stopped_early=early, bad_personas=personas.bad)
+        reader = RunFolder(folder.path, folder.config)
+        return SynthesisResult(reader, ended=ended, stopped_early=stop_reason, bad_personas=personas.bad)
 
 
 @asynccontextmanager
@@ -74,7 +74,7 @@ async def begin(
     request: Request,
     *,
     on_accepted: Callable[[Trajectory], None] | None = None,
-    has_room: Callable[[], bool] = lambda: True,
+    has_capacity: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[StartedRun, None]:
     """Open the parts of a run and create its pool; the folder is created after the check of personas and models.
 
@@ -86,9 +86,9 @@ async def begin(
     # Imported here: most runs have no store.
     from refinesynth.stores import opened_output
 
-    async with AsyncExitStack() as until:
+    async with AsyncExitStack() as stack:
         # 1. The output folder, on this machine.
-        path, uploads = await until.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
+        path, uploads = await stack.enter_async_context(opened_output(request.settings.output, fresh=request.fresh))
         settings = request.settings.model_copy(update={"output": path})
         request = replace(request, settings=settings)
         has_enough = request.has_enough()
@@ -103,10 +103,10 @@ async def begin(
         budget = Budget.of(settings.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
-            await roles.look()
+            await roles.bound_by_slots()
             # Opening the models checks their keys; this comes before a persona is taken from a stream.
             request.refuse_without_player(roles.models)
-        personas = await until.enter_async_context(
+        personas = await stack.enter_async_context(
             open_source(settings.personas, settings.scripts, column=settings.column)
         )
         if settings.shard is not None:
@@ -118,41 +118,42 @@ async def begin(
 
         # 3. The run folder, with the costs and trajectories of earlier processes.
         config = request.record(
-            roles.settings, roles.asked_backends, fallback=roles.asked_fallback, personas=personas.description
+            roles.settings, roles.given_backends, fallback=roles.given_fallback, personas=personas.description
         )
-        place, log_level = settings.output or next_run_folder(), LEVELS[settings.log_level]
-        folder = RunWriter.claim(place, config, fresh=request.fresh, log_level=log_level)
-        until.callback(folder.close)
+        output, log_level = settings.output or next_run_folder(), LEVELS[settings.log_level]
+        folder = RunWriter.claim(output, config, fresh=request.fresh, log_level=log_level)
+        stack.callback(folder.close)
         await folder.collect_blocks()
         tracker = tracker_of(
             budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
         )
         if curator is not None:
-            curator.report = partial(_report, folder)
-            read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
-            await anyio.to_thread.run_sync(read)
+            curator.report = partial(_report_overlaps, folder)
+            learn = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
+            await anyio.to_thread.run_sync(learn)
 
         # 4. The roles, and their number of concurrent episodes.
-        opened = await until.enter_async_context(
+        open_roles = await stack.enter_async_context(
             roles.open(folder, tracker, needed=not has_enough, on_change=lambda: pool.report())  # noqa: PLW0108 - made below
         )
-        most = most_of(settings.concurrency, workers=settings.workers)
+        maximum = max_in_flight_of(settings.concurrency, workers=settings.workers)
         # A batch admits any number of requests.
-        fewest = min(most, fewest_for(settings.n)) if settings.concurrency == "auto" and roles.batches is None else most
-        probe = StatusProbe(tracker, roles.calls, lambda: roles.models, opened.elsewhere)
-        ahead = AHEAD if settings.on_ray else 1
+        is_fixed = settings.concurrency != "auto" or roles.batches is not None
+        minimum = maximum if is_fixed else min(maximum, min_in_flight_for(settings.n))
+        probe = StatusProbe(tracker, roles.counts, lambda: roles.models, open_roles.workers_state)
+        prefetch = PREFETCH if settings.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
-            play=opened.play,
-            limit=EpisodeLimit(most, fewest, probe.limiters, lambda: opened.elsewhere().room, ahead),
-            queued=opened.queued,
+            play=open_roles.play,
+            limit=EpisodeLimit(maximum, minimum, probe.limiters, lambda: open_roles.workers_state().capacity, prefetch),
+            queued=open_roles.queued,
             may_start=tracker.may_start,
-            has_room=lambda: (uploads is None or uploads.has_room()) and has_room(),
+            has_capacity=lambda: (uploads is None or uploads.has_capacity()) and has_capacity(),
             curate=None if curator is None else curator.curate,
             on_accepted=on_accepted,
             on_progress=request.on_progress,
-            surroundings=probe.look,
+            surroundings=probe.read,
         )
 
         # 5. The start of the log and of the uploads to an object store.
@@ -161,7 +162,7 @@ async def begin(
             if settings.real:
                 _warn_of_tools(settings)
             if uploads is not None:
-                await uploads.begin(pool.wake)
+                await uploads.begin(pool.recheck)
         yield StartedRun(pool, tracker)
 
 
@@ -169,7 +170,7 @@ class OpenRoles(NamedTuple):
     """Player of a run's episodes, in this process or in tasks on Ray, and its state."""
 
     play: PlayEpisode
-    elsewhere: Callable[[], BackendsState] = BackendsState
+    workers_state: Callable[[], BackendsState] = BackendsState
     """Returns the state of the backends in other processes."""
     queued: Callable[[], int] = int
     """Returns the number of handed over episodes that wait for a worker."""
@@ -186,18 +187,18 @@ class EpisodeRoles:
 
         self._request = request
         self.settings = request.episodes()
-        self.asked_backends, self.asked_fallback = request.backends(self.settings)
-        self.settings = self.settings.model_copy(update={"bounded": request.bounded(self.asked_backends)})
-        most = most_of(request.settings.concurrency, workers=request.settings.workers)
-        self.backends = {role: routed(backend, in_flight=most) for role, backend in self.asked_backends.items()}
-        """`asked_backends`, each with the transport of its requests."""
-        self.fallback = None if self.asked_fallback is None else routed(self.asked_fallback, in_flight=most)
-        self.calls = RequestCounts()
-        self.batches = request.batches(self.asked_backends)
+        self.given_backends, self.given_fallback = request.backends(self.settings)
+        self.settings = self.settings.model_copy(update={"bounded": request.bounded(self.given_backends)})
+        in_flight = max_in_flight_of(request.settings.concurrency, workers=request.settings.workers)
+        self.backends = {role: routed(backend, in_flight=in_flight) for role, backend in self.given_backends.items()}
+        """`given_backends`, each with the transport of its requests."""
+        self.fallback = None if self.given_fallback is None else routed(self.given_fallback, in_flight=in_flight)
+        self.counts = RequestCounts()
+        self.batches = request.batches(self.given_backends)
         """Batches of the provider; None if each request is sent by itself."""
-        self._lacks = UnsupportedFeatures()
+        self._unsupported = UnsupportedFeatures()
 
-    async def look(self) -> None:
+    async def bound_by_slots(self) -> None:
         """Bound the requests in flight by the slots that local servers report; call it before `models`."""
         from refinesynth.client.default_limits import within_slots
 
@@ -213,8 +214,8 @@ class EpisodeRoles:
             self.backends,
             call=self._request.call,
             fallback=self.fallback,
-            calls=self.calls,
-            lacks=self._lacks,
+            calls=self.counts,
+            lacks=self._unsupported,
             batches=self.batches,
         )
 
@@ -228,7 +229,7 @@ class EpisodeRoles:
 
         settings = self._request.settings
         folder.open_batches(self.batches and self.batches.record)
-        folder.open_lacks(self._lacks)
+        folder.open_unsupported(self._unsupported)
         if settings.on_ray and needed:
             from refinesynth.synthesis.workers import Blocks
 
@@ -236,12 +237,12 @@ class EpisodeRoles:
                 settings=self._block_settings(folder),
                 folder=folder,
                 tracker=tracker,
-                lacks=self._lacks,
+                unsupported=self._unsupported,
                 on_change=on_change,
                 workers=settings.workers,
             )
             async with blocks.opened(settings.cluster):
-                yield OpenRoles(blocks.play, blocks.how, blocks.queued)
+                yield OpenRoles(blocks.play, blocks.state, blocks.queued)
             return
         try:
             with traced(self._request.tracing):
@@ -259,31 +260,31 @@ class EpisodeRoles:
         from refinesynth.episode import episode_id, play_episode
 
         memory = folder.memory(episode_id(persona, index=index, settings=self.settings), index)
-        with tracker.episode(index) as paying:
+        with tracker.episode(index) as episode_tracker:
             outcome = await play_episode(
-                persona, index=index, settings=self.settings, models=self.models, memory=memory, tracker=paying
+                persona, index=index, settings=self.settings, models=self.models, memory=memory, tracker=episode_tracker
             )
         finished = CompletedEpisode.of(outcome)
         tracker.ended(finished.line.spent)
         return finished
 
     def _block_settings(self, folder: RunWriter) -> "BlockSettings":
-        from refinesynth.synthesis.workers.block_driver import REPORTS, share_of_limits
+        from refinesynth.synthesis.workers.block_driver import MAX_REPORTS_PER_S, share_of_limits
         from refinesynth.synthesis.workers.block_task import BlockSettings
 
         settings = self._request.settings
-        most = max(1, most_of(settings.concurrency, workers=settings.workers) // settings.workers)
+        maximum = max(1, max_in_flight_of(settings.concurrency, workers=settings.workers) // settings.workers)
         return BlockSettings(
             settings=self.settings,
             backends={role: share_of_limits(backend, settings.workers) for role, backend in self.backends.items()},
             fallback=None if self.fallback is None else share_of_limits(self.fallback, settings.workers),
             call=self._request.call,
-            most=most,
-            fewest=min(most, FEWEST) if settings.concurrency == "auto" else most,
+            max_in_flight=maximum,
+            min_in_flight=min(maximum, MIN_IN_FLIGHT) if settings.concurrency == "auto" else maximum,
             # Absolute: a worker has its own working folder.
             folder=folder.path.resolve(),
             host=gethostname(),
-            report_every=max(0.1, settings.workers / REPORTS),
+            report_every=max(0.1, settings.workers / MAX_REPORTS_PER_S),
             log_level=LEVELS[settings.log_level],
             tracing=self._request.tracing,
         )
@@ -325,33 +326,33 @@ def tracker_of(
     """
     from refinesynth.client.budget.tracker import BudgetTracker
 
-    before = sum(map(spent_of, spent), Cost())
+    earlier = sum(map(spent_of, spent), Cost())
     ended = sum((line.spent for line in waiting), stats.spent)
-    if budget is not None and budget.usd is not None and before.cost_usd is None:
+    if budget is not None and budget.usd is not None and earlier.cost_usd is None:
         raise ConfigurationError(
-            f"a budget of {budget} cannot be kept: the run has made {before.usage.requests:,} requests, and the price of some "
-            f"was unknown; give a budget in tokens instead, it has used {before.tokens:,} so far"
+            f"a budget of {budget} cannot be kept: the run has made {earlier.usage.requests:,} requests, and the price of some "
+            f"was unknown; give a budget in tokens instead, it has used {earlier.tokens:,} so far"
         )
     episodes = stats.episodes + len(waiting)
-    return BudgetTracker(budget, spent=before, ended=ended, episodes=episodes, prices=prices)
+    return BudgetTracker(budget, spent=earlier, ended=ended, episodes=episodes, prices=prices)
 
 
-def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
+def explain_spent_budget(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
     """Return a clause with the budget for `n` trajectories, extrapolated from the cost per accepted trajectory."""
     if not accepted:
         return f"the budget of {budget} is spent before the first was accepted"
     needs: list[str] = []
     if budget.usd is not None and spent.cost_usd is not None:
-        each = spent.cost_usd / accepted
-        needs.append(f"{each:.2g} USD for each so far, about {max(_generous(n * each), budget.usd):,.6g} USD in all")
+        mean = spent.cost_usd / accepted
+        needs.append(f"{mean:.2g} USD for each so far, about {max(_with_margin(n * mean), budget.usd):,.6g} USD in all")
     if budget.tokens is not None:
-        each = spent.tokens / accepted
-        more = max(_generous(n * each), budget.tokens)
-        needs.append(f"{each:,.0f} tokens for each so far, about {more:,.0f} tokens in all")
+        mean = spent.tokens / accepted
+        tokens = max(_with_margin(n * mean), budget.tokens)
+        needs.append(f"{mean:,.0f} tokens for each so far, about {tokens:,.0f} tokens in all")
     return f"the budget of {budget} is spent, and the missing {n - accepted:,} need a higher one ({'; '.join(needs)})"
 
 
-def _generous(amount: float) -> float:
+def _with_margin(amount: float) -> float:
     """Return the amount plus at least 10 %, rounded to two digits."""
     return float(f"{1.16 * amount:.1e}")
 
@@ -364,17 +365,15 @@ async def _curator(curation: Curation | None) -> "Curator | None":
     return await anyio.to_thread.run_sync(Curator.of, curation)  # it reads evaluation sets
 
 
-def _report(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
-    found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
+def _report_overlaps(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+    first = [{"where": item.where, "words": item.words, "source": item.source} for item in overlaps[:_MAX_LOGGED]]
     # `milestones` ignores the log level: the report counts these events.
-    folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
+    folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=first)
 
 
-def _warn_of_tools(asked: RunSettings) -> None:
-    text = (
-        f"models call {', '.join(asked.allow_tool)} of {asked.mcp!r} with arguments of their own; run it in a sandbox"
-    )
-    if str(asked.mcp).startswith("http"):
+def _warn_of_tools(settings: RunSettings) -> None:
+    text = f"models call {', '.join(settings.allow_tool)} of {settings.mcp!r} with arguments of their own; run it in a sandbox"
+    if str(settings.mcp).startswith("http"):
         text += ". Plays at a URL share what it keeps between sessions"
     logging.getLogger("refinesynth.tools").warning(text, extra={"facts": {"event": "real_tools", "text": text}})
 
@@ -387,9 +386,9 @@ def _log_start(folder: RunWriter, personas: Personas) -> None:
         accepted=folder.committed.accepted,
     )
 
-    def skipped(row: BadRow) -> None:
+    def log_skipped(row: BadRow) -> None:
         folder.log.warning("persona_skipped", line=row.line, reason=row.reason)
 
     for row in personas.problems:
-        skipped(row)
-    personas.on_problem = skipped
+        log_skipped(row)
+    personas.on_problem = log_skipped

@@ -20,9 +20,9 @@ from refinesynth.rules import Rule
 from refinesynth.run.run_folder import ScriptSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
-from refinesynth.synthesis.concurrency import most_of
+from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import Request, configured, described_by, merged, takes_what
+from refinesynth.synthesis.request import Request, configured, described_by, with_config_file, with_signature_of
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.synthesis.setup import StartedRun, begin
 from refinesynth.trajectory import Trajectory
@@ -111,8 +111,8 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
             await run.pool.run()
         except get_cancelled_exc_class() as error:
             # A notebook shows the note below the traceback of an interrupted cell.
-            place = str(run.folder.path)
-            error.add_note(f"What was finished is in {place!r}; the same call with output={place!r} goes on with it.")
+            folder = str(run.folder.path)
+            error.add_note(f"What was finished is in {folder!r}; the same call with output={folder!r} goes on with it.")
             raise
     return run.result()
 
@@ -120,9 +120,9 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
 class TrajectoryStream:
     """Accepted trajectories in the order of the personas, each as soon as it is committed. Iterate it once."""
 
-    def __init__(self, run: StartedRun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
+    def __init__(self, run: StartedRun, receiver: MemoryObjectReceiveStream[Trajectory]) -> None:
         self._run = run
-        self._received = received
+        self._receiver = receiver
         self._failure: Exception | None = None
 
     def __aiter__(self) -> Self:
@@ -131,11 +131,11 @@ class TrajectoryStream:
     async def __anext__(self) -> Trajectory:
         """Return the next trajectory; raises the errors of `synthesize` if the run failed."""
         try:
-            trajectory = await self._received.receive()
+            trajectory = await self._receiver.receive()
         except anyio.EndOfStream:
             self.raise_failure()
             raise StopAsyncIteration from None
-        self._run.pool.wake()
+        self._run.pool.recheck()
         return trajectory
 
     @property
@@ -165,7 +165,7 @@ class TrajectoryStream:
             raise failure
 
 
-@takes_what(synthesize)
+@with_signature_of(synthesize)
 def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
     """Run `synthesize` with these arguments; `async with` gives an iterator over the trajectories as they are committed.
 
@@ -177,21 +177,21 @@ def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
         InputError: A setting cannot be used.
         RunStopped: No episode can continue; raised by the iteration, or else at the end of the block.
     """
-    return _stream(Request.of(merged(arguments)))
+    return _stream(Request.of(with_config_file(arguments)))
 
 
 @asynccontextmanager
 async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
-    # Unbounded, because a commit cannot wait; `has_room` limits the buffer.
+    # Unbounded, because a commit cannot wait; `has_capacity` limits the buffer.
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
-    most = most_of(request.settings.concurrency, workers=request.settings.workers)
+    maximum = max_in_flight_of(request.settings.concurrency, workers=request.settings.workers)
 
-    def has_room() -> bool:
-        return receive.statistics().current_buffer_used < most
+    def has_capacity() -> bool:
+        return receive.statistics().current_buffer_used < maximum
 
     with send, receive:
-        async with begin(request, on_accepted=send.send_nowait, has_room=has_room) as run:
+        async with begin(request, on_accepted=send.send_nowait, has_capacity=has_capacity) as run:
             trajectories = TrajectoryStream(run, receive)
             async with background_tasks() as tasks:
                 tasks.start_soon(trajectories.drive, send)

@@ -14,7 +14,7 @@ from refinesynth.settings import RunSettings
 from refinesynth.text.json_reader import load_json
 from refinesynth.trajectory import ActionSpec, Draft, Script
 
-_MOST_TOOLS = 1_000
+_MAX_TOOLS = 1_000
 
 
 async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
@@ -25,7 +25,7 @@ async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
     """
     source: Any = settings.tools
     is_path = isinstance(cast("object", source), str | PathLike)
-    shown = "that are given" if settings.mcp is None and not is_path else repr(str(settings.mcp or source))
+    source_name = "that are given" if settings.mcp is None and not is_path else repr(str(settings.mcp or source))
     try:
         if settings.mcp is not None:
             source = await list_tools(settings.mcp)
@@ -33,16 +33,16 @@ async def actions_for(settings: RunSettings) -> tuple[ActionSpec, ...]:
             source = load_json(await anyio.Path(source).read_bytes())
         actions = actions_of(source, settings.allow_tool)
     except OSError as error:
-        raise InputError(f"the tools {shown} cannot be read: {error.strerror}; give a JSON file") from error
+        raise InputError(f"the tools {source_name} cannot be read: {error.strerror}; give a JSON file") from error
     except ValueError as error:
-        says = " are no JSON" if isinstance(error, orjson.JSONDecodeError) else ""
-        raise InputError(f"the tools {shown}{says}: {error}") from error
+        problem = " are no JSON" if isinstance(error, orjson.JSONDecodeError) else ""
+        raise InputError(f"the tools {source_name}{problem}: {error}") from error
     if settings.real and not settings.allow_tool:
-        named = ", ".join(action.name.partition(" ")[0] for action in actions)
-        raise InputError(f"real is given, and no tool may be called; name some with allow_tool. There are {named}")
+        names = ", ".join(action.name.partition(" ")[0] for action in actions)
+        raise InputError(f"real is given, and no tool may be called; name some with allow_tool. There are {names}")
     script = Script(environment={"": ""}, goal="none", completion_conditions=("none",), actions=actions)
     if violations := verify(Draft(script=script), chains.script()).violations:
-        raise InputError(f"the tools {shown}: {violations[0].message}")
+        raise InputError(f"the tools {source_name}: {violations[0].message}")
     return actions
 
 
@@ -56,7 +56,7 @@ async def list_tools(server: str, *, seconds: float = START_TIMEOUT) -> list[dic
         async with mcp_session(server, seconds=seconds) as (client, _):
             page = await client.list_tools()
             tools += page.tools
-            while page.next_cursor and len(tools) < _MOST_TOOLS:
+            while page.next_cursor and len(tools) < _MAX_TOOLS:
                 page = await client.list_tools(cursor=page.next_cursor)
                 tools += page.tools
     except ValueError as error:

@@ -25,21 +25,23 @@ from refinesynth.client.completion_parsing import ReadCompletion, read_completio
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
-from refinesynth.journal.journal_values import Paid
+from refinesynth.journal.journal_values import PaidCompletion
 
 
 @dataclass
 class Dictionary:
     """A memory in memory."""
 
-    kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
+    kept: dict[tuple[str, int, bytes], PaidCompletion] = field(
+        default_factory=dict[tuple[str, int, bytes], PaidCompletion]
+    )
 
     had_finished = False
 
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         return self.kept.get((role, step, digest))
 
-    async def keep(self, *paid: Paid) -> None:
+    async def keep(self, *paid: PaidCompletion) -> None:
         await anyio.lowlevel.checkpoint()
         for one in paid:
             self.kept[one.role, one.step, one.digest] = one
@@ -139,7 +141,7 @@ async def test_a_completion_is_kept_although_its_episode_is_cancelled() -> None:
     with anyio.CancelScope() as scope:
 
         class Cancelling(Dictionary):
-            async def keep(self, *paid: Paid) -> None:
+            async def keep(self, *paid: PaidCompletion) -> None:
                 scope.cancel()
                 await memory.keep(*paid)
 

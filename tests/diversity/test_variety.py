@@ -13,7 +13,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
 from refinesynth.rules.repairs import refinements
 from refinesynth.run.completed_episode import FEATURES, UNREADABLE, EpisodeLine, EpisodeStats
-from refinesynth.run.stats import RunStats, TrajectoryStats, in_order
+from refinesynth.run.stats import RunStats, TrajectoryStats, rule_names
 from refinesynth.run.status import Distribution, RuleStage, stages
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
@@ -21,7 +21,7 @@ FEW = settings(max_examples=max(5, settings().max_examples // 2))
 PERSONA = Persona(text="Somebody")
 FLAGS = ("parameter_error", "place_error", "logic_error")
 CHAIN = repr(script())
-RULES = in_order(CHAIN)
+RULES = rule_names(CHAIN)
 
 
 def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
@@ -147,8 +147,8 @@ def test_what_was_written_before_there_were_figures_is_read() -> None:
 
 
 def test_the_names_of_a_chain_are_in_its_order() -> None:
-    assert in_order("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
-    assert in_order(CHAIN)[0] == "ActionCount"
+    assert rule_names("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
+    assert rule_names(CHAIN)[0] == "ActionCount"
 
 
 def test_counts_that_earlier_versions_kept_are_read_and_ignored() -> None:

@@ -10,7 +10,7 @@ from pydantic_ai.models import Model
 from refinesynth.backends import BackendSpec, Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.journal.journal_values import Paid
+from refinesynth.journal.journal_values import PaidCompletion
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.trajectory import Persona
 
@@ -26,15 +26,17 @@ class Killed(BaseException):
 class Memory:
     """Remembers; after so many completions of this process, it is killed."""
 
-    kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
+    kept: dict[tuple[str, int, bytes], PaidCompletion] = field(
+        default_factory=dict[tuple[str, int, bytes], PaidCompletion]
+    )
     lives: int = 10**6
 
     had_finished = False
 
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         return self.kept.get((role, step, digest))
 
-    async def keep(self, *paid: Paid) -> None:
+    async def keep(self, *paid: PaidCompletion) -> None:
         (one,) = paid
         assert (one.role, one.step, one.digest) not in self.kept
         self.kept[one.role, one.step, one.digest] = one

@@ -5,7 +5,7 @@ from typing import Any
 
 import samples
 
-from refinesynth.journal import Entry, Journal, JournalReader, Paid
+from refinesynth.journal import Entry, Journal, JournalReader, PaidCompletion
 
 
 def episode(index: int) -> str:
@@ -16,7 +16,7 @@ def digest(step: int) -> bytes:
     return step.to_bytes(16, "big")
 
 
-def paid(index: int, step: int = 0, *, asked: int | None = None, **changes: Any) -> Paid:
+def paid(index: int, step: int = 0, *, asked: int | None = None, **changes: Any) -> PaidCompletion:
     place = {"episode": episode(index), "step": step, "digest": digest(step if asked is None else asked)}
     return samples.paid(index, **{**place, **changes})
 
@@ -39,9 +39,9 @@ def held(index: int, *, records: bytes | None = None) -> Entry:
     return entry(index, held=b"records of %d" % index if records is None else records)
 
 
-async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[Paid]:
+async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[PaidCompletion]:
     """A closed journal: half of the episodes committed, every third of the others held, one in flight at least."""
-    kept: list[Paid] = []
+    kept: list[PaidCompletion] = []
     with Journal(path) as journal:
         for index in range(episodes):
             for step in range(steps):

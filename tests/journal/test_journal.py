@@ -9,7 +9,7 @@ import anyio
 import pytest
 from journal_records import committed, count_paid, digest, episode, fill, held, paid
 
-from refinesynth.journal import Committed, Entry, Journal, JournalReader, Outstanding, Recorded
+from refinesynth.journal import Committed, Entry, EpisodeRecord, Journal, JournalReader, Outstanding
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ class TestPaidCompletions:
         with Journal(path) as journal:
             await journal.keep(paid(0, 1, asked=7))
             await journal.keep(paid(0, 1, asked=8))
-            recorded = journal.recorded(episode(0))
+            recorded = journal.record_of(episode(0))
         assert len(recorded) == 2
         assert recorded.get("player", 1, digest(8)) == paid(0, 1, asked=8)
         assert recorded.get("player", 1, digest(9)) is None
@@ -56,9 +56,9 @@ class TestPaidCompletions:
         with Journal(path) as journal:
             await journal.keep(strange)
             await journal.keep(greedy)
-            (found,) = journal.recorded(episode(0))
+            (found,) = journal.record_of(episode(0))
             assert (found.model, found.cost_usd, found.answer) == ("a\ufffd\0b\u202e", None, b"\0\xff")
-            (found,) = journal.recorded(episode(1))
+            (found,) = journal.record_of(episode(1))
             assert (found.input_tokens, found.output_tokens, found.cost_usd) == (2**32, 0, None)
             assert sum(row.unpriced for row in journal.spent()) == 2
 
@@ -80,7 +80,7 @@ class TestPaidCompletions:
                 await journal.keep(paid(0))
             await journal.enter([])
             assert scope.cancelled_caught
-            assert list(journal.recorded(episode(0))) == [paid(0)]
+            assert list(journal.record_of(episode(0))) == [paid(0)]
 
     async def test_many_callers_are_committed_together_and_all_released(self, path: Path) -> None:
         released: list[int] = []
@@ -96,7 +96,7 @@ class TestPaidCompletions:
                     group.start_soon(caller, index)
             assert count_paid(journal) == 1_200
             assert sorted(released) == list(range(300))
-            assert journal.started() == 300
+            assert journal.next_index() == 300
 
     async def test_callers_may_be_on_several_loops_and_threads(self, path: Path) -> None:
         async def callers(first: int) -> None:
@@ -130,7 +130,7 @@ class TestEntries:
             await journal.enter([committed(0), held(2), committed(1)], totals=b"sums")
             assert [journal.entry(index) for index in range(4)] == [committed(0), committed(1), held(2), None]
             assert journal.committed == Committed(2, 2_000, 20)
-            assert journal.held() == [2]
+            assert journal.held_indices() == [2]
             assert journal.totals == b"sums"
 
     async def test_committing_takes_the_place_of_holding(self, path: Path) -> None:
@@ -145,7 +145,7 @@ class TestEntries:
                 journal.enter([held(3)] if index == 3 else [], totals=b"%d" % index)
                 journal.enter([committed(index)])
             await journal.enter([])
-            assert journal.held() == []
+            assert journal.held_indices() == []
             assert list(journal.entries()) == [committed(index) for index in range(4)]
             assert journal.totals == b"3"
 
@@ -186,7 +186,7 @@ class TestEntries:
             before = count_paid(journal)
             journal.forget_from(4, totals=b"fewer")
             assert journal.committed == Committed(4, 4_000, 40)
-            assert journal.held() == []
+            assert journal.held_indices() == []
             assert journal.totals == b"fewer"
             assert count_paid(journal) == before
             await journal.enter([committed(4)])
@@ -248,7 +248,7 @@ class TestTheWhole:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
-        monkeypatch.setattr("refinesynth.journal.sqlite_file.WAL_KEPT", 200_000)
+        monkeypatch.setattr("refinesynth.journal.sqlite_file.MAX_WAL_BYTES", 200_000)
         with Journal(path) as journal:
             stands_still = sqlite3.connect(path, isolation_level=None)
             stands_still.execute("BEGIN")
@@ -275,7 +275,7 @@ class TestTheWhole:
 
 def test_recorded_answers_under_other_rules_are_handed_out_once_each_in_order() -> None:
     first, second, other = paid(0, 1, asked=7), paid(0, 4, asked=7), paid(0, 2)
-    recorded = Recorded([first, other, second])
+    recorded = EpisodeRecord([first, other, second])
     assert recorded.take("player", 0, digest(7)) == first
     assert recorded.take("player", 0, digest(7)) == second
     assert recorded.take("player", 0, digest(7)) is None
@@ -283,12 +283,12 @@ def test_recorded_answers_under_other_rules_are_handed_out_once_each_in_order() 
     assert recorded.take("dungeon_master", 9, digest(2)) == other
     assert recorded.take("player", 0, digest(99)) is None
     assert recorded.get("player", 1, digest(7)) == first
-    assert Recorded().take("player", 1, digest(7)) is None
+    assert EpisodeRecord().take("player", 1, digest(7)) is None
 
 
 def test_a_recorded_answer_in_its_place_comes_before_an_earlier_one_and_is_not_given_again() -> None:
     first, second = paid(0, 1, asked=7), paid(0, 4, asked=7)
-    recorded = Recorded([first, second])
+    recorded = EpisodeRecord([first, second])
     assert recorded.take("player", 4, digest(7)) == second
     assert recorded.take("player", 5, digest(7)) == first
     assert recorded.take("player", 6, digest(7)) is None

@@ -91,7 +91,7 @@ class TestFullDisk:
                 await journal.enter([])
             # Reading goes on.
             assert count_paid(journal) == count
-            assert len(journal.recorded(episode(0))) == 1
+            assert len(journal.record_of(episode(0))) == 1
         with JournalReader(path) as reader:
             assert count_paid(reader) == count
             assert reader.committed.count == 0
@@ -359,7 +359,7 @@ def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -
 
 
 async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.journal.sqlite_file._WRITER_WAITS_S", 0.01)
+    monkeypatch.setattr("refinesynth.journal.sqlite_file._WRITER_TIMEOUT_S", 0.01)
     with Journal(path) as journal:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -78,7 +78,7 @@ def test_nothing_is_lost_that_was_committed(tmp_path: Path) -> None:
                 (one.index, one.step)
                 for first in range(0, 100 * kill + 1, 100)
                 for index in range(first, first + 20)
-                for one in reader.recorded(episode(index))
+                for one in reader.record_of(episode(index))
             }
             assert paid >= {(index, step) for kind, index, step in told if kind == "paid"}
             assert count_paid(reader) == len(paid)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_records import committed, count_paid, episode, held, paid
 
-from refinesynth.journal import Entry, Journal, JournalReader, Paid
+from refinesynth.journal import Entry, Journal, JournalReader, PaidCompletion
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 class Model:
     """A journal without a disk."""
 
-    paid: dict[tuple[str, str, int], Paid] = field(default_factory=dict[tuple[str, str, int], Paid])
+    paid: dict[tuple[str, str, int], PaidCompletion] = field(default_factory=dict[tuple[str, str, int], PaidCompletion])
     entries: dict[int, Entry] = field(default_factory=dict[int, Entry])
     totals: bytes | None = None
 
@@ -98,15 +98,15 @@ async def play(journal: Journal, model: Model, step: Step) -> None:
 def agree(reader: JournalReader, model: Model) -> None:
     everything = [model.entries[index] for index in sorted(model.entries)]
     assert [reader.entry(entry.index) for entry in reader.entries()] == everything
-    assert reader.held() == [entry.index for entry in everything if entry.is_held]
+    assert reader.held_indices() == [entry.index for entry in everything if entry.is_held]
     assert reader.committed.count == model.count
     assert reader.totals == model.totals
     assert count_paid(reader) == len(model.paid)
     assert {row.role: row.requests for row in reader.spent()} == Counter(one.role for one in model.paid.values())
     for index in range(7):
-        recorded = {(one.episode, one.role, one.step): one for one in reader.recorded(episode(index))}
+        recorded = {(one.episode, one.role, one.step): one for one in reader.record_of(episode(index))}
         assert recorded == {key: one for key, one in model.paid.items() if one.index == index}
-    assert reader.started() == 1 + max([*model.entries, *(one.index for one in model.paid.values()), -1])
+    assert reader.next_index() == 1 + max([*model.entries, *(one.index for one in model.paid.values()), -1])
     begun = {one.index for one in model.paid.values()}
     assert [row.index for row in reader.outstanding()] == sorted(begun - set(model.entries) - set(range(model.count)))
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from journal_records import episode, fill
 
 from refinesynth.errors import StorageError
-from refinesynth.journal import Entry, Journal, JournalReader, Paid
+from refinesynth.journal import Entry, Journal, JournalReader, PaidCompletion
 from refinesynth.journal.journal_values import (
-    LARGEST,
+    MAX_BYTES,
     committed_from_row,
     committed_to_row,
     held_from_row,
@@ -29,7 +29,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=30)
 positions = st.integers(0, 2**40)
 tokens = st.integers(0, 2**32)
 completions = st.builds(
-    Paid,
+    PaidCompletion,
     episode=texts,
     index=positions,
     attempt=positions,
@@ -58,7 +58,7 @@ def through_sqlite(row: tuple[object, ...]) -> tuple[object, ...]:
 
 
 @given(completions)
-def test_a_completion_comes_back_as_it_was(one: Paid) -> None:
+def test_a_completion_comes_back_as_it_was(one: PaidCompletion) -> None:
     assert paid_from_row(through_sqlite(paid_to_row(one))) == one
 
 
@@ -102,21 +102,21 @@ def test_records_that_claim_to_be_huge_are_not_believed() -> None:
     assert zstandard.frame_content_size(bytes(claim)) == 100_000
     # The size is four bytes after the frame's mark and description.
     claim[5:9] = b"\xff\xff\xff\xff"
-    assert zstandard.frame_content_size(bytes(claim)) > LARGEST
+    assert zstandard.frame_content_size(bytes(claim)) > MAX_BYTES
     with pytest.raises(ValueError, match="claim"):
         unpack(bytes(claim))
 
 
 WRONG: list[tuple[str, Callable[[JournalReader], object]]] = [
-    ("UPDATE paid SET digest = x'00'", lambda reader: reader.recorded(episode(0))),
-    ("UPDATE paid SET answer = 'text'", lambda reader: reader.recorded(episode(0))),
-    ("UPDATE paid SET step = 'text'", lambda reader: reader.recorded(episode(0))),
-    ("UPDATE paid SET output_tokens = -1", lambda reader: reader.recorded(episode(0))),
-    ("UPDATE paid SET cost_usd = 9e999", lambda reader: reader.recorded(episode(0))),
-    ("UPDATE paid SET model = CAST(x'ff' AS TEXT)", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET digest = x'00'", lambda reader: reader.record_of(episode(0))),
+    ("UPDATE paid SET answer = 'text'", lambda reader: reader.record_of(episode(0))),
+    ("UPDATE paid SET step = 'text'", lambda reader: reader.record_of(episode(0))),
+    ("UPDATE paid SET output_tokens = -1", lambda reader: reader.record_of(episode(0))),
+    ("UPDATE paid SET cost_usd = 9e999", lambda reader: reader.record_of(episode(0))),
+    ("UPDATE paid SET model = CAST(x'ff' AS TEXT)", lambda reader: reader.record_of(episode(0))),
     ("UPDATE paid SET role = x'00'", lambda reader: reader.outstanding()),
-    ("UPDATE begun SET idx = 9223372036854775807 WHERE idx = 11", lambda reader: reader.started()),
-    ("UPDATE begun SET idx = 'text'", lambda reader: reader.started()),
+    ("UPDATE begun SET idx = 9223372036854775807 WHERE idx = 11", lambda reader: reader.next_index()),
+    ("UPDATE begun SET idx = 'text'", lambda reader: reader.next_index()),
     ("UPDATE sums SET requests = 'text'", lambda reader: reader.spent()),
     ("UPDATE sums SET cost_usd = 9e999", lambda reader: reader.spent()),
     ("UPDATE notes SET value = 'text'", lambda reader: reader.totals),
@@ -125,9 +125,9 @@ WRONG: list[tuple[str, Callable[[JournalReader], object]]] = [
     ("UPDATE entries SET idx = 9223372036854775807 WHERE idx = 5", lambda reader: list(reader.entries())),
     ("UPDATE entries SET rejected_end = x'00'", lambda reader: reader.committed),
     ("UPDATE entries SET line = 5", lambda reader: reader.entry(0)),
-    ("UPDATE held SET records = x'00'", lambda reader: [reader.entry(held) for held in reader.held()]),
+    ("UPDATE held SET records = x'00'", lambda reader: [reader.entry(held) for held in reader.held_indices()]),
     ("UPDATE held SET accepted = 'text'", lambda reader: list(reader.entries())),
-    ("UPDATE held SET idx = -idx", lambda reader: reader.held()),
+    ("UPDATE held SET idx = -idx", lambda reader: reader.held_indices()),
 ]
 
 

@@ -113,7 +113,7 @@ def test_a_damaged_line_is_said() -> None:
     with pytest.raises(StorageError, match="RunStats"):
         RunStats.from_json(b"[")
     with pytest.raises(StorageError, match="has lost episode 3"):
-        CompletedEpisode.read(finished(3).written(trajectories_end=0, rejected_end=0))
+        CompletedEpisode.read(finished(3).written_entry(trajectories_end=0, rejected_end=0))
 
 
 def test_a_folder_with_nothing_but_a_configuration_is_an_empty_run(tmp_path: Path) -> None:

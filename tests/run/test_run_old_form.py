@@ -127,7 +127,7 @@ several = st.builds(_several, st.integers(0, 10**6), st.integers(0, 4), st.boole
 def test_what_waits_comes_back_as_it_was_however_many_trajectories_it_has(made: EpisodeOutcome) -> None:
     finished = CompletedEpisode.of(made)
     assert finished.line.trajectories == len(made.trajectories)
-    assert CompletedEpisode.read(finished.waiting()) == finished
+    assert CompletedEpisode.read(finished.waiting_entry()) == finished
     assert EpisodeLine.from_json(finished.line.to_json()) == finished.line
 
 
@@ -152,12 +152,12 @@ def test_an_episode_whose_last_trajectory_is_refused_counts_as_refused(made: Epi
     assert not none.line.accepted
     assert none.line.persona == finished.line.persona
     assert none.rejected == finished.rejected
-    assert CompletedEpisode.read(none.waiting()) == none
+    assert CompletedEpisode.read(none.waiting_entry()) == none
 
 
 def test_a_count_that_the_records_do_not_have_is_damage() -> None:
     finished = CompletedEpisode.of(_several(3, 2, refused=False))
-    entry = finished.waiting()
+    entry = finished.waiting_entry()
     for count, held in ((3, entry.held), (2, (entry.held or b"").split(b"\n")[0]), (0, entry.held)):
         line = finished.line.model_copy(update={"trajectories": count, "accepted": count > 0})
         damaged = type(entry)(

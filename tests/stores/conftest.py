@@ -49,8 +49,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_output, "EVERY", 0.05)
-    monkeypatch.setattr(run_output, "_AGAIN", 0.05)
+    monkeypatch.setattr(run_output, "UPLOAD_INTERVAL", 0.05)
+    monkeypatch.setattr(run_output, "_RETRY_S", 0.05)
     monkeypatch.setattr(run_output, "LEASE", 1.0)
-    monkeypatch.setattr(run_output, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(run_output, "_POLL_S", 0.05)
     assert not os.environ.get("AWS_PROFILE")

@@ -18,7 +18,7 @@ from refinesynth.journal.journal_values import pack
 from refinesynth.journal.reader import ENDED_BELOW
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.stores import fetch, run_output, store, work_folder
-from refinesynth.stores.store import AlreadyThere, Ends, RunStore, Segment, name_of
+from refinesynth.stores.store import Ends, RunStore, Segment, SegmentExists, name_of
 from refinesynth.synthesis import synthesize
 
 RUN_FILES = ("config.json", "journal.sqlite", "trajectories.jsonl", "rejected.jsonl", "events.jsonl")
@@ -29,7 +29,7 @@ def everything(path: Path) -> list[Any]:
     """All that a run folder says, whichever way it came about."""
     folder = RunFolder.open(path)
     with JournalReader(folder.journal_file) as journal:
-        paid = [one for _, one in journal.paid_after(0, most=10_000)]
+        paid = [one for _, one in journal.paid_after(0, limit=10_000)]
         entries = [entry for entry in journal.entries() if not entry.is_held]
         return [contents(path), folder.config, folder.totals(), paid, entries, journal.spent(), journal.notes()]
 
@@ -38,9 +38,9 @@ def everything(path: Path) -> list[Any]:
 async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     size: int, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_ENOUGH", size)
-    monkeypatch.setattr(store, "_ROWS", 5)
-    monkeypatch.setattr(store, "_EPISODES", 2)
+    monkeypatch.setattr(store, "_FULL_BYTES", size)
+    monkeypatch.setattr(store, "_PAGE_ROWS", 5)
+    monkeypatch.setattr(store, "_PAGE_EPISODES", 2)
     url = f"{(tmp_path / 'store').as_uri()}/run"
     result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
     assert everything(await fetch(url)) == everything(result.path)
@@ -60,8 +60,8 @@ class Interrupted(Exception):
 async def test_a_copy_that_was_interrupted_between_any_two_steps_is_completed(
     tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_EPISODES", 2)
-    monkeypatch.setattr(store, "_ENOUGH", 60_000)
+    monkeypatch.setattr(store, "_PAGE_EPISODES", 2)
+    monkeypatch.setattr(store, "_FULL_BYTES", 60_000)
     url = f"{(tmp_path / 'store').as_uri()}/run"
     result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
     left = 0
@@ -168,7 +168,7 @@ async def test_a_segment_as_it_should_be_is_taken_and_one_that_is_not_next_is_mi
     data = pack(orjson.dumps(await sealed(tmp_path)))
     await RunStore(url).add(1, data)
     assert contents(await fetch(url)) == contents(tmp_path / "made")
-    with pytest.raises(AlreadyThere):
+    with pytest.raises(SegmentExists):
         await RunStore(url).add(1, b"")
     await RunStore(url).add(3, data)
     with pytest.raises(StorageError, match="some are missing"):
@@ -191,7 +191,7 @@ async def test_names_that_lead_elsewhere_are_not_looked_at(tmp_path: Path, machi
 async def test_what_is_no_segment_or_too_large_is_refused(
     data: bytes, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LARGEST", 30)
+    monkeypatch.setattr(store, "MAX_BYTES", 30)
     url = (tmp_path / "store").as_uri()
     await RunStore(url).add(1, data)
     with pytest.raises(

@@ -129,7 +129,7 @@ async def test_a_store_that_stays_away_ends_in_an_error_and_the_same_call_adds_t
 
     with monkeypatch.context() as away:
         away.setattr(RunStore, "add", add)
-        away.setattr(run_output, "AT_THE_END", 0.1)
+        away.setattr(run_output, "FINISH_RETRY_S", 0.1)
         with pytest.raises(StorageError, match=r"4 episodes and .* completions are not in 's3.*the same command"):
             await made(bucket, 4)
     result = await made(bucket, 4, call := Counted())
@@ -239,7 +239,7 @@ async def test_a_segment_that_came_through_unanswered_is_known_again(
 async def test_while_the_store_lags_too_long_nothing_new_is_begun(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_output, "BEHIND", 0.2)
+    monkeypatch.setattr(run_output, "MAX_LAG", 0.2)
     real, call, down = RunStore.add, Counted(0.01), False
     seen, results = list[int](), list[SynthesisResult]()
 

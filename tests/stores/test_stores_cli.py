@@ -51,7 +51,7 @@ def test_what_is_not_there_at_the_end_is_said_with_an_exit_code_of_its_own(
             raise StorageError("the store is down")
         await real(self, number, data)
 
-    monkeypatch.setattr(run_output, "AT_THE_END", 0.1)
+    monkeypatch.setattr(run_output, "FINISH_RETRY_S", 0.1)
     with monkeypatch.context() as away:
         away.setattr(RunStore, "add", add)
         done = refinesynth("run", "-n", 2, "-o", bucket)

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from refinesynth.synthesis import gc_tuning
-from refinesynth.synthesis.gc_tuning import calm_collector
+from refinesynth.synthesis.gc_tuning import tune_gc
 
 
 class Ring:
@@ -30,7 +30,7 @@ def test_old_garbage_is_found_however_much_was_there_before(monkeypatch: pytest.
         monkeypatch.setattr(gc_tuning, name, {"YOUNG": 1_000}.get(name, 2))
     imported = [Ring() for _ in range(100_000)]
     gc.collect()  # now they count as old
-    calm_collector()
+    tune_gc()
     rings = [Ring() for _ in range(100)]
     gc.collect(1)  # now these are old as well: no look among the young finds them
     left = [weakref.ref(ring) for ring in rings]

@@ -14,7 +14,7 @@ from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.rate_limits import TokenBuckets
 from refinesynth.synthesis import Progress, concurrency
-from refinesynth.synthesis.concurrency import FEWEST, MOST, EpisodeLimit, most_of
+from refinesynth.synthesis.concurrency import MAX_IN_FLIGHT, MIN_IN_FLIGHT, EpisodeLimit, max_in_flight_of
 from refinesynth.synthesis.progress import LimitingFactor
 
 MANY = 200
@@ -28,7 +28,7 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
 
     async def play() -> list[int]:
         limiter, playing, seen = RateLimiter("m"), 0, list[int]()
-        room = EpisodeLimit(MANY, FEWEST, lambda: [limiter])
+        room = EpisodeLimit(MANY, MIN_IN_FLIGHT, lambda: [limiter])
 
         async def episode(number: int) -> None:
             nonlocal playing
@@ -39,12 +39,12 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
         async with anyio.create_task_group() as episodes:
             for second in range(seconds):
                 every(second)
-                while playing < room.episodes():
+                while playing < room.current():
                     playing += 1
                     episodes.start_soon(episode, second)
                 seen.append(playing)
                 await anyio.sleep(1)
-            assert room.bound(playing) in {LimitingFactor.SERVER, LimitingFactor.MEMORY}
+            assert room.limiting_factor(playing) in {LimitingFactor.SERVER, LimitingFactor.MEMORY}
             episodes.cancel_scope.cancel()
         return seen
 
@@ -54,7 +54,7 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
 @pytest.mark.long
 def test_it_begins_with_sixteen_and_grows_while_the_server_takes_more_up_to_the_bound() -> None:
     seen = in_flight(Server(), seconds=150)
-    assert seen[0] == FEWEST
+    assert seen[0] == MIN_IN_FLIGHT
     assert max(seen) == MANY
 
 
@@ -78,13 +78,13 @@ def test_it_shrinks_with_the_server() -> None:
 
 def test_servers_that_do_not_answer_and_those_without_a_limit_give_no_room() -> None:
     silent, embedded = RateLimiter("silent"), RateLimiter("embedded", limit=ConcurrencyLimit(start=None))
-    assert EpisodeLimit(MOST, FEWEST, lambda: [silent, embedded]).episodes() == FEWEST
+    assert EpisodeLimit(MAX_IN_FLIGHT, MIN_IN_FLIGHT, lambda: [silent, embedded]).current() == MIN_IN_FLIGHT
 
 
 def test_a_rate_limit_is_told_from_the_server() -> None:
     async def wait() -> tuple[LimitingFactor, LimitingFactor, LimitingFactor]:
         limiter, slow = RateLimiter("m", limit=Unmoved(2)), TokenBuckets(requests_per_minute=1)
-        room, scope = EpisodeLimit(MOST, FEWEST, lambda: [limiter]), anyio.CancelScope()
+        room, scope = EpisodeLimit(MAX_IN_FLIGHT, MIN_IN_FLIGHT, lambda: [limiter]), anyio.CancelScope()
 
         async def hold(buckets: TokenBuckets | None) -> None:
             async with limiter.permit(buckets=buckets):
@@ -96,24 +96,27 @@ def test_a_rate_limit_is_told_from_the_server() -> None:
                 for buckets in (slow, slow, None, None):
                     group.start_soon(hold, buckets)
                     await anyio.sleep(0.1)
-                    found.append(room.bound(16))
+                    found.append(room.limiting_factor(16))
                 scope.cancel()
         return found[0], found[1], found[3]
 
     assert in_virtual_time(wait) == (LimitingFactor.SERVER, LimitingFactor.RATE, LimitingFactor.SERVER)
 
 
-@pytest.mark.parametrize(("mebibytes", "most"), [(None, MOST), (1_000_000, MOST), (1_024, 512), (64, 32), (1, FEWEST)])
+@pytest.mark.parametrize(
+    ("mebibytes", "most"),
+    [(None, MAX_IN_FLIGHT), (1_000_000, MAX_IN_FLIGHT), (1_024, 512), (64, 32), (1, MIN_IN_FLIGHT)],
+)
 def test_memory_bounds_it(monkeypatch: pytest.MonkeyPatch, mebibytes: int | None, most: int) -> None:
     bytes_ = None if mebibytes is None else mebibytes * 2**20
     monkeypatch.setattr("refinesynth.synthesis.concurrency.memory_of_machine", lambda: bytes_)
-    assert most_of("auto") == most
-    assert most_of(5_000) == 5_000
+    assert max_in_flight_of("auto") == most
+    assert max_in_flight_of(5_000) == 5_000
 
 
 def test_the_memory_of_a_container_is_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("4096\n")
-    monkeypatch.setattr(concurrency, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    monkeypatch.setattr(concurrency, "_LIMIT_FILES", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
     assert concurrency.memory_of_machine() == 4_096
 
 
@@ -125,12 +128,12 @@ class Changing(EpisodeLimit):
 
     def episodes(self) -> int:
         begun = len(self.played)
-        return self.fewest if begun < 10 else self.most if begun < 60 else 2 * self.fewest
+        return self.minimum if begun < 10 else self.maximum if begun < 60 else 2 * self.minimum
 
 
 async def test_a_run_begins_no_more_than_there_is_room_for_and_says_what_bounds_it(tmp_path: Path) -> None:
     stage, seen, started = Fates([Fate(steps=300)]), list[Progress](), 0
-    room = Changing(most=24, fewest=4, played=stage.played)
+    room = Changing(maximum=24, minimum=4, played=stage.played)
 
     def check(progress: Progress) -> None:
         nonlocal started, before

@@ -17,7 +17,7 @@ from run_records import contents, scratch
 
 from refinesynth.backends import Completion
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import Entry, Journal, Paid
+from refinesynth.journal import Entry, Journal, PaidCompletion
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
@@ -80,7 +80,7 @@ class Snapshots:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         keep, enter = Journal.keep, Journal.enter
 
-        async def kept(journal: Journal, paid: Paid) -> None:
+        async def kept(journal: Journal, paid: PaidCompletion) -> None:
             await keep(journal, paid)
             self.take()
 
@@ -179,7 +179,7 @@ async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
 ) -> None:
     path, call, keep, left = tmp_path / "run", Counting(), Journal.keep, [4]
 
-    async def failing(journal: Journal, paid: Paid) -> None:
+    async def failing(journal: Journal, paid: PaidCompletion) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise StorageError("no room")

@@ -42,7 +42,7 @@ episodes = st.lists(
 
 @given(episodes, st.integers(1, 10**6), st.integers(1, 10**4))
 def test_what_is_likely_lies_between_the_ends(played: list[tuple[int, Cost]], n: int, concurrency: int) -> None:
-    found = Estimate.of(played, n=n, most=6, concurrency=concurrency, source="", elapsed=1, episode_seconds=2)
+    found = Estimate.of(played, n=n, per_episode=6, concurrency=concurrency, source="", elapsed=1, episode_seconds=2)
     for one in (found.personas, found.requests, found.output_tokens, found.seconds):
         assert 0 <= one.low <= one.likely <= one.high
     assert 0 <= found.per_persona.low <= found.per_persona.likely <= found.per_persona.high <= 6
@@ -65,7 +65,7 @@ def test_a_forecast_is_the_sample_times_what_is_missing() -> None:
     assert unknown.cost_usd is None
     assert unknown.as_json()["cost_usd"] is None
     several = Estimate.of(
-        [(4, one), (2, one), (0, one)], n=100, most=4, concurrency=10, source="", elapsed=9, episode_seconds=4
+        [(4, one), (2, one), (0, one)], n=100, per_episode=4, concurrency=10, source="", elapsed=9, episode_seconds=4
     )
     assert several.accepted == 6
     assert several.per_persona.likely == pytest.approx(2)
@@ -98,7 +98,9 @@ def test_the_range_holds_the_mean_of_several_as_often_as_it_says(seed: int) -> N
     mean, held, tries = 0.9 * 4 * 0.9, 0, 200
     for _ in range(tries):
         sample = [(played(), Cost()) for _ in range(8)]
-        found = Estimate.of(sample, n=1, most=4, concurrency=1, source="", elapsed=1, episode_seconds=1).per_persona
+        found = Estimate.of(
+            sample, n=1, per_episode=4, concurrency=1, source="", elapsed=1, episode_seconds=1
+        ).per_persona
         held += found.low <= mean <= found.high
     assert held >= 0.9 * tries
 

@@ -78,9 +78,9 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
         tracker = CostTracker(episodes, at_once, Fates(given_fates))
         pool = await play(Path(name, "parts"), tracker.stage, may_start=tracker.may_start, tracker=tracker)
         progress = pool.progress
-        assert pool.out_of_money == (tracker.refused and not pool.reached)
+        assert pool.budget_spent == (tracker.refused and not pool.reached)
         assert tracker.most <= at_once
-        if pool.out_of_money:
+        if pool.budget_spent:
             assert sorted(tracker.stage.finished) == sorted(tracker.paid)
             assert (progress.in_flight, progress.started) == (0, progress.finished)
             assert progress.finished == len(tracker.paid)
@@ -95,5 +95,5 @@ async def test_without_any_money_nothing_is_begun(given_fates: list[Fate]) -> No
     with scratch() as name:
         stage = Fates(given_fates)
         pool = await play(Path(name), stage, may_start=CostTracker(0, 0, stage).may_start)
-        assert pool.out_of_money
+        assert pool.budget_spent
         assert stage.played == []

@@ -166,7 +166,7 @@ async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monk
     stage = Fates([Fate()], stop_at=3)
     async with open_personas(people(9)) as personas:
         pool = Pool(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(1, 1))
-        monkeypatch.setattr(pool, "_end", no_room)
+        monkeypatch.setattr(pool, "_log_end", no_room)
         with pytest.raises(RunStopped) as caught:
             await pool.run()
     folder.close()

@@ -9,7 +9,7 @@ from fates import Fate, config, outcome
 from samples import paid
 
 from refinesynth.errors import RunFolderError
-from refinesynth.journal import Paid
+from refinesynth.journal import PaidCompletion
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunWriter
 from refinesynth.synthesis import Records, SynthesisResult
@@ -35,7 +35,7 @@ async def written(path: Path, *fates: Fate, n: int = 3, waiting: tuple[Fate, ...
     return RunFolder.open(path)
 
 
-def completions(ended: EpisodeOutcome) -> Iterator[Paid]:
+def completions(ended: EpisodeOutcome) -> Iterator[PaidCompletion]:
     """What an outcome was paid with: everything in its first request."""
     for step in range(ended.usage.requests):
         usage = ended.usage if step == 0 else Usage()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from refinesynth.synthesis.progress import trouble
+from refinesynth.synthesis.progress import trouble_of
 
 
 def state(
@@ -40,4 +40,4 @@ def state(
     ],
 )
 def test_what_keeps_a_backend_from_taking_requests_is_said(found: Any, said: str | None) -> None:
-    assert trouble(found, now=100.0) == said
+    assert trouble_of(found, now=100.0) == said

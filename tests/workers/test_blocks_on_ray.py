@@ -32,7 +32,7 @@ from refinesynth.run.resume import blocks_of
 from refinesynth.settings import Curation
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.workers.block_driver import share_of_limits
-from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Mailbox, Report, ToPlay, _Actor, play_block  # pyright: ignore[reportPrivateUsage]
+from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Episode, Mailbox, Report, _Actor, play_block  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Draft, Persona
 
 pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("local_ray")]
@@ -161,7 +161,7 @@ async def die(**_: object) -> object:
 
 
 async def test_tasks_that_always_die_are_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.synthesis.workers.block_driver._LIVES", 2)
+    monkeypatch.setattr("refinesynth.synthesis.workers.block_driver._MAX_DEATHS", 2)
     with pytest.raises(RunStopped, match="2 workers died one after the other, the last one so: "):
         await synthesize(n=2, workers=2, call=die, output=tmp_path / "run")
 
@@ -230,13 +230,13 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
         backends={role: backends[role] for role in find("live").roles(settings_for(seed=3))},
         fallback=None,
         call=None,
-        most=2,
-        fewest=2,
+        max_in_flight=2,
+        min_in_flight=2,
         folder=tmp_path / "run",
         host="another",
         report_every=0.01,
     )
-    episodes = tuple(ToPlay(index, Persona(text=f"A clerk with {index} keys.")) for index in (4, 5, 9))
+    episodes = tuple(Episode(index, Persona(text=f"A clerk with {index} keys.")) for index in (4, 5, 9))
     block = Block(number=1, episodes=episodes, budget=None)
 
     async def play(mailbox: Reports, version: str = __version__) -> Exception | None:
@@ -249,7 +249,7 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
     assert sorted(one.index for one in finished) == [4, 5, 9]
     paid = sum(len(report.paid) for report in reports.all)
     assert paid == sum(one.line.usage.requests for one in finished) > 0
-    assert {report.how.in_flight for report in reports.all} <= {0, 1, 2}
+    assert {report.state.in_flight for report in reports.all} <= {0, 1, 2}
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - in one call
     assert "install the same one on all machines" in str(await play(reports, "0.0.1"))
 

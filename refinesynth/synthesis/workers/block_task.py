@@ -34,18 +34,18 @@ from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import EpisodeSettings, episode_id, play_episode
 from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.journal import Journal, Paid
+from refinesynth.journal import Journal, PaidCompletion
 from refinesynth.run import CompletedEpisode, EpisodeMemory
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.gc_tuning import calm_collector
-from refinesynth.synthesis.progress import BackendsState, room_of, troubles_of
+from refinesynth.synthesis.gc_tuning import tune_gc
+from refinesynth.synthesis.progress import BackendsState, capacity_of, troubles_of
 from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona
 
-_TRIES = 5
+_MAX_RETRIES = 5
 """Maximum number of retries of an actor's call after a broken connection."""
 
 
@@ -58,10 +58,10 @@ class Report:
     """Number of the report within its block, from 1."""
     folder: str = ""
     """Name of the block's folder, which the driver removes; empty for a folder outside the run folder."""
-    how: BackendsState = field(default_factory=BackendsState)
-    lacks: bytes = b"{}"
+    state: BackendsState = field(default_factory=BackendsState)
+    unsupported: bytes = b"{}"
     """Features that servers lack, in the form of `UnsupportedFeatures.to_json`."""
-    paid: list[Paid] = field(default_factory=list[Paid])
+    paid: list[PaidCompletion] = field(default_factory=list[PaidCompletion])
     finished: list[CompletedEpisode] = field(default_factory=list[CompletedEpisode])
     logged: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list[tuple[int, Mapping[str, Any]]])
     """Level and facts of each logged event."""
@@ -72,25 +72,25 @@ class _Actor:
 
     def __init__(self) -> None:
         self._reports: list[Report] = []
-        self._taken = 0
-        self._begun: dict[int, int] = {}
+        self._taken_count = 0
+        self._last_numbers: dict[int, int] = {}
         """Number of the last report of each block."""
         self._ended = set[int]()
 
     def put(self, report: Report) -> bool:
-        goes_on = report.block not in self._ended
-        if (goes_on or report.block in self._begun) and report.number > self._begun.get(report.block, 0):
-            self._begun[report.block] = report.number
+        continues, last = report.block not in self._ended, self._last_numbers.get(report.block, 0)
+        if (continues or last) and report.number > last:
+            self._last_numbers[report.block] = report.number
             self._reports.append(report)
-        return goes_on
+        return continues
 
     def take(self, after: int) -> list[Report]:
-        self._reports, self._taken = self._reports[after - self._taken :], after
+        self._reports, self._taken_count = self._reports[after - self._taken_count :], after
         return self._reports
 
     def end(self, block: int) -> bool:
         self._ended.add(block)
-        return block in self._begun
+        return block in self._last_numbers
 
 
 class Mailbox:
@@ -98,15 +98,15 @@ class Mailbox:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self._taken = 0
+        self._taken_count = 0
 
     @classmethod
     def open(cls) -> "Mailbox":
         """Start the actor, preferably on this process's node, where it is lost only with the run."""
         node = ray().get_runtime_context().get_node_id()
         strategy = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
-        how: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": strategy, "max_task_retries": _TRIES}
-        return cls(ray().remote(**how)(_Actor).remote())
+        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": strategy, "max_task_retries": _MAX_RETRIES}
+        return cls(ray().remote(**options)(_Actor).remote())
 
     def put(self, report: Report) -> bool:
         """Deliver a report; return False if its block must end."""
@@ -114,8 +114,8 @@ class Mailbox:
 
     def take(self) -> list[Report]:
         """Return the reports since the last call, in order."""
-        reports: list[Report] = ray().get(self._actor.take.remote(self._taken))
-        self._taken += len(reports)
+        reports: list[Report] = ray().get(self._actor.take.remote(self._taken_count))
+        self._taken_count += len(reports)
         return reports
 
     def end(self, block: int) -> bool:
@@ -135,9 +135,9 @@ class BlockSettings:
     """Backend by role, each with one worker's part of its limits."""
     fallback: Backend | None
     call: Completion | None
-    most: int
-    fewest: int
-    """Lowest limit of the episodes in flight; equal to `most` unless the servers decide."""
+    max_in_flight: int
+    min_in_flight: int
+    """Lowest limit of the episodes in flight; equal to `max_in_flight` unless the servers decide."""
     folder: Path
     host: str
     """Name of the machine with the run's folder."""
@@ -148,12 +148,12 @@ class BlockSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ToPlay:
+class Episode:
     """An episode of a block."""
 
     index: int
     persona: Persona
-    known: tuple[Paid, ...] = ()
+    known: tuple[PaidCompletion, ...] = ()
     """Earlier paid completions of the episode."""
     had_finished: bool = False
     """As `EpisodeMemory.had_finished`."""
@@ -164,10 +164,10 @@ class Block:
     """Work of one task."""
 
     number: int
-    episodes: tuple[ToPlay, ...]
+    episodes: tuple[Episode, ...]
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
-    lacks: bytes = b"{}"
+    unsupported: bytes = b"{}"
     """Known features that servers lack."""
 
 
@@ -196,20 +196,20 @@ def play_block(
         os.environ.setdefault(name, value)
     sys.path += [path for path in paths if path not in sys.path]
     try:
-        read = pickle.loads(settings), pickle.loads(block)  # noqa: S301 - of the same user
+        arguments = pickle.loads(settings), pickle.loads(block)  # noqa: S301 - of the same user
     except Exception as error:  # noqa: BLE001 - another package's import may raise anything
         return ConfigurationError(
             f"the settings cannot be read by a worker ({''.join(format_exception_only(error)).strip()}): the modules with your "
             "rules and completion functions must be installed on all machines of the cluster"
         )
     try:
-        anyio.run(_Playing(*read, mailbox).run)
+        anyio.run(_BlockPlayer(*arguments, mailbox).run)
     except Exception as error:  # noqa: BLE001 - raised by the driver
-        return _portable(error)
+        return _picklable_error(error)
     return None
 
 
-def _portable(error: Exception) -> Exception:
+def _picklable_error(error: Exception) -> Exception:
     """Return an error that can be unpickled, unlike many errors with their own constructor arguments."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
@@ -218,7 +218,7 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-class _Playing(logging.Handler):
+class _BlockPlayer(logging.Handler):
     """Player of a block; as a log handler, it adds the package's log records to the reports."""
 
     def __init__(self, settings: BlockSettings, block: Block, mailbox: Mailbox) -> None:
@@ -226,74 +226,75 @@ class _Playing(logging.Handler):
         self._settings = settings
         self._block = block
         self._mailbox = mailbox
-        self._calls = RequestCounts()
-        self._lacks = UnsupportedFeatures()
+        self._counts = RequestCounts()
+        self._lacking = UnsupportedFeatures()
         self._models = open_models(
-            settings.backends, call=settings.call, fallback=settings.fallback, calls=self._calls, lacks=self._lacks
+            settings.backends, call=settings.call, fallback=settings.fallback, calls=self._counts, lacks=self._lacking
         )
         self._tracker = BudgetTracker(block.budget)
         self._folder = ""
         self._report = Report(number=1)
         self._in_flight = 0
         self._ended = anyio.Event()
-        self._out_of_money = False
+        self._budget_spent = False
         self._failure: Exception | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         self._report.logged.append((record.levelno, facts_of(record)))
 
     async def run(self) -> None:
-        if not await self._send():
+        if not await self._send_report():
             await close_models(self._models.values())
             return
         logger = logging.getLogger(LOGGER)
-        calm_collector()
-        with ExitStack() as until:
-            until.callback(logger.removeHandler, self)
-            until.callback(logger.setLevel, logger.level)
+        tune_gc()
+        with ExitStack() as stack:
+            stack.callback(logger.removeHandler, self)
+            stack.callback(logger.setLevel, logger.level)
             logger.addHandler(self)
             logger.setLevel(self._settings.log_level)
-            until.enter_context(traced(self._settings.tracing))
-            journal = until.enter_context(closing(Journal(self._own_folder(until) / JOURNAL)))
-            await self._lacks.learn(self._block.lacks)
+            stack.enter_context(traced(self._settings.tracing))
+            journal = stack.enter_context(closing(Journal(self._make_folder(stack) / JOURNAL)))
+            await self._lacking.learn(self._block.unsupported)
             try:
                 async with background_tasks() as tasks:
-                    with anyio.CancelScope() as playing:
-                        tasks.start_soon(self._send_often, playing)
+                    with anyio.CancelScope() as scope:
+                        tasks.start_soon(self._send_regularly, scope)
                         await self._play_all(journal)
             finally:
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._send()
+                        await self._send_report()
                     finally:
                         await close_models(self._models.values())
         if self._failure is not None:
             raise self._failure
 
-    def _own_folder(self, until: ExitStack) -> Path:
-        """Make and lock the block's folder. The driver removes it; on another machine, it is removed with `until`."""
+    def _make_folder(self, stack: ExitStack) -> Path:
+        """Make and lock the block's folder. The driver removes it; on another machine, it is removed with `stack`."""
         try:
             if socket.gethostname() != self._settings.host or not self._settings.folder.is_dir():
-                return Path(until.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
+                return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refinesynth-")))
             parent = blocks_of(self._settings.folder)
             parent.mkdir(exist_ok=True)
-            new = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
-            until.enter_context(FolderLock(new))
+            folder = Path(tempfile.mkdtemp(prefix="new-", dir=parent))
+            stack.enter_context(FolderLock(folder))
             # The driver searches for dead blocks by this name, so the lock comes before the rename.
-            self._folder = new.name.replace("new-", "block-")
-            return new.rename(parent / self._folder)
+            self._folder = folder.name.replace("new-", "block-")
+            return folder.rename(parent / self._folder)
         except OSError as error:
             raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
 
     async def _play_all(self, journal: Journal) -> None:
-        room = EpisodeLimit(self._settings.most, self._settings.fewest, lambda: limiters_in(self._models.values()))
+        maximum, minimum = self._settings.max_in_flight, self._settings.min_in_flight
+        limit = EpisodeLimit(maximum, minimum, lambda: limiters_in(self._models.values()))
         async with anyio.create_task_group() as tasks:
 
-            async def play(episode: ToPlay) -> None:
+            async def play(episode: Episode) -> None:
                 try:
                     await self._play(episode, journal)
                 except BudgetSpent:
-                    self._out_of_money = True
+                    self._budget_spent = True
                 except Exception as error:  # noqa: BLE001 - raised by `run`
                     self._failure = self._failure or error
                     tasks.cancel_scope.cancel()
@@ -301,49 +302,49 @@ class _Playing(logging.Handler):
                 self._ended.set()
 
             for episode in self._block.episodes:
-                while self._in_flight >= room.episodes():
+                while self._in_flight >= limit.current():
                     self._ended = anyio.Event()
-                    with anyio.move_on_after(room.look_again):
+                    with anyio.move_on_after(limit.recheck_s):
                         await self._ended.wait()
-                if self._out_of_money:
+                if self._budget_spent:
                     break
                 self._in_flight += 1
                 tasks.start_soon(play, episode)
 
-    async def _play(self, episode: ToPlay, journal: Journal) -> None:
+    async def _play(self, episode: Episode, journal: Journal) -> None:
         settings = self._settings.settings
         name = episode_id(episode.persona, index=episode.index, settings=settings)
 
-        def report(paid: Sequence[Paid]) -> None:
+        def add_to_report(paid: Sequence[PaidCompletion]) -> None:
             self._report.paid += paid
 
         memory = EpisodeMemory(
-            journal, name, begun=False, known=episode.known, had_finished=episode.had_finished, on_kept=report
+            journal, name, begun=False, known=episode.known, had_finished=episode.had_finished, on_kept=add_to_report
         )
-        with self._tracker.episode(episode.index) as paying:
+        with self._tracker.episode(episode.index) as tracker:
             outcome = await play_episode(
                 episode.persona,
                 index=episode.index,
                 settings=settings,
                 models=self._models,
                 memory=memory,
-                tracker=paying,
+                tracker=tracker,
             )
         self._report.finished.append(CompletedEpisode.of(outcome))
 
-    async def _send_often(self, playing: anyio.CancelScope) -> None:
+    async def _send_regularly(self, scope: anyio.CancelScope) -> None:
         while True:
             await anyio.sleep(self._settings.report_every)
-            if not await self._send():
-                playing.cancel()
+            if not await self._send_report():
+                scope.cancel()
 
-    async def _send(self) -> bool:
+    async def _send_report(self) -> bool:
         """Send the report; return False if the block must end."""
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report(number=self._report.number + 1)
-        report.block, report.folder, report.lacks = self._block.number, self._folder, self._lacks.to_json()
-        report.how = BackendsState(
-            self._calls.retried, tuple(troubles_of(limiters)), room_of(limiters), self._in_flight
+        report.block, report.folder, report.unsupported = self._block.number, self._folder, self._lacking.to_json()
+        report.state = BackendsState(
+            self._counts.retried, tuple(troubles_of(limiters)), capacity_of(limiters), self._in_flight
         )
         # Shielded: these completions are in no other report.
         with anyio.CancelScope(shield=True):

@@ -20,7 +20,7 @@ import anyio.to_thread
 from refinesynth.errors import ConfigurationError
 from refinesynth.extras import require
 
-_SURROUNDINGS = {
+_ENVIRONMENT = {
     # By default Ray gives its workers a lower priority than all other processes.
     "RAY_worker_niceness": "0",
     # No telemetry.
@@ -32,40 +32,40 @@ _SURROUNDINGS = {
     # The driver would print the output of other processes over the progress display.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-_OBJECT_STORE = 80 * 2**20
+_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray's minimum, in bytes; messages of a run are too small for the object store."""
 
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 """Attempts to start Ray; an attempt times out after 30 s on a busy machine."""
 
-_ONE = Lock()
+_CONNECTION_LOCK = Lock()
 """Lock: a process has at most one connection to Ray."""
 
 
 def ray() -> Any:
     """Import Ray with reduced output. Raises ConfigurationError: Ray is not installed."""
-    for name, value in _SURROUNDINGS.items():
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     return require("ray", "cluster")
 
 
-async def answered(call: Any) -> Any:
+async def task_result(task: Any) -> Any:
     """Return the result of a Ray task, or raise its error.
 
     An `await` of the call itself would pass a cancellation to Ray's client, which fails then and prints a traceback.
     """
-    future, done, loop = call.future(), anyio.Event(), asyncio.get_running_loop()
+    future, done, loop = task.future(), anyio.Event(), asyncio.get_running_loop()
 
-    def tell(_: object) -> None:
+    def notify(_: object) -> None:
         with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(done.set)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(notify)
     await done.wait()
     return future.result()
 
 
-def cpus_of_each() -> float:
+def cpus_per_worker() -> float:
     """Return the number of CPUs per worker. Raises ConfigurationError: REFINESYNTH_WORKER_CPUS is not a number from 0."""
     text = os.environ.get("REFINESYNTH_WORKER_CPUS", "1")
     with suppress(ValueError):
@@ -87,11 +87,11 @@ async def connected(cluster: str | None, *, workers: int) -> AsyncGenerator[None
         return
     session = Session(cluster, workers=workers)
     try:
-        await anyio.to_thread.run_sync(session.up.result, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(session.ready.result, abandon_on_cancel=True)
         yield
     finally:
-        session.over.set()
-        if session.up.done():
+        session.closing.set()
+        if session.ready.done():
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(session.thread.join)
 
@@ -104,44 +104,44 @@ class Session:
     """
 
     def __init__(self, cluster: str | None, *, workers: int) -> None:
-        """Begin to connect; the future `up` completes with the connection, the event `over` ends it."""
+        """Begin to connect; the future `ready` completes with the connection, the event `closing` ends it."""
         if cluster is None and "ray" not in sys.modules:
             # Ray's processes listen on all interfaces, whatever their address: the token restricts access. Ray reads
             # the variables at its import; if Ray was imported before, its token is in ~/.ray.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        self.up = Future[None]()
-        self.over = Event()
+        self.ready = Future[None]()
+        self.closing = Event()
         self.thread = Thread(target=self._run, args=(cluster, workers), name="refinesynth-ray", daemon=True)
         self.thread.start()
 
     def _run(self, cluster: str | None, workers: int) -> None:
-        with _ONE:
+        with _CONNECTION_LOCK:
             folder = Path(tempfile.mkdtemp(prefix="refinesynth-ray-"))
             try:
                 if cluster is None:
                     _start(workers, folder)
                 else:
-                    _join(cluster)
+                    _connect(cluster)
             except BaseException as error:  # noqa: BLE001 - raised to who waits for it
-                self.up.set_exception(error)
+                self.ready.set_exception(error)
             else:
-                self.up.set_result(None)
-                self.over.wait()
+                self.ready.set_result(None)
+                self.closing.wait()
             finally:
                 ray().shutdown()
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(workers: int, folder: Path) -> None:
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    here = {"_node_ip_address": "127.0.0.1", "_temp_dir": str(folder)}
-    for tries in range(_TRIES, 0, -1):
+    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    local_options = {"_node_ip_address": "127.0.0.1", "_temp_dir": str(folder)}
+    for attempts_left in range(_MAX_ATTEMPTS, 0, -1):
         try:
-            ray().init("local", num_cpus=workers, object_store_memory=_OBJECT_STORE, **quiet, **here)
+            ray().init("local", num_cpus=workers, object_store_memory=_OBJECT_STORE_BYTES, **options, **local_options)
         except Exception as error:
             ray().shutdown()
-            if tries == 1:
+            if attempts_left == 1:
                 raise ConfigurationError(
                     f"Ray cannot be started on this machine ({first_line(error)}); try again when it has less to do, or "
                     f"play in one process, without workers"
@@ -154,7 +154,7 @@ def first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _join(cluster: str) -> None:
+def _connect(cluster: str) -> None:
     warnings.filterwarnings("ignore", "Ray Client connection timed out", UserWarning)  # the error says it
     try:
         ray().init(cluster, log_to_driver=False, logging_level="ERROR")
