@@ -53,6 +53,8 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
     """Part of the folder that is in the store."""
     ended: bool = False
     """True if segment `number` was the last one of its process."""
+    written: datetime | None = None
+    """Time of segment `number` in the store; None in a work folder."""
 
     @classmethod
     def load(cls, cache: Path, url: str) -> "Stored":
@@ -96,14 +98,15 @@ async def fetch(url: str) -> Path:
     with FolderLock(cache, work="copy of the same run"):
         stored = Stored.load(cache, store.url)
         segments = await store.after(max(0, stored.number - 1))
-        if stored.number and (not segments or segments[0].number != stored.number):
+        first = segments[0] if segments else None
+        if stored.number and (first is None or first != (stored.number, stored.written or first.written)):
             # The store holds another run than the copy.
             rmtree(run_folder_in(cache), ignore_errors=True)
             stored, segments = Stored(url=store.url), await store.after(0)
         if not segments:
             raise RunFolderError(f"there is no run at {store.url!r}: it has no segment; see docs/stores.md")
         stored = await add_segments(store, cache, stored, [new for new in segments if new.number > stored.number])
-        stored.save(cache)
+        stored.model_copy(update={"written": segments[-1].written}).save(cache)
     return run_folder_in(cache)
 
 

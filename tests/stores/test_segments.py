@@ -52,6 +52,22 @@ async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     assert everything(await fetch(url)) == everything(work_folder(url))
 
 
+async def test_a_new_run_with_more_segments_in_place_of_the_copied_one_is_copied_from_its_beginning(
+    tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_FULL_BYTES", 10_000)
+    monkeypatch.setattr(store, "_PAGE_EPISODES", 2)
+    url = f"{(tmp_path / 'store').as_uri()}/run"
+    await synthesize(None, 1, FAULTY, output=url, seed=1)
+    await fetch(url)
+    (tmp_path / "store" / "run").rename(tmp_path / "earlier")
+    machine("two")
+    result = await synthesize(None, 4, FAULTY, output=url, seed=2)
+    assert len([*(tmp_path / "store" / "run").iterdir()]) > len([*(tmp_path / "earlier").iterdir()])
+    machine("one")
+    assert everything(await fetch(url)) == everything(result.path)
+
+
 class Interrupted(Exception):
     """As by Ctrl-C."""
 
