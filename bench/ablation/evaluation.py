@@ -88,11 +88,11 @@ def _measured(model: Path, begun: Path, start: Start, *, seed: int) -> dict[str,
     from bench.ablation import batching
     from refinesynth.evaluate.episode_counts import SCORE, Counts
     from refinesynth.evaluate.settings import TaskSettings
-    from refinesynth.evaluate.task import benchmark_task, placed
+    from refinesynth.evaluate.task import benchmark_task, environment_pools
 
     torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
     options = TaskSettings(argument=str(begun / f"{start.kind}.jsonl"), steps=MOST_ACTIONS // 2)
-    with placed(environments=_PROCESSES, pythons={}):
+    with environment_pools(environments=_PROCESSES, pythons={}):
         log = play_all(
             benchmark_task(start.task, options),
             model=get_model(f"{batching.NAME}/{model}", memoize=False),

@@ -44,7 +44,7 @@ class Play:
         self.sampled = self.kind in {"own", "sampled"}
         """Of `own` until the model's first mistake; from there on it plays greedily, as from all other starts."""
         acted = [turn.action for turn in before if isinstance(turn, PlayerTurn)]
-        self.moves: list[EpisodeStep] = [EpisodeStep(action, failed=True, earlier=True) for action in acted[-1:]]
+        self.moves: list[EpisodeStep] = [EpisodeStep(action, failed=True, in_history=True) for action in acted[-1:]]
         self.written = 0
         self._random = Random(f"{seed} {self.script.digest}")
         self._tokenizer = tokenizer
@@ -118,7 +118,7 @@ class Play:
             "success": self.world.success,
             "progress": round(self.world.progress, 3),
             "erred": not self.sampled if self.kind == "own" else None,
-            "at once": own[0][0] == own[1][0] if len(own) > 1 and self.moves[0].earlier else None,
+            "at once": own[0][0] == own[1][0] if len(own) > 1 and self.moves[0].in_history else None,
             "stuck": self.stuck,
             "longest loop": max((len(list(same)) for (_, failed), same in groupby(own) if failed), default=0),
             "tokens": self.written,

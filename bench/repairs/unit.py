@@ -111,7 +111,7 @@ def base_of(work: Path, seed: int, steps: int) -> dict[str, float]:
 def starts(worlds: int) -> list[dict[str, Any]]:
     """Starts of plays in held-out worlds, which no training has seen; the same for every model."""
     from bench.ablation.playing import play
-    from refinesynth.environments.grounded import behind_mistake
+    from refinesynth.environments.grounded import turns_to_mistake
 
     def clean(kind: str, number: int, pool: Pool = SEEN) -> Iterator[dict[str, Any]]:
         for at in range(number):
@@ -126,7 +126,7 @@ def starts(worlds: int) -> list[dict[str, Any]]:
             yield {
                 "kind": "mistake",
                 "script": whole["script"],
-                "before": whole["turns"][: len(behind_mistake(played))],
+                "before": whole["turns"][: len(turns_to_mistake(played))],
             }
 
     few = max(1, worlds // 4)

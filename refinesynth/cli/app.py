@@ -18,8 +18,8 @@ import typer.main
 from typer.core import TyperGroup
 
 from refinesynth._version import __version__
-from refinesynth.cli.exit_codes import ExitCode, describe, traced
-from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, exits_on_signals
+from refinesynth.cli.exit_codes import ExitCode, describe, traceback_text
+from refinesynth.cli.interrupt import EXIT_CODES, exit_despite_threads, exit_on_signals
 from refinesynth.cli.supervised import report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -70,7 +70,7 @@ class CommandLine(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Load the called command only: the imports of a command take a second, and the help list needs none."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else _loaded(name), rest
+        return name, command if name is None else _load_command(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. If the reader of standard output closed the pipe, exit with 141 and no message."""
@@ -80,7 +80,7 @@ class CommandLine(TyperGroup):
             from refinesynth.cli.terminal import silence
 
             silence(sys.stdout)
-            raise typer.Exit(ExitCode.NOBODY_READS) from None
+            raise typer.Exit(ExitCode.BROKEN_PIPE) from None
 
 
 def _report(error: Exception, *, traceback: bool) -> ExitCode:
@@ -95,7 +95,7 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
     else:
         message, code = describe(error, debug_hint="" if traceback else _DEBUG_HINT)
     if traceback:
-        note(traced(error))
+        note(traceback_text(error))
     note(f"refinesynth: {message}")
     return code
 
@@ -180,20 +180,20 @@ _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
 
 
 @cache
-def _loaded(name: str) -> Any:
+def _load_command(name: str) -> Any:
     """Import and return the command of that name."""
-    place = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
-    command: Any = resolve_name(f"refinesynth.cli.{place}")
+    import_path = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
+    command: Any = resolve_name(f"refinesynth.cli.{import_path}")
     if isinstance(command, typer.Typer):
         return typer.main.get_command(command)
-    from refinesynth.cli.field_options import ListsPlays, documented, options_from
+    from refinesynth.cli.field_options import CommandWithPlays, options_from, with_docstring_help
 
-    command = documented(command)
+    command = with_docstring_help(command)
     if name in _SETTINGS:
-        model, only = _SETTINGS[name]
-        command = options_from(resolve_name(model), command, only=only)
+        model, field_names = _SETTINGS[name]
+        command = options_from(resolve_name(model), command, field_names=field_names)
     single = typer.Typer(context_settings=_HELP, add_completion=False)
-    single.command(name, cls=ListsPlays)(command)
+    single.command(name, cls=CommandWithPlays)(command)
     return typer.main.get_command(single)
 
 
@@ -213,10 +213,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         # A training rank may wait for other ranks in C code, which an exception from a signal handler does not end.
-        with nullcontext() if "RANK" in os.environ else exits_on_signals():
+        with nullcontext() if "RANK" in os.environ else exit_on_signals():
             app()
     except SystemExit as ending:
         # Not in the application: other programs call it in their own process, which must not end.
         if ending.code in EXIT_CODES.values():
-            end_promptly(ExitCode(ending.code))
+            exit_despite_threads(ExitCode(ending.code))
         raise

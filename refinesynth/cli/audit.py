@@ -14,8 +14,8 @@ from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
-from refinesynth.cli.run_display import displayed, import_backends
-from refinesynth.cli.run_records import run_here
+from refinesynth.cli.run_display import import_backends, run_displayed
+from refinesynth.cli.run_records import local_path
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import note, notes, output, print_json, say, styled
 from refinesynth.client.budget.budget import Budget
@@ -27,9 +27,9 @@ from refinesynth.report.audited_turns import (
     Answers,
     AuditedTurn,
     agreement,
-    drawn,
     judge_turns,
     labelled_turns,
+    sample_turns,
     turns_of_run,
 )
 from refinesynth.run import RunFolder
@@ -37,13 +37,13 @@ from refinesynth.serve import serve
 from refinesynth.text.number_format import counted, dollars
 from refinesynth.text.printable import one_line
 
-_VERDICTS = "flags"
+_FLAGS_RATER = "flags"
 """Name under which the flags of the run, or the labels of --truth, are compared with raters."""
 
 
 def audit(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", parser=run_here, help="Folder or URL of a run; or give --truth.")
+        Path | None, typer.Argument(metavar="[RUN]", parser=local_path, help="Folder or URL of a run; or give --truth.")
     ] = None,
     *,
     rater: Annotated[str, option("--rater", "Name under which your answers are kept.", metavar="NAME")] = "",
@@ -77,23 +77,23 @@ def audit(
         raise InputError("give one of --rater NAME (rate turns), --judge BACKEND (let a model rate) and --results")
     if judge is None and (set_ or budget is not None):
         raise InputError("--set and --budget concern the judge; add --judge BACKEND, or leave them out")
-    if rater and (rater := one_line(rater, most=80).strip()) in {"", _VERDICTS}:
+    if rater and (rater := one_line(rater, most=80).strip()) in {"", _FLAGS_RATER}:
         raise InputError(
-            f"{rater!r} is no name of a rater; it must not be blank, or {_VERDICTS!r}, which names the verdicts"
+            f"{rater!r} is no name of a rater; it must not be blank, or {_FLAGS_RATER!r}, which names the verdicts"
         )
     turns, path = _source(run, truth)
     if (path := answers_file or path) is None:
         raise InputError("the run is in an object store, and answers are kept here; give -o FILE")
     answers = Answers.read(path)
     if not results:
-        with answers.appended():
-            sample = drawn(turns, per_cell, seed)
+        with answers.open_for_writing():
+            sample = sample_turns(turns, per_cell, seed)
             if not sample:
                 raise InputError(f"there are no turns to rate in {str(run or truth)!r}")
             if judge is None:
-                _ask_reader(sample, answers, rater, port)
+                _ask_rater(sample, answers, rater, port)
                 return
-            code = _ask_model(sample, answers, judge, set_ or [], Budget.of(budget))
+            code = _ask_judge(sample, answers, judge, set_ or [], Budget.of(budget))
         if code:
             raise typer.Exit(code)
         turns, _ = _source(run, truth)
@@ -111,15 +111,15 @@ def _source(run: Path | None, truth: Path | None) -> tuple[Iterable[AuditedTurn]
     return turns_of_run(folder), None if copied else folder.path / "audit.jsonl"
 
 
-def _ask_reader(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port: int) -> None:
+def _ask_rater(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port: int) -> None:
     with suppress(KeyboardInterrupt):
-        asks = f"asks {rater} about {counted(len(sample), 'turn')}; Ctrl-C ends it"
-        serve(audit_app(sample, answers, rater), port=port, on_ready=lambda address: note(f"{address} {asks}"))
+        text = f"asks {rater} about {counted(len(sample), 'turn')}; Ctrl-C ends it"
+        serve(audit_app(sample, answers, rater), port=port, on_ready=lambda address: note(f"{address} {text}"))
     ratings = answers.by_rater.get(rater, {})
     note(f"{sum(turn.id in ratings for turn in sample)} of {len(sample)} answered, in {answers.path}")
 
 
-def _ask_model(
+def _ask_judge(
     sample: Sequence[AuditedTurn], answers: Answers, judge: str, settings: Sequence[str], budget: Budget | None
 ) -> ExitCode:
     display, backend = Display(notes()), tuned_backend(judge, settings)
@@ -130,14 +130,14 @@ def _ask_model(
         return await judge_turns(sample, backend, answers, budget=budget)
 
     try:
-        failed, code = displayed(rate, display)
+        failed, code = run_displayed(rate, display)
     finally:
         ratings, spent = answers.by_rater.get(backend.label, {}), answers.paid.get(backend.label, Cost())
         cost = "unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
         display.say(f"{counted(len(ratings), 'answer')} in {answers.path}: {spent.tokens:,} tokens, cost {cost}")
     if failed:
         display.say(f"no usable answer about {counted(failed, 'turn')}; the same command asks again")
-    return code if failed is None else ExitCode.FELL_SHORT if failed else ExitCode.OK
+    return code if failed is None else ExitCode.INCOMPLETE if failed else ExitCode.OK
 
 
 def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None:
@@ -148,19 +148,19 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
         raise InputError(f"there are no answers in {str(answers.path)!r}; give --rater NAME or --judge BACKEND first")
     counts = Counter(
         (rater, known[id_].right, known[id_].cell, right)
-        for rater, its in answers.by_rater.items()
-        for id_, right in its.items()
+        for rater, ratings in answers.by_rater.items()
+        for id_, right in ratings.items()
         if id_ in known
     )
     rows = sorted({key[:3] for key in counts}, key=lambda row: (row[0], not row[1], row[2]))
     cells = [
         (rater, cell, counts[rater, flag, cell, True], counts[rater, flag, cell, False]) for rater, flag, cell in rows
     ]
-    raters = [(_VERDICTS, {id_: turn.right for id_, turn in known.items()}), *answers.by_rater.items()]
+    raters = [(_FLAGS_RATER, {id_: turn.right for id_, turn in known.items()}), *answers.by_rater.items()]
     pairs = [(first, second, agreement(its, others)) for (first, its), (second, others) in combinations(raters, 2)]
     if json:
-        named = [dict(zip(("rater", "cell", "right", "wrong"), row, strict=True)) for row in cells]
-        print_json({"cells": named, "agreement": [{"raters": pair, **stat._asdict()} for *pair, stat in pairs]})
+        records = [dict(zip(("rater", "cell", "right", "wrong"), row, strict=True)) for row in cells]
+        print_json({"cells": records, "agreement": [{"raters": pair, **stat._asdict()} for *pair, stat in pairs]})
         return
     table = Table("rater", "turns", box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("right", "wrong", "share wrong"):

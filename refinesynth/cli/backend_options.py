@@ -56,13 +56,13 @@ def backend_spec(options: Sequence[str]) -> str | dict[str, str | list[str]] | N
     known = ["default", *(role.value for role in Role)]
     chosen: dict[str, list[str]] = {}
     for text in options:
-        named = _ROLE.fullmatch(text.strip())
-        role, spec = (named[1].casefold().replace("-", "_"), named[2]) if named else ("default", text)
+        match = _ROLE.fullmatch(text.strip())
+        role, spec = (match[1].casefold().replace("-", "_"), match[2]) if match else ("default", text)
         if role not in known:
-            near = get_close_matches(role, known, n=1)
+            similar = get_close_matches(role, known, n=1)
             raise ConfigurationError(
                 f"--backend {text!r}: there is no role {role!r}; the roles are {', '.join(known)}"
-                + (f". Did you mean {near[0]}={spec}?" if near else "")
+                + (f". Did you mean {similar[0]}={spec}?" if similar else "")
             )
         if role in chosen and role == "default":
             raise ConfigurationError(
@@ -85,33 +85,33 @@ def tuned(
     """Apply `[ROLE.]SETTING=VALUE` to `spec`, settings without a role first; raises ConfigurationError."""
     if not settings:
         return spec
-    named = {"default": spec} if isinstance(spec, str) else spec
-    tuned = {role: resolve_mixture(role, named_spec) for role, named_spec in named.items()}
+    by_role = {"default": spec} if isinstance(spec, str) else spec
+    resolved = {role: resolve_mixture(role, role_spec) for role, role_spec in by_role.items()}
     parsed = [_parse(text) for text in settings]
     for role, name, value in sorted(parsed, key=lambda setting: (setting[0] is not None, setting[1] == "max_tokens")):
         if role is None:
-            tuned = {each: _with(backend, name, value) for each, backend in tuned.items()}
-        elif role == Role.REPAIRER and role not in tuned:
+            resolved = {key: _with_setting(backend, name, value) for key, backend in resolved.items()}
+        elif role == Role.REPAIRER and role not in resolved:
             # A setting must not add a repairer to a run without one.
             raise ConfigurationError(
                 f"--set {role}.{name} is given, and no backend for the {role}; add --backend {role}=NAME"
             )
         elif role == "default" or role in set(Role):
             # A role without its own backend starts from the backend that it would resolve to.
-            backend = tuned[role] if role in tuned else resolve_roles(tuned)[Role(role)]
-            tuned[role] = _with(backend, name, value)
+            backend = resolved[role] if role in resolved else resolve_roles(resolved)[Role(role)]
+            resolved[role] = _with_setting(backend, name, value)
         else:
-            known = ", ".join(["default", *(each.value for each in Role)])
+            known = ", ".join(["default", *(member.value for member in Role)])
             raise ConfigurationError(f"--set {role}.{name}: there is no role {role!r}; the roles are {known}")
-    return tuned
+    return resolved
 
 
 def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split settings into those of the fallback (`fallback.SETTING=VALUE`, prefix removed) and the others."""
-    begins = "fallback."
-    of_fallback = [text for text in settings if text.strip().casefold().startswith(begins)]
-    others = [text for text in settings if text not in of_fallback]
-    return [text.strip()[len(begins) :] for text in of_fallback], others
+    prefix = "fallback."
+    fallback_settings = [text for text in settings if text.strip().casefold().startswith(prefix)]
+    others = [text for text in settings if text not in fallback_settings]
+    return [text.strip()[len(prefix) :] for text in fallback_settings], others
 
 
 def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend | None:
@@ -130,7 +130,7 @@ def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
         role, setting, value = _parse(text)
         if role is not None:
             raise ConfigurationError(f"--set {role}.{setting}: there are no roles here; write {setting}=VALUE")
-        backend = _with(backend, setting, value)
+        backend = _with_setting(backend, setting, value)
     return backend
 
 
@@ -153,38 +153,38 @@ def value_of(text: str) -> object:
         return text
 
 
-def _with(backend: Backend, name: str, value: object) -> Backend:
+def _with_setting(backend: Backend, name: str, value: object) -> Backend:
     if len(backend.each) > 1:
-        return Mixed.of([_with(one, name, value) for one in backend.each])
+        return Mixed.of([_with_setting(part, name, value) for part in backend.each])
     if name in RETIRED:
         notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
         return backend
     if name == "skill":
-        return _skilled(backend, value)
+        return _with_skill(backend, value)
     known = [field for field in Backend.model_fields if field not in {"model", "name"}] + ["skill"]
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise ConfigurationError(f"--set {name}: a backend has no setting {name!r}; {meant}")
+        similar = get_close_matches(name, known, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
+        raise ConfigurationError(f"--set {name}: a backend has no setting {name!r}; {hint}")
     if name == "extra" and not isinstance(value, dict):
         # The message omits the value, which may contain an API key.
-        what = "a text that is no JSON" if isinstance(value, str) else "other JSON"
+        actual = "a text that is no JSON" if isinstance(value, str) else "other JSON"
         raise ConfigurationError(
-            f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {what}; '
+            f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {actual}; '
             f"single quotes around it keep the shell away from it"
         )
     settings: dict[str, object] = {**backend.model_dump(), name: value}
     if name == "max_tokens":  # null also removes the default bound of the role
-        extra = {key: each for key, each in backend.extra.items() if key != name or each is not None}
+        extra = {key: item for key, item in backend.extra.items() if key != name or item is not None}
         settings["extra"] = extra if value is not None else {**extra, name: None}
     try:
         return Backend.model_validate(settings)
     except ConfigurationError as error:
-        says = str(error).removeprefix("Backend: ").removeprefix(f"{name}: ")
-        raise ConfigurationError(f"--set {name}: {says}") from None
+        reason = str(error).removeprefix("Backend: ").removeprefix(f"{name}: ")
+        raise ConfigurationError(f"--set {name}: {reason}") from None
 
 
-def _skilled(backend: Backend, value: object) -> Backend:
+def _with_skill(backend: Backend, value: object) -> Backend:
     """The rehearsal with a weaker Player; the model string holds its skill, like its faults."""
     if not backend.rehearses:
         raise ConfigurationError(

@@ -11,7 +11,7 @@ from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import PlayOption
-from refinesynth.cli.run_display import displayed, import_backends
+from refinesynth.cli.run_display import import_backends, run_displayed
 from refinesynth.cli.terminal import note, notes, say
 from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature
@@ -21,7 +21,7 @@ from refinesynth.synthesis.dry_run import estimate
 from refinesynth.text.number_format import compact, counted, dollars, duration
 from refinesynth.text.printable import one_line
 
-_MOST = 300
+_MAX_LINE_LENGTH = 300
 
 
 def check_backend(
@@ -44,30 +44,32 @@ def check_backend(
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
-    limit = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
+    role_names = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
 
-    def begin(role: Role, form: str, prompt: int, most: int | None) -> None:
-        bound = f"{most:,}" if most else "as many as its context leaves"
+    def announce(role: Role, form: str, prompt: int, max_tokens: int | None) -> None:
+        bound = f"{max_tokens:,}" if max_tokens else "as many as its context leaves"
         display.say(
             f"asks {_name(role, form)}: about {prompt:,} tokens; the answer may have {bound}, and take {backend.timeout:g} s"
         )
 
-    check = BackendCheck(backend, begin, _became)
+    check = BackendCheck(backend, announce, _say_result)
 
     async def probe(**_: object) -> bool:
-        await check.run(shipped()[0], play=play or "live", roles=limit)
+        await check.run(shipped()[0], play=play or "live", roles=role_names)
         return True
 
-    done, code = displayed(probe, display)
-    for line in _lines(check) if check.probes else ():
+    finished, code = run_displayed(probe, display)
+    for line in _findings(check) if check.probes else ():
         _say(line)
-    if done is None:
+    if finished is None:
         display.say(f"interrupted after {counted(len(check.probes), 'request')}; nothing more is asked")
         raise typer.Exit(code)
-    if check.playable and not limit:
+    if check.playable and not role_names:
         display.say("plays one episode")
-        best = tuned_backend(backend, check.settings)
-        episode, code = displayed(partial(estimate, shipped()[:1], 1, best, sample=1, play=play or "live"), display)
+        work = partial(
+            estimate, shipped()[:1], 1, tuned_backend(backend, check.settings), sample=1, play=play or "live"
+        )
+        episode, code = run_displayed(work, display)
         if episode is None:
             raise typer.Exit(code)
         usage, paid = episode.paid.usage, episode.paid.cost_usd
@@ -77,51 +79,51 @@ def check_backend(
             f"cost {'unknown' if paid is None else dollars(paid)}, {duration(episode.elapsed)}, "
             f"{'accepted' if episode.accepted else 'not accepted'}"
         )
-    raise typer.Exit(ExitCode.OK if check.playable else ExitCode.FELL_SHORT)
+    raise typer.Exit(ExitCode.OK if check.playable else ExitCode.INCOMPLETE)
 
 
 def _say(line: str) -> None:
-    say(one_line(line, most=_MOST))
+    say(one_line(line, most=_MAX_LINE_LENGTH))
 
 
 def _name(role: Role, form: str) -> str:
     return f"{role.value.replace('_', ' ')}, {form}"
 
 
-def _became(probe: Probe) -> None:
-    became, tokens = probe.problem or "works", probe.usage.output_tokens
+def _say_result(probe: Probe) -> None:
+    result, tokens = probe.problem or "works", probe.usage.output_tokens
     if probe.refusal:
-        became = f"works, but the rules refuse its script: {probe.refusal}"
-    took = f" ({duration(probe.seconds)}, {counted(tokens, 'token')})" if tokens else ""
-    _say(f"{_name(probe.role, probe.form)}: {became}{took}")
+        result = f"works, but the rules refuse its script: {probe.refusal}"
+    details = f" ({duration(probe.seconds)}, {counted(tokens, 'token')})" if tokens else ""
+    _say(f"{_name(probe.role, probe.form)}: {result}{details}")
 
 
-def _lines(found: BackendCheck) -> Iterator[str]:
-    if any(not probe.refused for probe in found.probes):
+def _findings(check: BackendCheck) -> Iterator[str]:
+    if any(not probe.refused for probe in check.probes):
         yield "key and model: accepted"
-    yield f"seed: {'refused' if UnsupportedFeature.SEED in found.unsupported else 'taken' if found.backend.seed else 'switched off'}"
-    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(ESTIMATED in probe.usage.details for probe in found.probes) else 'reported'}"
-    prompt = sum(probe.usage.input_tokens for probe in found.probes)
-    cached = sum(probe.usage.cache_read_tokens for probe in found.probes)
+    yield f"seed: {'refused' if UnsupportedFeature.SEED in check.unsupported else 'taken' if check.backend.seed else 'switched off'}"
+    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(ESTIMATED in probe.usage.details for probe in check.probes) else 'reported'}"
+    prompt = sum(probe.usage.input_tokens for probe in check.probes)
+    cached = sum(probe.usage.cache_read_tokens for probe in check.probes)
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
-    yield f"reasoning: {'yes, which is paid for' if any(probe.has_reasoning for probe in found.probes) else 'none seen'}"
-    if mark := next((probe.thinking_mark for probe in found.probes if probe.thinking_mark), None):
+    yield f"reasoning: {'yes, which is paid for' if any(probe.has_reasoning for probe in check.probes) else 'none seen'}"
+    if mark := next((probe.thinking_mark for probe in check.probes if probe.thinking_mark), None):
         yield (
             f"thoughts: in the text of the answers, up to {mark}; they are taken out, but start the server with the "
             "reasoning parser of its model (vLLM, SGLang: --reasoning-parser), so that it separates them"
         )
-    if artefact := next((probe.artefact for probe in found.probes if probe.artefact), None):
+    if artefact := next((probe.artefact for probe in check.probes if probe.artefact), None):
         yield f"calls: {artefact}; it is put right, but start the server with the tool parser of its model"
-    scripts = [probe for probe in found.probes if probe.role is Role.SCRIPT_WRITER and not probe.problem]
+    scripts = [probe for probe in check.probes if probe.role is Role.SCRIPT_WRITER and not probe.problem]
     if scripts:
         passed = sum(probe.refusal is None for probe in scripts)
         yield f"scripts: the rules accept {passed} of {len(scripts)}{'' if passed else '; try another model for the script writer'}"
-    if not found.playable:
+    if not check.playable:
         yield "no run can be played with it: there is no form in which every role gave an answer to use"
         return
-    if found.mode is not None:
-        yield f"structured answers: output_mode={found.mode}"
-    settings = " ".join(f"--set {one}" for one in found.settings)
+    if check.mode is not None:
+        yield f"structured answers: output_mode={check.mode}"
+    settings = " ".join(f"--set {setting}" for setting in check.settings)
     yield f"give: {settings or 'no --set; what works is found by itself'}"
-    if found.problems("calls"):
+    if check.problems("calls"):
         yield "leave --player-form at react: this player calls no tools"

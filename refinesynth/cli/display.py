@@ -16,11 +16,11 @@ LOG_EVERY = 10.0
 """Seconds between the first log lines without a terminal."""
 _GROWTH = 8
 """Divisor of the elapsed time that gives the later intervals between log lines: an eighth."""
-WINDOW = 60.0
+RATE_WINDOW = 60.0
 """Window of the rate, in seconds."""
-_RULES_SHOWN = 6
+_MAX_RULES = 6
 """Most rules listed on the board; the others are summed up."""
-_SHOWN = 200
+_WIDTH = 200
 
 
 class Display(Screen):
@@ -32,28 +32,28 @@ class Display(Screen):
         """Elapsed seconds of the run minus the monotonic clock, at the latest update."""
         self._latest: Progress | None = None
         self._logged: Progress | None = None
-        self._said = list[str]()
+        self._logged_clauses = list[str]()
         """Parts of the state at the last log line, unchanged ones included."""
-        self._due = 0.0
+        self._next_log_at = 0.0
         super().__init__(console, self._draw)
 
-    def update(self, moment: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Store a new state of the run."""
-        self._latest = moment
-        self._offset = moment.elapsed - time.monotonic()
-        self._pace.observe(moment)
+        self._latest = progress
+        self._offset = progress.elapsed - time.monotonic()
+        self._pace.observe(progress)
 
     def tick(self, *, last: bool = False) -> None:
         """Log a line if the console cannot redraw: all parts in the first and last line, else the changed parts.
         Called every `LOG_EVERY` seconds; the interval between lines grows with the elapsed time.
         """
         now = self._now()
-        if self._latest is None or self.redraws or (now < self._due and not last):
+        if self._latest is None or self.can_redraw or (now < self._next_log_at and not last):
             return
-        self._logged, before = self._latest, [] if last else self._said
-        head, *self._said = in_parts(self._latest, self._pace, now)
-        self._due = now + max(LOG_EVERY, now / _GROWTH)
-        self.say("; ".join([head, *(part for part in self._said if part not in before)]))
+        self._logged, former = self._latest, [] if last else self._logged_clauses
+        head, *self._logged_clauses = status_clauses(self._latest, self._pace, now)
+        self._next_log_at = now + max(LOG_EVERY, now / _GROWTH)
+        self.say("; ".join([head, *(part for part in self._logged_clauses if part not in former)]))
 
     def close(self) -> None:
         super().close()
@@ -66,31 +66,31 @@ class Display(Screen):
     def _draw(self) -> RenderableType:
         if self._latest is None:
             return Text("starting", style="dim")
-        return board(self._latest, self._pace, self._now())
+        return status_board(self._latest, self._pace, self._now())
 
 
 class Pace:
     """Rate of accepted trajectories. Times are seconds of the run (`Progress.elapsed`)."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
         self._latest: Progress | None = None
 
-    def observe(self, moment: Progress) -> None:
-        if not self._seen:
-            self._seen.append((0.0, moment.accepted_before))
-        self._seen.append((moment.elapsed, moment.gained))
-        self._latest = moment
+    def observe(self, progress: Progress) -> None:
+        if not self._samples:
+            self._samples.append((0.0, progress.accepted_before))
+        self._samples.append((progress.elapsed, progress.gained))
+        self._latest = progress
         # One observation before the window stays; otherwise the rate would not cover the whole window.
-        while len(self._seen) > 2 and self._seen[1][0] < moment.elapsed - WINDOW:  # noqa: PLR2004
-            self._seen.popleft()
+        while len(self._samples) > 2 and self._samples[1][0] < progress.elapsed - RATE_WINDOW:  # noqa: PLR2004
+            self._samples.popleft()
 
     def rate(self, now: float) -> float:
-        """Accepted trajectories per second over the last `WINDOW` seconds before `now` (seconds of the run)."""
-        if not self._seen:
+        """Accepted trajectories per second over the last `RATE_WINDOW` seconds before `now` (seconds of the run)."""
+        if not self._samples:
             return 0.0
-        since, accepted = self._seen[0]
-        return (self._seen[-1][1] - accepted) / (now - since) if now > since else 0.0
+        start, accepted = self._samples[0]
+        return (self._samples[-1][1] - accepted) / (now - start) if now > start else 0.0
 
     def remaining(self, now: float) -> float | None:
         """Seconds until `n` trajectories at the current rate; None while the rate is 0."""
@@ -100,62 +100,63 @@ class Pace:
         return max(0, self._latest.n - self._latest.gained) / rate
 
 
-def in_parts(moment: Progress, pace: Pace, now: float) -> list[str]:
+def status_clauses(progress: Progress, pace: Pace, now: float) -> list[str]:
     """State of a run as clauses; the first has the time and the accepted trajectories."""
-    around = moment.look()
-    bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
+    state = progress.look()
+    bound = f" (bound by {progress.bound})" if progress.bound and progress.in_flight else ""
     return [
-        f"{duration(now)} {_accepted(moment)} accepted",
+        f"{duration(now)} {_accepted(progress)} accepted",
         _speed(pace, now),
-        f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
-        f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
-        tokens(moment, around),
-        f"cost {cost(moment, around)}",
-        *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
-        *(one_line(trouble, most=200) for trouble in around.troubles),
+        f"{progress.in_flight:,} in flight{bound}, {progress.failed:,} gave none{_kept_clause(progress, ', ')}",
+        f"refused: {counted(progress.scripts_refused, 'script')}, {counted(progress.drafts_refused, 'draft')}",
+        tokens(progress, state),
+        f"cost {cost(progress, state)}",
+        *failure_reasons(progress.commonest_reason, progress.last_reason, failed=progress.failed),
+        *(one_line(trouble, most=200) for trouble in state.troubles),
     ]
 
 
-def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
+def status_board(progress: Progress, pace: Pace, now: float) -> RenderableType:
     """State of a run as a few lines that fit 80 columns."""
-    around = moment.look()
-    accepted = Text(_accepted(moment), style="bold green" if moment.accepted >= moment.n else "bold")
-    top = bar("accepted", moment.accepted, moment.n, accepted, Text(duration(now), style="dim"))
-    facts = labelled()
-    facts.add_row("pace", _speed(pace, now))
-    facts.add_row(
+    state = progress.look()
+    accepted = Text(_accepted(progress), style="bold green" if progress.accepted >= progress.n else "bold")
+    header = bar("accepted", progress.accepted, progress.n, accepted, Text(duration(now), style="dim"))
+    table = labelled()
+    table.add_row("pace", _speed(pace, now))
+    table.add_row(
         "episodes",
-        f"{moment.in_flight:,} in flight · {moment.finished:,} finished · {moment.failed:,} without a trajectory"
-        f"{_kept(moment, ' · ')}",
+        f"{progress.in_flight:,} in flight · {progress.finished:,} finished · {progress.failed:,} without a trajectory"
+        f"{_kept_clause(progress, ' · ')}",
     )
-    if moment.bound and moment.in_flight:
-        facts.add_row("bound by", moment.bound)
-    facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
-    if moment.by_rule:
-        ranked = sorted(moment.by_rule.items(), key=lambda item: (-item[1], item[0]))
-        shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_RULES_SHOWN]]
-        if rest := ranked[_RULES_SHOWN:]:
+    if progress.bound and progress.in_flight:
+        table.add_row("bound by", progress.bound)
+    scripts, drafts = counted(progress.scripts_refused, "script"), counted(progress.drafts_refused, "draft")
+    table.add_row("refused", f"{scripts} · {drafts}")
+    if progress.by_rule:
+        ranked = sorted(progress.by_rule.items(), key=lambda item: (-item[1], item[0]))
+        shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_MAX_RULES]]
+        if rest := ranked[_MAX_RULES:]:
             shown.append(f"{len(rest)} more {sum(count for _, count in rest):,}")
-        facts.add_row("by rule", styled(" · ".join(shown)))
-    for reason in reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed):
-        facts.add_row("why none", styled(reason))
-    facts.add_row("tokens", tokens(moment, around))
-    facts.add_row("cost", cost(moment, around))
-    for trouble in around.troubles:
-        facts.add_row("backend", styled(f"! {one_line(trouble, most=200)}", "yellow"))
-    if moment.bad_personas:
-        it = "it" if moment.bad_personas == 1 else "them"
-        facts.add_row("personas", f"! {counted(moment.bad_personas, 'row')} skipped: no persona in {it}")
-    return Group(top, facts)
+        table.add_row("by rule", styled(" · ".join(shown)))
+    for reason in failure_reasons(progress.commonest_reason, progress.last_reason, failed=progress.failed):
+        table.add_row("why none", styled(reason))
+    table.add_row("tokens", tokens(progress, state))
+    table.add_row("cost", cost(progress, state))
+    for trouble in state.troubles:
+        table.add_row("backend", styled(f"! {one_line(trouble, most=200)}", "yellow"))
+    if progress.bad_personas:
+        pronoun = "it" if progress.bad_personas == 1 else "them"
+        table.add_row("personas", f"! {counted(progress.bad_personas, 'row')} skipped: no persona in {pronoun}")
+    return Group(header, table)
 
 
-def _accepted(moment: Progress) -> str:
-    return f"{moment.accepted:,}/{moment.n:,}"
+def _accepted(progress: Progress) -> str:
+    return f"{progress.accepted:,}/{progress.n:,}"
 
 
-def _kept(moment: Progress, before: str) -> str:
+def _kept_clause(progress: Progress, separator: str) -> str:
     """Clause on trajectories that wait for an earlier episode or exceed `n`; empty without any."""
-    return f"{before}{moment.kept:,} kept for later" if moment.kept else ""
+    return f"{separator}{progress.kept:,} kept for later" if progress.kept else ""
 
 
 def _speed(pace: Pace, now: float) -> str:
@@ -165,60 +166,60 @@ def _speed(pace: Pace, now: float) -> str:
     return f"{per_time(pace.rate(now))}, about {duration(remaining)} left" if remaining else per_time(pace.rate(now))
 
 
-def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
+def failure_reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int) -> list[str]:
     """The most frequent and the latest reason of episodes without a trajectory."""
     texts: list[str] = []
     if commonest is not None:
         reason, count = commonest
-        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
+        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_WIDTH)}")
     if last is not None and (commonest is None or last != commonest[0]):
-        texts.append(f"the last: {one_line(last, most=_SHOWN)}")
+        texts.append(f"the last: {one_line(last, most=_WIDTH)}")
     return texts
 
 
-def cost(moment: Progress, around: Surroundings) -> str:
+def cost(progress: Progress, state: Surroundings) -> str:
     """Cost in dollars: `12.30 USD of 50.00 USD, 0.0123 USD each, about 39.40 USD in all`."""
-    if around.paid.cost_usd is None:
+    if state.paid.cost_usd is None:
         return "unknown"
-    limit = None if around.budget is None else around.budget.usd
-    text = dollars(around.paid.cost_usd) + ("" if limit is None else f" of {dollars(limit)}")
-    each = _each(moment, moment.cost_usd)
-    if not each:
+    limit = None if state.budget is None else state.budget.usd
+    text = dollars(state.paid.cost_usd) + ("" if limit is None else f" of {dollars(limit)}")
+    mean = _per_trajectory(progress, progress.cost_usd)
+    if not mean:
         return text
-    text += f", {dollars(each)} each"
-    if moment.gained < moment.n:
-        text += _forecast(moment, paid=around.paid.cost_usd, each=each, limit=limit, show=dollars)
+    text += f", {dollars(mean)} each"
+    if progress.gained < progress.n:
+        text += _forecast(progress, paid=state.paid.cost_usd, mean=mean, limit=limit, show=dollars)
     return text
 
 
-def tokens(moment: Progress, around: Surroundings) -> str:
+def tokens(progress: Progress, state: Surroundings) -> str:
     """Tokens: `1.23M in (20% cached), 203k out, 812 requests, 3 retries`, then the use of a token budget."""
-    usage = around.paid.usage
+    usage = state.paid.usage
     cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
     text = (
         f"{compact(usage.input_tokens)} in{cached}, {compact(usage.output_tokens)} out, "
         f"{counted(usage.requests, 'request')}"
     )
-    if around.retries:
-        text += f", {counted(around.retries, 'retry', 'retries')}"
-    limit = None if around.budget is None else around.budget.tokens
+    if state.retries:
+        text += f", {counted(state.retries, 'retry', 'retries')}"
+    limit = None if state.budget is None else state.budget.tokens
     if limit is None:
         return text
-    text += f"; {compact(around.paid.tokens)} of {compact(limit)}"
-    each = _each(moment, moment.usage.input_tokens + moment.usage.output_tokens)
-    if each and moment.gained < moment.n:
-        text += _forecast(moment, paid=around.paid.tokens, each=each, limit=limit, show=compact)
+    text += f"; {compact(state.paid.tokens)} of {compact(limit)}"
+    mean = _per_trajectory(progress, progress.usage.input_tokens + progress.usage.output_tokens)
+    if mean and progress.gained < progress.n:
+        text += _forecast(progress, paid=state.paid.tokens, mean=mean, limit=limit, show=compact)
     return text
 
 
-def _each(moment: Progress, spent: float | None) -> float | None:
+def _per_trajectory(progress: Progress, spent: float | None) -> float | None:
     """Cost per trajectory over finished episodes; episodes in flight have partial costs and no trajectory yet."""
-    return None if spent is None or not moment.gained else spent / moment.gained
+    return None if spent is None or not progress.gained else spent / progress.gained
 
 
-def _forecast(moment: Progress, *, paid: float, each: float, limit: float | None, show: Callable[[float], str]) -> str:
-    in_all = paid + (moment.n - moment.gained) * each
-    if limit is not None and in_all > limit:
-        reaches = moment.gained + int(max(0.0, limit - paid) / each)
-        return f", about {reaches:,} of {moment.n:,} on this budget"
-    return f", about {show(in_all)} in all"
+def _forecast(run: Progress, *, paid: float, mean: float, limit: float | None, show: Callable[[float], str]) -> str:
+    total = paid + (run.n - run.gained) * mean
+    if limit is not None and total > limit:
+        affordable = run.gained + int(max(0.0, limit - paid) / mean)
+        return f", about {affordable:,} of {run.n:,} on this budget"
+    return f", about {show(total)} in all"

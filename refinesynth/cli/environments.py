@@ -12,7 +12,7 @@ from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import output, print_json, say, styled
 from refinesynth.environments import STEPS, GroundedEnvironment, read_worlds
 from refinesynth.environments.grounded import find_world
-from refinesynth.environments.integrity import LUCKY, Integrity, check_integrity
+from refinesynth.environments.integrity import EASY, Integrity, check_integrity
 from refinesynth.errors import InputError
 from refinesynth.text.number_format import counted
 from refinesynth.world import RulebookError
@@ -25,7 +25,7 @@ def _group() -> None:
     """Check grounded worlds as environments of reinforcement learning."""
 
 
-_NAMED = 5
+_MAX_NAMED = 5
 """Most worlds that a sentence names."""
 
 
@@ -50,30 +50,30 @@ def check(
             results.append(check_integrity(world, steps=steps, seeds=range(seeds)))
         except (RulebookError, ValueError) as error:
             raise InputError(f"the world of {world.id} cannot be played: {error}") from error
-    unsound = [one.id for one in results if not one.sound]
+    unsound = [result.id for result in results if not result.is_sound]
     if json:
-        rewards = ({each.policy: each.reward for each in one.baselines} for one in results)
+        rewards = ({baseline.policy: baseline.reward for baseline in result.baselines} for result in results)
         facts = zip(results, rewards, strict=True)
-        print_json([{"id": one.id, "sound": one.sound, "rewards": by_policy} for one, by_policy in facts])
-        raise typer.Exit(ExitCode.FELL_SHORT if unsound else ExitCode.OK)
-    table = Table("policy", "mean reward", "must be", f"worlds above {LUCKY:g}", box=None, padding=(0, 2))
-    for policies in zip(*(one.baselines for one in results), strict=True):
-        name, _, expected = policies[0]
-        mean = sum(one.reward for one in policies) / len(policies)
+        print_json([{"id": result.id, "sound": result.is_sound, "rewards": by_policy} for result, by_policy in facts])
+        raise typer.Exit(ExitCode.INCOMPLETE if unsound else ExitCode.OK)
+    table = Table("policy", "mean reward", "must be", f"worlds above {EASY:g}", box=None, padding=(0, 2))
+    for row in zip(*(result.baselines for result in results), strict=True):
+        name, _, expected = row[0]
+        mean = sum(baseline.reward for baseline in row) / len(row)
         bound = "" if expected is None else f"{expected:g}"
-        style = "red" if any(one.fails for one in policies) else ""
-        table.add_row(name, styled(f"{mean:.3f}", style), bound, str(sum(one.reward > LUCKY for one in policies)))
+        style = "red" if any(baseline.fails for baseline in row) else ""
+        table.add_row(name, styled(f"{mean:.3f}", style), bound, str(sum(baseline.reward > EASY for baseline in row)))
     output().print(table)
     say(f"{counted(len(results), 'world')}, {counted(seeds, 'play')} of each policy, {steps} actions at most")
-    if easy := [one.id for one in results if any(each.lucky for each in one.baselines)]:
+    if easy := [result.id for result in results if any(baseline.is_easy for baseline in result.baselines)]:
         say(f"won without knowledge in more than half of the plays: {_names(easy)}")
     if unsound:
         say(f"not sound: {_names(unsound)}; `--json` has the rewards of each policy")
-        raise typer.Exit(ExitCode.FELL_SHORT)
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _names(ids: list[str]) -> str:
-    return ", ".join([*ids[:_NAMED], *(["..."] if len(ids) > _NAMED else [])])
+    return ", ".join([*ids[:_MAX_NAMED], *(["..."] if len(ids) > _MAX_NAMED else [])])
 
 
 def serve_world(
@@ -100,9 +100,9 @@ def serve_world(
     from refinesynth.environments.mcp import serve
 
     try:
-        begin = find_world(source, world_id, start)
-        world = GroundedEnvironment(begin.script, steps=steps, slips=slips)
-        world.reset(seed, before=begin.before)
+        named_world = find_world(source, world_id, start)
+        world = GroundedEnvironment(named_world.script, steps=steps, slips=slips)
+        world.reset(seed, before=named_world.before)
     except (RulebookError, ValueError) as error:
         raise InputError(f"the world cannot be executed: {error}") from error
     anyio.run(serve, world)

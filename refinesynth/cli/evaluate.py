@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from refinesynth.cli.backend_options import value_of
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option, values_by_field
-from refinesynth.cli.interrupt import ended_within, interruptible
+from refinesynth.cli.interrupt import force_exit_after, interruptible
 from refinesynth.cli.terminal import labelled, note, say, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from refinesynth.evaluate.comparing.table_values import Table
     from refinesynth.evaluate.evaluation_run import Progress
 
-_ENDS = 2.0
+_EXIT_TIMEOUT = 2.0
 """Most seconds from Ctrl-C to the end of the process, in which Inspect can write its logs."""
-_EVERY = 10.0
+_INTERVAL = 10.0
 """Least seconds between two progress lines."""
 
 
@@ -52,7 +52,7 @@ def evaluate(
         set_: A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as
             batch_size=16.
     """
-    for removed, value, harmless, instead in (
+    for removed, value, default, advice in (
         (
             "--compat",
             compat,
@@ -62,13 +62,13 @@ def evaluate(
         ("--reflexion", reflexion, 1, "an instance is played once. Leave it out, or give --epochs for several plays"),
         ("--shots", shots, 0, "the first message has no worked example. Leave it out"),
     ):
-        if value not in {None, harmless}:
-            raise InputError(f"{removed} {value} was removed: {instead}")
+        if value not in {None, default}:
+            raise InputError(f"{removed} {value} was removed: {advice}")
         if value is not None:
             note(f"! {removed} is gone and does nothing")
     check_installed("evaluate", "inspect_ai", "numpy")
-    board = _Board()
-    with ended_within(_ENDS, lambda: note(board.interrupted)) as end:
+    printer = _ProgressPrinter()
+    with force_exit_after(_EXIT_TIMEOUT, lambda: note(printer.interrupted_note)) as end:
         with interruptible() as interrupt:  # The imports take seconds; afterwards Inspect handles signals.
             from refinesynth.evaluate.evaluation_run import evaluate as run
             from refinesynth.evaluate.settings import Evaluation
@@ -81,33 +81,33 @@ def evaluate(
             settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE")},
         )
         try:
-            logs = run(evaluation, on_progress=board.show)
+            logs = run(evaluation, on_progress=printer.show)
         except KeyboardInterrupt:
             end()
             raise typer.Exit(ExitCode.INTERRUPTED) from None
     raise typer.Exit(_report(logs, evaluation.folder))
 
 
-class _Board:
+class _ProgressPrinter:
     def __init__(self) -> None:
-        self._shown: float | None = None
-        self.interrupted = "interrupted before an episode was played"
+        self._next_at = 0.0
+        self.interrupted_note = "interrupted before an episode was played"
 
-    def show(self, now: "Progress") -> None:
-        """Print tasks and bounds first, then the state at most every `_EVERY` seconds."""
-        done = f"{now.finished:,} of {counted(now.of, 'episode')}"
-        self.interrupted = f"interrupted: {done} finished, kept in {now.folder}; the same command goes on"
-        if now.seconds_left is None:
+    def show(self, progress: "Progress") -> None:
+        """Print tasks and bounds first, then the state at most every `_INTERVAL` seconds."""
+        done = f"{progress.finished:,} of {counted(progress.total, 'episode')}"
+        self.interrupted_note = f"interrupted: {done} finished, kept in {progress.folder}; the same command goes on"
+        if progress.seconds_left is None:
             tasks = ", ".join(
                 task if steps is None else f"{task} (at most {counted(steps, 'action')})"
-                for task, steps in now.steps.items()
+                for task, steps in progress.steps.items()
             )
-            bound = f"an answer has at most {now.max_tokens:,} tokens (--max-tokens)"
-            form = " by tool calls" if now.tools else ""
-            note(f"{now.model} plays {tasks}{form}: {done} finished; {bound}")
-        elif self._shown is None or now.finished == now.of or time.monotonic() - self._shown >= _EVERY:
-            self._shown = time.monotonic()
-            note(f"{done} finished, about {duration(now.seconds_left)} to go")
+            bound = f"an answer has at most {progress.max_tokens:,} tokens (--max-tokens)"
+            form = " by tool calls" if progress.tools else ""
+            note(f"{progress.model} plays {tasks}{form}: {done} finished; {bound}")
+        elif progress.finished == progress.total or time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + _INTERVAL
+            note(f"{done} finished, about {duration(progress.seconds_left)} to go")
 
 
 def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
@@ -119,12 +119,12 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
     for log in logs:
         if log.status == "success":
             continue
-        code = ExitCode.FELL_SHORT
-        played = read_eval_log_sample_summaries(log.location)
-        failed = [sample.error for sample in played if sample.error]
-        first = failed[0] if failed else log.error.message if log.error else log.status
+        code = ExitCode.INCOMPLETE
+        summaries = read_eval_log_sample_summaries(log.location)
+        failed = [sample.error for sample in summaries if sample.error]
+        first_error = failed[0] if failed else log.error.message if log.error else log.status
         note(
-            f"{log.eval.task}: {len(failed)} of {len(played)} plays failed, the first with: {first}. "
+            f"{log.eval.task}: {len(failed)} of {len(summaries)} plays failed, the first with: {first_error}. "
             "The same command plays them again."
         )
     paper = " --paper" if any(log.eval.task.rpartition("/")[2] in INSTANCES for log in logs) else ""
@@ -140,7 +140,7 @@ def _pairs(texts: Sequence[str] | None, option: str, form: str) -> Iterator[tupl
         yield name, value
 
 
-_NAME = 14
+_LABEL = 14
 """Width to which a label column may shrink, in characters; if the figures still do not fit, rows become lists."""
 
 
@@ -178,7 +178,7 @@ def compare(
         for name, model in comparison.models.items():
             console.print(styled(one_line(f"{name}: {model}")))
         for table in comparison.tables:
-            console.print(*_shown(table, console.width), sep="\n")
+            console.print(*_table_parts(table, console.width), sep="\n")
         for warning in comparison.warnings:
             console.print(styled(f"! {one_line(warning)}", "yellow"))
         if output is not None:
@@ -188,29 +188,29 @@ def compare(
             note(styled(f"written: {', '.join(paths)}", "dim"))
 
 
-def _shown(table: "Table", width: int) -> Iterator[RenderableType]:
+def _table_parts(table: "Table", width: int) -> Iterator[RenderableType]:
     yield styled(f"\n{table.title}", "bold")
     columns = list(zip(table.columns, *table.texts(), strict=True))
     # Headings wrap between words; figures do not wrap.
-    needed = [max(map(len, (*head.split(), *cells))) for head, *cells in columns]
-    room = sum(min(_NAME, each) for each in needed[: table.labels]) + sum(needed[table.labels :]) + len(columns) - 1
-    yield _grid(table, gap=2 if room + len(columns) <= width else 1) if room <= width else _list(table)
+    widths = [max(map(len, (*heading.split(), *cells))) for heading, *cells in columns]
+    total = sum(min(_LABEL, size) for size in widths[: table.labels]) + sum(widths[table.labels :]) + len(columns) - 1
+    yield _as_grid(table, gap=2 if total + len(columns) <= width else 1) if total <= width else _as_list(table)
     yield from (styled(remark, "dim") for remark in table.notes)
 
 
-def _grid(table: "Table", *, gap: int) -> RenderableType:
+def _as_grid(table: "Table", *, gap: int) -> RenderableType:
     grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
-    for at, head in enumerate(table.columns):
-        if at < table.labels:
-            grid.add_column(head, overflow="fold")
+    for index, heading in enumerate(table.columns):
+        if index < table.labels:
+            grid.add_column(heading, overflow="fold")
         else:
-            grid.add_column("\n".join(head.split()), justify="right", no_wrap=True)
+            grid.add_column("\n".join(heading.split()), justify="right", no_wrap=True)
     for row in table.texts():
         grid.add_row(*map(styled, map(one_line, row)))
     return grid
 
 
-def _list(table: "Table") -> RenderableType:
+def _as_list(table: "Table") -> RenderableType:
     """Each row as its labels, with its figures below."""
     parts: list[RenderableType] = []
     for row in table.texts():

@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     """The command succeeded."""
-    FELL_SHORT = 1
+    INCOMPLETE = 1
     """The result is incomplete or a check failed: fewer trajectories than `n`, unreadable records, failed evaluation
     instances, a backend that failed permanently, a user's rule that raised, a training that could not continue."""
     WRONG_INPUT = 2
@@ -26,19 +26,19 @@ class ExitCode(IntEnum):
     died; nothing finished is lost."""
     INTERNAL = 70
     """A fault of refinesynth itself (EX_SOFTWARE)."""
-    HUNG_UP = 129
+    HANGUP = 129
     """The terminal was closed (128 + SIGHUP)."""
     INTERRUPTED = 130
     """Ctrl-C (128 + SIGINT)."""
-    NOBODY_READS = 141
+    BROKEN_PIPE = 141
     """The reader of standard output closed the pipe (128 + SIGPIPE)."""
     TERMINATED = 143
     """128 + SIGTERM."""
 
 
-_LITTLE = 1024 * 1024
+_MIN_FREE_BYTES = 1024 * 1024
 """Free bytes below which a disk counts as full."""
-_FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """Error numbers of disk problems, as opposed to unusable input."""
 
 
@@ -49,29 +49,29 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         return printable(text), code_of(error)
     if isinstance(error, OSError) and error.errno is not None:
-        where = f"{error.filename}: " if error.filename is not None else _full_disk(error)
+        prefix = f"{error.filename}: " if error.filename is not None else _full_disk_prefix(error)
         number = errno.errorcode.get(error.errno, str(error.errno))
-        return printable(f"{where}{error.strerror} ({number})"), ExitCode.STORAGE
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return _harmless(f"this should not have happened: {what}\n{debug_hint}".rstrip()), ExitCode.INTERNAL
+        return printable(f"{prefix}{error.strerror} ({number})"), ExitCode.STORAGE
+    summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return _redacted(f"this should not have happened: {summary}\n{debug_hint}".rstrip()), ExitCode.INTERNAL
 
 
-def _full_disk(error: OSError) -> str:
+def _full_disk_prefix(error: OSError) -> str:
     """Full folders among the working and the temporary one, as a prefix: a failed write does not name its file."""
-    full = [
+    full_folders = [
         folder
         for folder in dict.fromkeys((str(Path.cwd()), tempfile.gettempdir()))
-        if error.errno in _FAILING_DISK and shutil.disk_usage(folder).free < _LITTLE
+        if error.errno in _DISK_ERRORS and shutil.disk_usage(folder).free < _MIN_FREE_BYTES
     ]
-    return f"{', '.join(full)}: " if full else ""
+    return f"{', '.join(full_folders)}: " if full_folders else ""
 
 
-def traced(error: Exception) -> str:
+def traceback_text(error: Exception) -> str:
     """The traceback of an error, printable and without keys."""
-    return _harmless("".join(format_exception(error)).rstrip())
+    return _redacted("".join(format_exception(error)).rstrip())
 
 
-def _harmless(text: str) -> str:
+def _redacted(text: str) -> str:
     from refinesynth.client.reporting import redact
 
     return printable(redact(text))
@@ -79,10 +79,10 @@ def _harmless(text: str) -> str:
 
 def code_of(error: RefinesynthError) -> ExitCode:
     if isinstance(error, BackendError | RuleFailed):
-        return ExitCode.FELL_SHORT
+        return ExitCode.INCOMPLETE
     if isinstance(error, StorageError):
         return ExitCode.STORAGE
     cause = error.__cause__
-    if isinstance(cause, OSError) and cause.errno in _FAILING_DISK:
+    if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
         return ExitCode.STORAGE
-    return ExitCode.FELL_SHORT if isinstance(error, TrainingError) else ExitCode.WRONG_INPUT
+    return ExitCode.INCOMPLETE if isinstance(error, TrainingError) else ExitCode.WRONG_INPUT

@@ -17,7 +17,7 @@ from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run, RunOrFile, is_run, records
 from refinesynth.cli.terminal import note, say
 from refinesynth.cli.train import Set, typed_settings
-from refinesynth.cli.train_display import lost_of
+from refinesynth.cli.train_display import lost_conversations
 from refinesynth.environments.grounded import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.export import (
@@ -94,24 +94,24 @@ def export(
     """
     if schema_version is not None:
         note("! --schema-version is gone and does nothing: documents are of ATIF-v1.8")
-    spoilt: dict[str, None] = {}
+    unreadable: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
     if distractor_tools and form != "tools":
         raise InputError("--distractor-tools is for --form tools alone; give that too, or leave it out")
     if distractor_tools:
-        chat = with_distractors(format_name, distractor_tools, _trajectories(source, spoilt))
+        chat = with_distractors(format_name, distractor_tools, _trajectories(source, unreadable))
         write = partial(write_export, format=chat, masking=masking)
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     with nullcontext() if str(output) == STANDARD_OUTPUT else alone_with(output):
-        _refuse_places(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
+        _check_outputs(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
 
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
         tally = CardCounts()
-        accepted = _trajectories(source, spoilt)
+        accepted = _trajectories(source, unreadable)
         train = accepted if held_out is None else one_side(accepted, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
             with TemporaryDirectory() as folder:
@@ -119,17 +119,17 @@ def export(
                 with report.path.open("rb") as file:
                     copyfileobj(file, sys.stdout.buffer)
                 sys.stdout.flush()
-            _tell(replace(report, path=output), note)
+            _print_report(replace(report, path=output), note)
             note(report.advice)
-            _tell_spoilt(spoilt)
+            _report_unreadable(unreadable)
             return
-        report = write(_counted(train, tally), output, overwrite=overwrite)
-        _tell(report, say)
-        held: ExportReport | None = None
+        report = write(_tallied(train, tally), output, overwrite=overwrite)
+        _print_report(report, say)
+        held_out_report: ExportReport | None = None
         if held_out is not None:
-            rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
-            held = write(rest, _held_out_path(output), overwrite=overwrite)
-            _tell(held, say)
+            held_out_trajectories = one_side(_trajectories(source, unreadable), "held_out", held_out=held_out)
+            held_out_report = write(held_out_trajectories, _held_out_path(output), overwrite=overwrite)
+            _print_report(held_out_report, say)
         say(report.advice)
         if card and licence is not None:
             facts = CardFacts(
@@ -137,14 +137,14 @@ def export(
                 licence,
                 tally,
                 language=languages,
-                held_out=held,
+                held_out=held_out_report,
                 **facts_of_run(source),
             )
             say(f"card: {write_card(facts, report, overwrite=overwrite)}")
-        _tell_spoilt(spoilt)
+        _report_unreadable(unreadable)
 
 
-def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
+def _check_outputs(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
     """Raise InputError for outputs that must not be written, before trajectories are read."""
     if str(output) == STANDARD_OUTPUT and (card or held_out):
         raise InputError(
@@ -164,7 +164,7 @@ def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, ov
         )
 
 
-class _Writes(Protocol):
+class _Writer(Protocol):
     def __call__(self, trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport: ...
 
 
@@ -176,7 +176,7 @@ def _writer(
     *,
     form: Form,
     start: str,
-) -> _Writes:
+) -> _Writer:
     """The writer of a format; raises InputError for options that the format does not have."""
     plain_name = format_name.strip().casefold()
     if start != "clean" and plain_name != "rl":
@@ -184,22 +184,23 @@ def _writer(
     if plain_name in {TOKENS, "atif"} and form != "react":
         raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
     if plain_name == TOKENS:
-        return _writer_of_tokens(settings, assignments, masking)
-    named = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
-    if named := [*named, *(["--set"] if assignments else [])]:
-        raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
+        return _token_writer(settings, assignments, masking)
+    token_options = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+    if token_options := [*token_options, *(["--set"] if assignments else [])]:
+        raise InputError(f"{', '.join(token_options)} is for --format tokens alone; leave it out, or give that format")
     if plain_name == "rl":
         share_of_mistakes(start)
 
-        def write(found: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
+        def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
             # Each file needs its own format object, which remembers the worlds already written.
-            return write_export(found, path, WorldFormat(form, start=start), masking=masking, overwrite=overwrite)
+            world = WorldFormat(form, start=start)
+            return write_export(trajectories, path, world, masking=masking, overwrite=overwrite)
 
         return write
     return partial(write_export, format=format_name, masking=masking, form=form)
 
 
-def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writes:
+def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: str | None) -> _Writer:
     """The writer of the format `tokens`; raises InputError for a missing model or an unknown setting."""
     settings = typed_settings(options, assignments=assignments)
     if not settings.get("model"):
@@ -209,20 +210,20 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             "--masking is for chat messages; --format tokens says of every token whether it is learned. --loss-on says of which "
             "turns, and --set without_refinement=true takes mistakes out"
         )
-    if wrong := sorted({"data", "output", "path", "overwrite"} & settings.keys()):
-        raise InputError(f"--set {wrong[0]} cannot be given here: RUN and -o say what is read and where it is written")
+    if bad := sorted({"data", "output", "path", "overwrite"} & settings.keys()):
+        raise InputError(f"--set {bad[0]} cannot be given here: RUN and -o say what is read and where it is written")
     # Absolute paths may name the user and are cut to their last part.
     shown = {name: shown_name(str(value)) for name, value in settings.items() if value is not None}
-    others = [f", {name} {value}" for name, value in shown.items() if name != "model"]
-    inputs = f"Token ids of the tokenizer of {shown['model']}{''.join(others)}."
+    other_settings = [f", {name} {value}" for name, value in shown.items() if name != "model"]
+    tokenizer_remark = f"Token ids of the tokenizer of {shown['model']}{''.join(other_settings)}."
 
     template = shown.get("chat_template")
-    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
+    template_advice = f" Give the tokenizer that you save the chat template {template}." if template else ""
     if variables := sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs.")):
-        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
+        template_advice += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
     advice = (
         "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
-        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
+        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{template_advice}"
     )
 
     def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
@@ -230,7 +231,7 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
 
         written = write_tokens(trajectories, path, overwrite=overwrite, **settings)
         counts = written.counts
-        sizes = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {written.longest:,}."
+        size_remark = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {written.longest:,}."
         return ExportReport(
             path=path,
             format=TOKENS,
@@ -241,35 +242,35 @@ def _writer_of_tokens(options: Mapping[str, Any], assignments: list[str], maskin
             trained=written.trained_turns,
             masked=written.other_turns,
             advice=advice,
-            remarks=(inputs, sizes, *([f"{lost}."] if (lost := lost_of(counts)) else [])),
+            remarks=(tokenizer_remark, size_remark, *([f"{lost}."] if (lost := lost_conversations(counts)) else [])),
         )
 
     return write
 
 
-def _tell(report: ExportReport, say: Callable[[str], None]) -> None:
+def _print_report(report: ExportReport, show: Callable[[str], None]) -> None:
     records = f"{counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
     left_out = f", {report.left_out:,} left out" if report.left_out else ""
     masking = f" with masking {report.masking}; {counted(report.trained, 'turn')} trained on, {report.masked:,} not"
     is_world = report.masking == "world"
-    say(f"{report.path}: {records}{'' if is_world else left_out}, as {report.format}{'' if is_world else masking}")
+    show(f"{report.path}: {records}{'' if is_world else left_out}, as {report.format}{'' if is_world else masking}")
     for remark in report.remarks:
-        say(remark)
+        show(remark)
 
 
-def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
+def _report_unreadable(unreadable: Mapping[str, None]) -> None:
     """Print the number of lines left out and the first error, and exit with 1; nothing without such lines."""
-    if not spoilt:
+    if not unreadable:
         return
-    note(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}")
+    note(f"{counted(len(unreadable), 'line')} left out: {next(iter(unreadable))}")
     note("`refinesynth verify` lists all lines that cannot be read")
-    raise typer.Exit(ExitCode.FELL_SHORT)
+    raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _refuse_replacing_the_source(source: Path, output: Path) -> None:
     """Raise InputError if the export would replace its source or another file of a run."""
-    of_a_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
-    if of_a_run or (output.exists() and source.is_file() and output.samefile(source)):
+    is_of_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
+    if is_of_run or (output.exists() and source.is_file() and output.samefile(source)):
         raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
 
 
@@ -280,19 +281,19 @@ def _held_out_path(output: Path) -> Path:
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
 
 
-def _counted(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
+def _tallied(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
     for trajectory in trajectories:
         tally.add(trajectory)
         yield trajectory
 
 
-def _trajectories(source: Path, spoilt: dict[str, None]) -> Iterator[Trajectory]:
-    """Trajectories of a run or file. Errors of unreadable lines go to `spoilt`; a refused draft raises InputError."""
+def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Trajectory]:
+    """Trajectories of a run or file. Errors of unreadable lines go to `unreadable`; a refused draft raises InputError."""
 
-    def keep(error: RefinesynthError) -> None:
-        spoilt.setdefault(str(error))
+    def add(error: RefinesynthError) -> None:
+        unreadable.setdefault(str(error))
 
-    for record in RunFolder.open(source).trajectories(on_invalid=keep) if is_run(source) else records(source, keep):
+    for record in RunFolder.open(source).trajectories(on_invalid=add) if is_run(source) else records(source, add):
         if isinstance(record, Refused):
             raise InputError(f"{record.episode} in {source} was refused, so it is no trajectory to train on")
         yield record

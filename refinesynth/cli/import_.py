@@ -32,9 +32,9 @@ def import_(
         fresh: Begin anew; what is in the folder is kept beside it.
     """
     try:
-        with progress_line("records") as tell:
+        with progress_line("records") as show_count:
             work = partial(
-                import_trajectories, source, format=format_name, output=output, fresh=fresh, on_progress=tell
+                import_trajectories, source, format=format_name, output=output, fresh=fresh, on_progress=show_count
             )
             result = anyio.run(work)
     except (KeyboardInterrupt, SystemExit):
@@ -47,4 +47,4 @@ def import_(
             f"{counted(len(result.rejected), 'record')} left out: {first.text}\n"
             f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were"
         )
-        raise typer.Exit(ExitCode.FELL_SHORT)
+        raise typer.Exit(ExitCode.INCOMPLETE)

@@ -16,11 +16,11 @@ from refinesynth.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from anyio import CancelScope
 
-EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
+EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HANGUP}
 """Signals that end a run, with their exit codes."""
-ONE_PRESS = 0.2
+DEBOUNCE = 0.2
 """Seconds within which a second signal counts as the first: a terminal and a wrapper may both send one."""
-LET_GO = 1.0
+THREAD_TIMEOUT = 1.0
 """Seconds that an interrupted process waits for its threads."""
 
 
@@ -29,26 +29,26 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._at = 0.0
-        self._stop: Callable[[], object] | None = None
+        self._received_at = 0.0
+        self._callback: Callable[[], object] | None = None
 
     @property
     def exit_code(self) -> ExitCode | None:
         return None if self.received is None else EXIT_CODES[self.received]
 
-    def stops(self, stop: Callable[[], object]) -> None:
-        """Call `stop` in the main thread at the first signal, or at once if one was received already."""
-        self._stop = stop
+    def call_on_signal(self, callback: Callable[[], object]) -> None:
+        """Call `callback` in the main thread at the first signal, or at once if one was received already."""
+        self._callback = callback
         if self.received is not None:
-            stop()
+            callback()
 
-    def cancels(self, scope: "CancelScope") -> None:
+    def cancel_on_signal(self, scope: "CancelScope") -> None:
         """Cancel `scope` in the running event loop at the first signal, or soon if one was received already."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
         # A signal handler may interrupt any code; the event loop therefore cancels the scope in its next iteration.
-        self.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
+        self.call_on_signal(lambda: loop.call_soon_threadsafe(scope.cancel))
 
     def receive(self, number: int, _frame: FrameType | None = None) -> None:
         """Handle a signal: store the first one; end the process at once at the second.
@@ -57,20 +57,20 @@ class Interrupt:
         """
         now = time.monotonic()
         if self.received is not None:
-            if now - self._at > ONE_PRESS:
+            if now - self._received_at > DEBOUNCE:
                 os._exit(EXIT_CODES[signal.Signals(number)])
             return
-        self.received, self._at = signal.Signals(number), now
-        if self._stop is not None:
-            self._stop()
+        self.received, self._received_at = signal.Signals(number), now
+        if self._callback is not None:
+            self._callback()
 
 
-def _pressed(pipe: int, until: float | None) -> bool | None:
-    """Wait for SIGINT: True if it arrives before `until`, False at that time, None if the pipe is closed first.
+def _saw_sigint(pipe: int, deadline: float | None) -> bool | None:
+    """Wait for SIGINT: True if it arrives before `deadline`, False at that time, None if the pipe is closed first.
 
     Other signals in `EXIT_CODES` end the process.
     """
-    while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
+    while select.select([pipe], [], [], None if deadline is None else max(0.0, deadline - time.monotonic()))[0]:
         number = os.read(pipe, 1)
         if not number:
             return None
@@ -82,31 +82,31 @@ def _pressed(pipe: int, until: float | None) -> bool | None:
 
 
 @contextmanager
-def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[Callable[[], None]]:
+def force_exit_after(seconds: float, before_exit: Callable[[], object]) -> Generator[Callable[[], None]]:
     """End the process at most `seconds` after a Ctrl-C in the block; at once at a second one and at other signals.
 
     Python's signal handlers stay as they are, such as that of an event loop which cancels its work. Signal numbers are
-    written into a pipe, even while the main thread runs C code. Yields a function that calls `last_words` and, after a
+    written into a pipe, even while the main thread runs C code. Yields a function that calls `before_exit` and, after a
     Ctrl-C, ends the process: C++ threads that still run would abort an ordinary exit.
     """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    pressed, once = threading.Event(), threading.Lock()
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    former_fd = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    pressed, end_lock = threading.Event(), threading.Lock()
 
     def end() -> None:
-        # The lock is never released: `last_words` runs once, and a second caller waits `LET_GO` seconds for it.
-        if once.acquire(timeout=LET_GO):
+        # The lock is never released: `before_exit` runs once, and a second caller waits `THREAD_TIMEOUT` seconds for it.
+        if end_lock.acquire(timeout=THREAD_TIMEOUT):
             with suppress(OSError, ValueError):
-                last_words()
+                before_exit()
         if pressed.is_set():
             _exit(ExitCode.INTERRUPTED)
 
     def watch() -> None:
-        if _pressed(reading, None):
+        if _saw_sigint(read_fd, None):
             pressed.set()
-            at = time.monotonic()
-            if _pressed(reading, at + ONE_PRESS) is not None and _pressed(reading, at + seconds) is not None:
+            now = time.monotonic()
+            if _saw_sigint(read_fd, now + DEBOUNCE) is not None and _saw_sigint(read_fd, now + seconds) is not None:
                 end()
 
     watcher = threading.Thread(target=watch, name="refinesynth-interrupt", daemon=True)
@@ -114,19 +114,19 @@ def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[
     try:
         yield end
     finally:
-        signal.set_wakeup_fd(before)
-        os.close(writing)
+        signal.set_wakeup_fd(former_fd)
+        os.close(write_fd)
         watcher.join()
-        os.close(reading)
+        os.close(read_fd)
 
 
-def end_promptly(code: int) -> None:
-    """End the process if a thread would delay it by more than `LET_GO` seconds."""
-    until = time.monotonic() + LET_GO
+def exit_despite_threads(code: int) -> None:
+    """End the process if a thread would delay it by more than `THREAD_TIMEOUT` seconds."""
+    deadline = time.monotonic() + THREAD_TIMEOUT
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.daemon:
             continue
-        thread.join(max(0.0, until - time.monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             _exit(code)
 
@@ -139,13 +139,13 @@ def _exit(code: int) -> None:
 
 
 @contextmanager
-def exits_on_signals() -> Generator[None]:
+def exit_on_signals() -> Generator[None]:
     """Raise SystemExit at SIGTERM and SIGHUP in the block, which runs cleanup code; a second signal ends the process.
 
     Ignored (nohup) and handled signals stay as they are. Commands may install other handlers within the block.
     """
     interrupt = Interrupt()
-    interrupt.stops(lambda: sys.exit(interrupt.exit_code))
+    interrupt.call_on_signal(lambda: sys.exit(interrupt.exit_code))
     numbers = [number for number in EXIT_CODES if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, interrupt.receive)
@@ -164,7 +164,7 @@ def interruptible() -> Generator[Interrupt]:
     a second Ctrl-C therefore works while the loop is busy.
     """
     interrupt = Interrupt()
-    before = {
+    former_handlers = {
         number: signal.signal(number, interrupt.receive)
         for number in EXIT_CODES
         if signal.getsignal(number) is not signal.SIG_IGN
@@ -173,5 +173,5 @@ def interruptible() -> Generator[Interrupt]:
         yield interrupt
     finally:
         if interrupt.received is None:
-            for number, handler in before.items():
+            for number, handler in former_handlers.items():
                 signal.signal(number, handler)

@@ -11,7 +11,7 @@ import anyio
 import typer
 
 from refinesynth.cli.rules import read_chain
-from refinesynth.cli.run_records import Run, run_here
+from refinesynth.cli.run_records import Run, local_path
 from refinesynth.cli.terminal import note
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE, is_url
@@ -22,12 +22,12 @@ from refinesynth.text.number_format import counted
 
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
-_NAMED = 8
+_MAX_SHARDS = 8
 
 
 def merge(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
+        list[Path], typer.Argument(metavar="RUN...", parser=local_path, help="Folders or URLs of runs, in their order.")
     ],
     *,
     output: Output,
@@ -45,8 +45,8 @@ def filter_(
     fresh: Fresh = False,
 ) -> None:
     """Keep the trajectories of a run that a chain of rules accepts."""
-    accepting = read_chain("--rules", rules)
-    _write([run], output, fresh=fresh, keep=lambda one: verify(one.draft(), accepting).accepted, rules=repr(accepting))
+    chain = read_chain("--rules", rules)
+    _write([run], output, fresh=fresh, keep=lambda record: verify(record.draft(), chain).accepted, rules=repr(chain))
 
 
 def sample(
@@ -75,7 +75,7 @@ def fetch(
         raise typer.BadParameter(f"{url!r} is no URL, such as s3://bucket/runs/first", param_hint="URL")
     if output.exists():
         raise RunFolderError(f"{str(output)!r} is there already; give a new folder")
-    copytree(run_here(url), output, ignore=lambda _folder, _names: [LOCK_FILE])
+    copytree(local_path(url), output, ignore=lambda _folder, _names: [LOCK_FILE])
     note(f"{url} is in {output}")
 
 
@@ -89,7 +89,5 @@ def _write(
     if merged.renamed:
         summary += f"; {counted(merged.renamed, 'episode')} had the id of another one, and got a number behind it"
     if merged.missing:
-        summary += (
-            f"; not among them: shard {', '.join(merged.missing[:_NAMED])}{'...' if merged.missing[_NAMED:] else ''}"
-        )
+        summary += f"; not among them: shard {', '.join(merged.missing[:_MAX_SHARDS])}{'...' if merged.missing[_MAX_SHARDS:] else ''}"
     note(summary)

@@ -60,8 +60,8 @@ def stats(
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
-    with progress_line("rows") as tell:
-        figures = describe(files or None, column=column, similar=similar, near=near, on_progress=tell)
+    with progress_line("rows") as show_count:
+        figures = describe(files or None, column=column, similar=similar, near=near, on_progress=show_count)
     _show_stats(figures, json=json)
 
 
@@ -85,7 +85,7 @@ def dedup(
     Uses MinHash, by default with Persona Hub's settings. The output is written completely or not at all.
     """
     similar = Similar(threshold, ngrams, permutations)
-    with progress_line("rows") as tell:
+    with progress_line("rows") as show_count:
         report = deduplicate(
             files or None,
             output,
@@ -93,7 +93,7 @@ def dedup(
             similar=similar,
             removed=removed,
             overwrite=overwrite,
-            on_progress=tell,
+            on_progress=show_count,
         )
     if json:
         print_json({**asdict(report), "output": str(report.output)})
@@ -132,17 +132,17 @@ def sample(
     """
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
-    with progress_line("rows") as tell:
+    with progress_line("rows") as show_count:
         drawn = draw(
-            files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell
+            files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=show_count
         )
     write_records(drawn.records, output, overwrite=overwrite)
     _show_sample(drawn, output, n, json=json)
     if len(drawn.records) < n:
-        raise typer.Exit(ExitCode.FELL_SHORT)
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
-_LISTED = 10
+_MAX_DOMAINS = 10
 
 
 def _show_stats(figures: PersonaStats, *, json: bool) -> None:
@@ -178,8 +178,8 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         )
         if drawn.domains:
             ranked = sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0]))
-            shown = [f"{one_line(name, most=40)} {count:,}" for name, count in ranked[:_LISTED]]
-            listed = ", ".join([*shown, "..."] if len(ranked) > _LISTED else shown)
+            shown = [f"{one_line(name, most=40)} {count:,}" for name, count in ranked[:_MAX_DOMAINS]]
+            listed = ", ".join([*shown, "..."] if len(ranked) > _MAX_DOMAINS else shown)
             say(f"{counted(len(ranked), 'domain')}: {listed}")
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:

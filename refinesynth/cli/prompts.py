@@ -10,7 +10,7 @@ import typer
 
 from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tuned
-from refinesynth.cli.field_options import ListsPlays, PlayOption
+from refinesynth.cli.field_options import CommandWithPlays, PlayOption
 from refinesynth.cli.terminal import note, print_json, say
 from refinesynth.client.default_limits import facts_of, misfit
 from refinesynth.client.token_usage import TOKENIZER, count_tokens
@@ -32,7 +32,7 @@ def _prompts() -> None:
     """Callback that keeps `show` a subcommand although it is the only one."""
 
 
-@prompts.command(cls=ListsPlays)
+@prompts.command(cls=CommandWithPlays)
 def show(
     role: Annotated[
         str, typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator, repairer or judge.")
@@ -54,26 +54,26 @@ def show(
     """
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")
-    chosen = plays.find(play or "live")
+    chosen_play = plays.find(play or "live")
     repairer = "model" if role == "repairer" else None
-    settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge", repairer=repairer)
+    settings = settings_of(chosen_play.name, prompts=own, seed=seed, judge=role == "judge", repairer=repairer)
     backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
-    wanted = _role(role, chosen.roles(settings), chosen.name)
+    asked_role = _role(role, chosen_play.roles(settings), chosen_play.name)
     person = Persona(text=persona) if persona else shipped()[0]
 
-    requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[wanted]
+    requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[asked_role]
     if request > len(requests):
-        raise InputError(f"--request {request}: in this episode, {wanted.value} is asked {len(requests)} times")
-    of_role = backends[wanted].each[0]
-    _print(requests[request - 1], model=of_role.model, json=json)
-    context = anyio.run(facts_of, of_role).context
-    if warning := misfit(wanted, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):
+        raise InputError(f"--request {request}: in this episode, {asked_role.value} is asked {len(requests)} times")
+    role_backend = backends[asked_role].each[0]
+    _print(requests[request - 1], model=role_backend.model, json=json)
+    context = anyio.run(facts_of, role_backend).context
+    if warning := misfit(asked_role, role_backend, prompt=prompt_tokens(requests[request - 1]), context=context):
         note(f"! {warning}", "yellow")
 
 
-def _role(text: str, known: tuple[Role, ...], play: str) -> Role:
+def _role(text: str, play_roles: tuple[Role, ...], play: str) -> Role:
     name = text.strip().casefold().replace("-", "_")
-    roles = [*(role.value for role in known), *(role for role in ("repairer", "judge") if role not in known)]
+    roles = [*(role.value for role in play_roles), *(role for role in ("repairer", "judge") if role not in play_roles)]
     if name not in roles:
         raise ConfigurationError(f"{play} play asks no {text!r}; the roles that it asks are {', '.join(roles)}")
     return Role(name)
@@ -84,7 +84,7 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     def indented(value: object) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
-    parts = [(each["role"], each["content"] or indented(each.get("tool_calls"))) for each in request["messages"]]
+    parts = [(item["role"], item["content"] or indented(item.get("tool_calls"))) for item in request["messages"]]
     parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
     counts = [(name, count_tokens(text)) for name, text in parts]
     total = sum(count for _, count in counts)
@@ -93,7 +93,7 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
         return
     for name, text in parts:
         say(f"--- {name}\n{text}\n")
-    each = ", ".join(f"{name} {count:,}" for name, count in counts)
+    breakdown = ", ".join(f"{name} {count:,}" for name, count in counts)
     note(
-        f"{total:,} tokens ({each}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own"
+        f"{total:,} tokens ({breakdown}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own"
     )

@@ -48,7 +48,7 @@ def report(
 HOST: Final = "127.0.0.1"
 PORT: Final = 7575
 """Default port of Inspect's viewer."""
-_LOOK: Final = 0.1
+_POLL_INTERVAL: Final = 0.1
 """Seconds between two checks of the viewer's port."""
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")]
@@ -81,17 +81,17 @@ def view(
         report(folder, output=page)
         return
     check_installed("evaluate", "inspect_ai")
-    free = free_port(port)
+    viewer_port = free_port(port)
     inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
-    command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(free)]
+    command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(viewer_port)]
     # A stale file in Inspect's data folder may name an unrelated process, which Inspect would end.
-    with TemporaryDirectory() as data, interruptible() as interrupt:
-        viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data})  # noqa: S603
-        interrupt.stops(viewer.terminate)
-        while viewer.poll() is None and not _answers(free):
-            time.sleep(_LOOK)
+    with TemporaryDirectory() as data_home, interruptible() as interrupt:
+        viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data_home})  # noqa: S603
+        interrupt.call_on_signal(viewer.terminate)
+        while viewer.poll() is None and not _accepts_connections(viewer_port):
+            time.sleep(_POLL_INTERVAL)
         if viewer.returncode is None:
-            note(f"http://{HOST}:{free} shows {folder}; Ctrl-C ends it")
+            note(f"http://{HOST}:{viewer_port} shows {folder}; Ctrl-C ends it")
         code = viewer.wait()
     if interrupt.received is None:
         raise typer.Exit(code if code >= 0 else 128 - code)
@@ -99,26 +99,26 @@ def view(
         raise typer.Exit(EXIT_CODES[interrupt.received])
 
 
-def free_port(wanted: int | None) -> int:
-    """`wanted`, else the default port or a free one; raises InputError if `wanted` cannot be used."""
+def free_port(port: int | None) -> int:
+    """`port`, else the default port or a free one; raises InputError if `port` cannot be used."""
     try:
-        return _bound(PORT if wanted is None else wanted)
+        return _bind(PORT if port is None else port)
     except OSError as error:
-        if wanted is None:
-            return _bound(0)
+        if port is None:
+            return _bind(0)
         raise InputError(
-            f"port {wanted} of {HOST} cannot be used ({error.strerror}); give another --port, or none"
+            f"port {port} of {HOST} cannot be used ({error.strerror}); give another --port, or none"
         ) from error
 
 
-def _bound(port: int) -> int:
+def _bind(port: int) -> int:
     with closing(socket.socket()) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         return listener.getsockname()[1]
 
 
-def _answers(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     with closing(socket.socket()) as client:
         return client.connect_ex((HOST, port)) == 0
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from refinesynth.backends import Backend
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
-from refinesynth.cli.field_options import PlayOption, flag, option, typed_names, values_by_field
+from refinesynth.cli.field_options import PlayOption, flag, option, option_names, values_by_field
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.terminal import note, output
 from refinesynth.errors import ConfigurationError, InputError
@@ -68,29 +68,29 @@ def run(
     from refinesynth.run import free_run_folder
     from refinesynth.settings.setting_presets import paper, small
 
-    settings = _present(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
-    of_file = {} if config is None else _of_file(config)
-    named = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
-    typed = _typed({**settings, **named}, of_file)
-    presets = {"paper": paper, "small": partial(small, typed.get("play") or of_file.get("play") or "live")}
-    of_preset = {} if preset is None else presets[preset]()
-    _check_preset(preset, of_preset, typed)
-    layers = [(f"preset {preset}", of_preset), (str(config), of_file), ("command line", typed)]
+    settings = _with_present_names(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
+    file_settings = {} if config is None else _read_config(config)
+    explicit = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
+    typed = _typed_settings({**settings, **explicit}, file_settings)
+    presets = {"paper": paper, "small": partial(small, typed.get("play") or file_settings.get("play") or "live")}
+    preset_settings = {} if preset is None else presets[preset]()
+    _check_preset(preset, preset_settings, typed)
+    layers = [(f"preset {preset}", preset_settings), (str(config), file_settings), ("command line", typed)]
     merged: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
     if "n" not in merged and not show_config:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
-    checked = RunSettings.of(merged, names=typed_names(RunSettings, settings))
+    checked = RunSettings.of(merged, names=option_names(RunSettings, settings))
     plays.PLAYS.entry(checked.play)
     merged.update((name, getattr(checked, name)) for name in checked.model_fields_set)
-    of_fallback, of_roles = split_fallback(set_ or [])
-    merged["backend"] = tuned(merged.get("backend", "rehearsal"), of_roles)
-    if (second := tuned_fallback(fallback, of_fallback)) is not None:
-        merged["fallback"] = second
+    fallback_settings, role_settings = split_fallback(set_ or [])
+    merged["backend"] = tuned(merged.get("backend", "rehearsal"), role_settings)
+    if (fallback_backend := tuned_fallback(fallback, fallback_settings)) is not None:
+        merged["fallback"] = fallback_backend
     if show_config:
         _show_config(merged, layers)
         return
     if otel:
-        _refuse_lost_spans()
+        _check_span_exporter()
         merged["tracing"] = Tracing()
     if dry_run:
         merged.pop("output", None)
@@ -98,13 +98,13 @@ def run(
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
-    place = merged.pop("output", None) or free_run_folder()
+    location = merged.pop("output", None) or free_run_folder()
     if invocation.own_process and (merged.get("cluster") or (merged.get("workers") or 1) > 1):
         supervise()
-    raise typer.Exit(run_and_report({**merged, "fresh": fresh}, place, invocation.arguments, json=json))
+    raise typer.Exit(run_and_report({**merged, "fresh": fresh}, location, invocation.arguments, json=json))
 
 
-def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
+def _with_present_names(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with former option names mapped to present ones; prints a note for each former name."""
     result = dict(settings)
     for name, value in former.items():
@@ -118,7 +118,7 @@ def _present(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str
     return result
 
 
-def _of_file(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     from refinesynth.synthesis.request import settings_of
 
     with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as caught:
@@ -129,7 +129,7 @@ def _of_file(path: Path) -> dict[str, Any]:
                 note(f"! {warning.message}")
 
 
-def _refuse_lost_spans() -> None:
+def _check_span_exporter() -> None:
     """Raise ConfigurationError if no exporter of spans is set up."""
     from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
@@ -140,24 +140,24 @@ def _refuse_lost_spans() -> None:
         )
 
 
-def _typed(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
+def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) -> dict[str, Any]:
     """The typed settings; those of grounded play are merged over the file's. Raises ConfigurationError."""
     from refinesynth.cli.rules import read_chain
     from refinesynth.episode import plays
 
-    own = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
-    values = values_by_field(RunSettings, typed) | own
+    arguments = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}
+    values = values_by_field(RunSettings, typed) | arguments
     if grounding := values.get("grounding"):
-        play = typed["play"] or of_file.get("play")
+        play = typed["play"] or file_settings.get("play")
         if play is None or not plays.find(play).executed:
             flags = ", ".join(map(flag, grounding))
             raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
-        below: object = of_file.get("grounding") or {}
-        if not isinstance(below, Mapping):
+        file_grounding: object = file_settings.get("grounding") or {}
+        if not isinstance(file_grounding, Mapping):
             raise ConfigurationError(
-                f"grounding is {below!r} in the file; expected its settings by name, such as terse: true"
+                f"grounding is {file_grounding!r} in the file; expected its settings by name, such as terse: true"
             )
-        values["grounding"] = {**cast("Mapping[str, Any]", below), **grounding}
+        values["grounding"] = {**cast("Mapping[str, Any]", file_grounding), **grounding}
     if "contaminated" in values.get("curation", {}) and "contamination" not in values["curation"]:
         raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
     for name in values.keys() & {"rules", "script_rules"}:
@@ -176,11 +176,11 @@ def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[
     )
 
 
-def _show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def _show_config(merged: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
     from refinesynth.files.settings_file import explained
 
-    settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
+    settings = RunSettings.of({name: value for name, value in merged.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
         # An explicit setting of grounded play is refused for other plays.

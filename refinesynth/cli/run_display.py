@@ -13,7 +13,7 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.run_report import advice, contamination, funnel, how_to_continue, next_commands
+from refinesynth.cli.run_report import advice, contamination, continue_command, funnel, next_commands
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import (
@@ -46,30 +46,30 @@ _Result = TypeVar("_Result")
 
 
 def run_and_report(
-    asked: Mapping[str, Any], place: Path | str, arguments: Sequence[str], *, json: bool = False
+    options: Mapping[str, Any], location: Path | str, arguments: Sequence[str], *, json: bool = False
 ) -> ExitCode:
-    """Run into `place`, a folder or a URL, print the report and return the exit code.
+    """Run into `location`, a folder or a URL, print the report and return the exit code.
 
     The report goes to standard output (`json` as one object), everything else to standard error. `arguments` are those of
     the command line, for the command that continues the run. Raises what `synthesize` raises; BackendError, RuleFailed and
     StorageError after the report.
     """
-    n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
+    n = RunSettings.of({name: options.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
-    display.say(_announcement(asked, place))
-    folder = work_folder(str(place)) if is_url(place) else Path(place)
-    accepted = None if asked.get("fresh") else _accepted_in(folder)
+    display.say(_announcement(options, location))
+    folder = work_folder(str(location)) if is_url(location) else Path(location)
+    accepted = None if options.get("fresh") else _accepted_count(folder)
     if accepted is not None and accepted < n:
         display.say(f"goes on with the run that is there: {accepted:,} of {n:,} accepted so far")
-    elif asked.get("fresh") and not is_url(place) and _accepted_in(folder) is not None:
+    elif options.get("fresh") and not is_url(location) and _accepted_count(folder) is not None:
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
     if accepted is None or accepted < n:
-        import_backends(asked)
+        import_backends(options)
         with suppress(RefinesynthError):  # which `synthesize` raises again
-            for line in _limits(asked, place):
+            for line in _limit_lines(options, location):
                 display.say(line)
     try:
-        result, code = displayed(partial(synthesize, **asked, output=place), display)
+        result, code = run_displayed(partial(synthesize, **options, output=location), display)
     except (BackendError, RuleFailed, StorageError):
         _report_unfinished(folder, "stopped", arguments, json=json)
         raise
@@ -79,12 +79,12 @@ def run_and_report(
     if accepted is not None and accepted >= n:
         display.say(f"nothing was left to do: {accepted:,} of {n:,} were accepted before")
     _report(result, result.shortfall, arguments, json=json)
-    if is_url(place):
-        display.say(f"all of it is in {place}")
-    return ExitCode.OK if result.reached else ExitCode.FELL_SHORT
+    if is_url(location):
+        display.say(f"all of it is in {location}")
+    return ExitCode.OK if result.reached else ExitCode.INCOMPLETE
 
 
-def _accepted_in(folder: Path) -> int | None:
+def _accepted_count(folder: Path) -> int | None:
     try:
         return RunFolder.open(folder).totals().accepted
     except RefinesynthError:
@@ -92,36 +92,36 @@ def _accepted_in(folder: Path) -> int | None:
         return None
 
 
-def import_backends(asked: Mapping[str, Any]) -> None:
+def import_backends(options: Mapping[str, Any]) -> None:
     """Import the modules of the backends before signals are handled; raises ConfigurationError for unknown backends."""
     for name in ("refinesynth.episode", "refinesynth.client.session"):
         import_module(name)
-    if any(chosen.path == "litellm" for chosen in _chosen(asked)):
+    if any(choice.path == "litellm" for choice in _choices(options)):
         from refinesynth.client.litellm_sdk import litellm
 
         litellm()
 
 
-def displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
+def run_displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
     """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
     tune_gc()
     with interruptible() as interrupt:
         display.open()
         try:
-            result = anyio.run(_shown, work, display, interrupt)
+            result = anyio.run(_run_work, work, display, interrupt)
         finally:
             display.close()
     return result, interrupt.exit_code or ExitCode.INTERRUPTED
 
 
-async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
+async def _run_work(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
     if interrupt.received is not None:
         return None
     result: _Result | None = None
     failure: BaseException | None = None
-    with remarks(display.say):
+    with show_events(display.say):
         async with anyio.create_task_group() as tasks:
-            interrupt.cancels(tasks.cancel_scope)
+            interrupt.cancel_on_signal(tasks.cancel_scope)
             tasks.start_soon(_tick, display)
             try:
                 result = await work(on_progress=display.update)
@@ -140,21 +140,21 @@ async def _tick(display: Display) -> None:
         display.tick()
 
 
-def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
-    personas, scripts = asked.get("personas"), asked.get("scripts")
+def _announcement(options: Mapping[str, Any], folder: Path | str) -> str:
+    personas, scripts = options.get("personas"), options.get("scripts")
     source = "the personas that come with refinesynth" if personas is None else str(personas)
     source = source if scripts is None else f"the scripts of {scripts}"
-    backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = asked.get("backend", "rehearsal")
+    backend: str | Mapping[str, str | Backend | Sequence[str | Backend]] = options.get("backend", "rehearsal")
     by_role = {"default": backend} if isinstance(backend, str) else backend
     labels = {role: _label(spec) for role, spec in by_role.items()}
     single = labels.keys() == {"default"}
     models = labels["default"] if single else ", ".join(f"{role}={label}" for role, label in labels.items())
-    offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
-    part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
-    most = max_in_flight_of(asked.get("concurrency") or "auto")
-    batches = f", in batches of up to {most} requests (--concurrency)" if asked.get("batch") else ""
+    offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _transport_clause(options)
+    shard_prefix = "" if options.get("shard") is None else f"shard {options['shard']} of "
+    max_in_flight = max_in_flight_of(options.get("concurrency") or "auto")
+    batches = f", in batches of up to {max_in_flight} requests (--concurrency)" if options.get("batch") else ""
     return one_line(
-        f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
+        f"{shard_prefix}{counted(options['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
     )
 
 
@@ -164,13 +164,13 @@ def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
     return " and ".join(map(_label, backend)) if isinstance(backend, Sequence) else backend.label
 
 
-def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
+def _limit_lines(options: Mapping[str, Any], location: Path | str) -> list[str]:
     """Lines on the default bounds of completions, and on prompts that do not fit the context of their model."""
     from refinesynth.client.default_limits import bound_of
     from refinesynth.episode.prompt_preview import context_warnings
     from refinesynth.synthesis.request import Request
 
-    request = Request.of({**asked, "output": place})
+    request = Request.of({**options, "output": location})
     settings = request.episodes()
     backends, _ = request.backends(settings)
     bounds = {
@@ -184,20 +184,20 @@ def _limits(asked: Mapping[str, Any], place: Path | str) -> list[str]:
     return [*lines, *(f"! {warning}" for warning in warnings)]
 
 
-def _paths(asked: Mapping[str, Any]) -> str:
+def _transport_clause(options: Mapping[str, Any]) -> str:
     """Transport of each backend and the reason for it, in brackets; empty for the rehearsal."""
     with suppress(ConfigurationError):
-        transports = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
+        transports = dict.fromkeys(f"{path}: {reason}" for path, reason in _choices(options) if path != "built in")
         return f" ({', '.join(transports)})" if transports else ""
     return ""
 
 
-def _chosen(asked: Mapping[str, Any]) -> list["TransportChoice"]:
+def _choices(options: Mapping[str, Any]) -> list["TransportChoice"]:
     from refinesynth.backends import resolve_roles
     from refinesynth.client.http.transport import path_of
 
-    backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
-    return [path_of(one, in_flight=max_in_flight_of(asked.get("concurrency") or "auto")) for one in backends]
+    backends = [backend for mix in resolve_roles(options.get("backend", "rehearsal")).values() for backend in mix.each]
+    return [path_of(backend, in_flight=max_in_flight_of(options.get("concurrency") or "auto")) for backend in backends]
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
@@ -224,22 +224,22 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
             say(f"  {one_line(command)}", "bold")
 
 
-def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json: bool) -> None:
+def _report_unfinished(folder: Path, state: str, arguments: Sequence[str], *, json: bool) -> None:
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:
         # The error that stopped the run has its own message; the folder may not exist.
-        if how == "interrupted":
-            note(f"{how} before anything was written")
+        if state == "interrupted":
+            note(f"{state} before anything was written")
         return
     except StorageError:
         return
     _report(result, None, arguments, json=json)
-    note(f"{how}: everything finished so far is in {one_line(str(folder))}. To continue:")
-    note(f"  {one_line(how_to_continue(arguments, folder))}", "bold")
+    note(f"{state}: everything finished so far is in {one_line(str(folder))}. To continue:")
+    note(f"  {one_line(continue_command(arguments, folder))}", "bold")
 
 
-_SAID = frozenset(
+_SHOWN_EVENTS = frozenset(
     {
         "goes_without",
         "loading",
@@ -255,9 +255,9 @@ _SAID = frozenset(
 
 
 @contextmanager
-def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Show each distinct text of the events in `_SAID`, and each slow rule, once within the block."""
-    logger, handler = logging.getLogger(LOGGER), _Once(say)
+def show_events(say: Callable[[str], None]) -> Generator[None]:
+    """Show each distinct text of the events in `_SHOWN_EVENTS`, and each slow rule, once within the block."""
+    logger, handler = logging.getLogger(LOGGER), _OnceHandler(say)
     logger.addHandler(handler)
     try:
         yield
@@ -265,29 +265,29 @@ def remarks(say: Callable[[str], None]) -> Generator[None]:
         logger.removeHandler(handler)
 
 
-class _Once(logging.Handler):
+class _OnceHandler(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
         self._say = say
-        self._said: set[object] = set()
+        self._shown_keys: set[object] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = facts_of(record)
         text = facts.get("text")
-        key = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
-        if key is not None and key not in self._said:
-            self._said.add(key)
+        key = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SHOWN_EVENTS else None
+        if key is not None and key not in self._shown_keys:
+            self._shown_keys.add(key)
             mark = "! " if record.levelno >= logging.WARNING else ""
             self._say(one_line(f"{mark}{record.getMessage()}"))
 
 
-def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:
+def estimate_and_report(options: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:
     """Estimate a run, print the estimate and return the exit code; raises what `estimate` raises."""
     count = sample or SAMPLE
     display = Display(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
-    import_backends(asked)
-    result, code = displayed(partial(estimate, **asked, sample=count), display)
+    import_backends(options)
+    result, code = run_displayed(partial(estimate, **options, sample=count), display)
     if result is None:
         display.say("interrupted before there was anything to report")
         return code

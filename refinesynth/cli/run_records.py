@@ -24,15 +24,15 @@ ACCEPTED = "trajectories.jsonl"
 REFUSED = "rejected.jsonl"
 
 
-def run_here(place: str) -> Path:
+def local_path(location: str) -> Path:
     """The path itself; for a run in an object store, the path of its updated copy in the cache."""
-    return anyio.run(fetch, place) if is_url(place) else Path(place)
+    return anyio.run(fetch, location) if is_url(location) else Path(location)
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=local_path, help="Folder or URL of a run.")]
 RunOrFile = Annotated[
     Path,
-    typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run, or a JSONL file that a run wrote."),
+    typer.Argument(metavar="RUN", parser=local_path, help="Folder or URL of a run, or a JSONL file that a run wrote."),
 ]
 
 
@@ -78,37 +78,37 @@ def lines(path: Path) -> Iterator[Line]:
         StorageError: The journal cannot be read.
         RunFolderError: Lines that the journal counts are missing.
     """
-    of_run = path.name in {ACCEPTED, REFUSED} and any(
+    is_of_run = path.name in {ACCEPTED, REFUSED} and any(
         path.with_name(name).is_file() for name in (JOURNAL, "config.json")
     )
-    raw = read_lines(path, end=_counted_end(path)) if of_run else _every_line(path)
+    raw = read_lines(path, end=_committed_end(path)) if is_of_run else _all_lines(path)
     for number, data in enumerate(raw, start=1):
         if data.strip():
             yield Line(path, number, data)
 
 
-def _counted_end(path: Path) -> int | None:
+def _committed_end(path: Path) -> int | None:
     journal = path.with_name(JOURNAL)
     if not journal.is_file():
         return None
     with JournalReader(journal) as reader:
-        counted = reader.committed
-    return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
+        committed = reader.committed
+    return committed.trajectories_end if path.name == ACCEPTED else committed.rejected_end
 
 
-def _every_line(path: Path) -> Iterator[bytes]:
+def _all_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, also a last one without a newline."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         yield from file
 
 
-def records(path: Path, on_spoilt: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
-    """Yield the records of a file; errors of unreadable lines go to `on_spoilt`."""
+def records(path: Path, on_unreadable: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:
+    """Yield the records of a file; errors of unreadable lines go to `on_unreadable`."""
     for line in lines(path):
         try:
             record = line.read()
         except InputError as error:
-            on_spoilt(error)
+            on_unreadable(error)
         else:
             yield record
 
@@ -125,42 +125,42 @@ def _record(data: bytes) -> Trajectory | Refused:
     raise ValueError(f"an object with the keys {sorted(keys)[:8]} is neither a trajectory nor a refused draft")
 
 
-_NAMED = 5
-_DIGITS = 6
+_LIMIT = 5
+_NUMBER_DIGITS = 6
 
 
-def key(record: Trajectory | Refused) -> str:
+def episode_id(record: Trajectory | Refused) -> str:
     """The id of the record's episode."""
     return record.id if isinstance(record, Trajectory) else record.episode
 
 
-def by_id(among: Iterable[Line], wanted: str) -> list[Trajectory | Refused]:
+def by_id(candidates: Iterable[Line], query: str) -> list[Trajectory | Refused]:
     """Records of one episode, by its id, its number, or a prefix of its id; raises InputError for none or several."""
-    start = f"{wanted.zfill(_DIGITS)}-" if wanted.isdecimal() else wanted
+    prefix = f"{query.zfill(_NUMBER_DIGITS)}-" if query.isdecimal() else query
     # Ids are plain text, which JSON does not escape: a line without the text holds no such id and need not be parsed.
-    needles = {text.encode(errors="replace") for text in (f'"{wanted}"', f'"{start}')}
+    needles = {text.encode(errors="replace") for text in (f'"{query}"', f'"{prefix}')}
     matches: dict[str, list[Trajectory | Refused]] = {}
-    for line in among:
+    for line in candidates:
         if not any(needle in line.data for needle in needles):
             continue
         with suppress(InputError):
             record = line.read()
-            if key(record) == wanted or key(record).startswith(start):
-                matches.setdefault(key(record), []).append(record)
-    if wanted in matches:
-        return matches[wanted]
+            if episode_id(record) == query or episode_id(record).startswith(prefix):
+                matches.setdefault(episode_id(record), []).append(record)
+    if query in matches:
+        return matches[query]
     if not matches:
-        raise InputError(f"no id is or begins with {wanted!r}; `--list` lists them")
+        raise InputError(f"no id is or begins with {query!r}; `--list` lists them")
     if len(matches) > 1:
-        more = f" and {len(matches) - _NAMED:,} more" if len(matches) > _NAMED else ""
-        raise InputError(f"{wanted!r} is the beginning of {len(matches):,} ids: {', '.join([*matches][:_NAMED])}{more}")
+        rest = f" and {len(matches) - _LIMIT:,} more" if len(matches) > _LIMIT else ""
+        raise InputError(f"{query!r} is the beginning of {len(matches):,} ids: {', '.join([*matches][:_LIMIT])}{rest}")
     return next(iter(matches.values()))
 
 
-def drawn(among: Iterable[Line]) -> Line | None:
+def random_line(candidates: Iterable[Line]) -> Line | None:
     """One line drawn uniformly in one pass; None without lines."""
     chosen: Line | None = None
-    for seen, line in enumerate(among):
-        if random.randrange(seen + 1) == 0:
+    for index, line in enumerate(candidates):
+        if random.randrange(index + 1) == 0:
             chosen = line
     return chosen

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.display import reasons
+from refinesynth.cli.display import failure_reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.cost import Cost
@@ -17,7 +17,7 @@ from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.text.number_format import compact, counted, dollars
 from refinesynth.text.printable import one_line
 
-_BESIDE = 60
+_MAX_COMMAND_WIDTH = 60
 """Longest command, in characters, that counts for the width of the column of commands."""
 
 
@@ -26,7 +26,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
 
     Rules that refuse scripts are in the order of the chain, the others by number of refusals.
     """
-    spending, done = result.spending, result.finished
+    spending, totals = result.spending, result.finished
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
@@ -38,32 +38,32 @@ def funnel(result: SynthesisResult) -> RenderableType:
     def refusals(rules: Iterable[str]) -> None:
         # A script or draft that two rules refused counts for both.
         for rule in rules:
-            wasted = amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
-            row = (f"  refused by {one_line(rule, most=40)}", f"{done.by_rule[rule]:,}", wasted)
+            wasted = amount(spending.wasted[rule], whole=spending.total) if rule in spending.wasted else ""
+            row = (f"  refused by {one_line(rule, most=40)}", f"{totals.by_rule[rule]:,}", wasted)
             table.add_row(*(styled(cell, "dim") for cell in row))
 
-    stages = [rule for rule in rule_names(result.config.script_rules) if rule in done.by_rule]
-    others = sorted(done.by_rule.keys() - set(stages), key=lambda rule: (-done.by_rule[rule], rule))
-    written, passed = done.figures.scripts_written, done.figures.passed
-    share = f"{passed / written:.0%} of {written:,} passed" if done.scripts_refused and written else ""
-    table.add_row("scripts refused", f"{done.scripts_refused:,}", share)
+    stages = [rule for rule in rule_names(result.config.script_rules) if rule in totals.by_rule]
+    others = sorted(totals.by_rule.keys() - set(stages), key=lambda rule: (-totals.by_rule[rule], rule))
+    written, passed = totals.figures.scripts_written, totals.figures.passed
+    share = f"{passed / written:.0%} of {written:,} passed" if totals.scripts_refused and written else ""
+    table.add_row("scripts refused", f"{totals.scripts_refused:,}", share)
     refusals(stages)
-    table.add_row("drafts refused", f"{done.drafts_refused:,}")
+    table.add_row("drafts refused", f"{totals.drafts_refused:,}")
     refusals(others)
-    each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
-    table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
-    if kept := done.accepted - len(result):
+    cost_each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
+    table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(cost_each, "dim"))
+    if kept := totals.accepted - len(result):
         # Finished before an earlier episode, or beyond the n-th: in the journal, not yet in the files.
         table.add_row(styled("kept for later", "dim"), styled(f"{kept:,}", "dim"))
     usage = result.usage
     cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
-    took = (
+    usage_line = (
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    went = [part(spending) for part in (estimated, by_outcome, by_role, by_model)]
-    why = reasons(done.commonest_reason, done.last_reason, failed=done.failed)
-    return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
+    shares = [clause(spending) for clause in (estimated, by_outcome, by_role, by_model)]
+    failures = failure_reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)
+    return Group(table, *map(styled, failures), "", *(styled(line, "dim") for line in (usage_line, *shares) if line))
 
 
 def contamination(count: int) -> str:
@@ -88,17 +88,19 @@ def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
     return commands
 
 
-def how_to_continue(arguments: Sequence[str], path: Path) -> str:
+def continue_command(arguments: Sequence[str], path: Path) -> str:
     """The same command with the run's folder and without `--fresh`."""
     repeated = [argument for argument in arguments if argument != "--fresh"]
-    named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated)
-    return shlex.join(["refinesynth", *repeated, *([] if named else ["-o", str(path)])])
+    has_output = any(
+        argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated
+    )
+    return shlex.join(["refinesynth", *repeated, *([] if has_output else ["-o", str(path)])])
 
 
 def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
     """Advice for a run that stopped early: the rule with the most refusals, an example, and commands to try."""
-    most = result.by_rule.most_common(1)
-    rule, count = most[0] if most else (None, 0)
+    top = result.by_rule.most_common(1)
+    rule, count = top[0] if top else (None, 0)
     example = next((item for item in result.rejected if rule is None or rule in item.rejecting), None)
     parts: list[RenderableType] = []
     if rule is not None:
@@ -107,13 +109,13 @@ def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
             f"{one_line(rule, most=40)} refused {count:,} of {refused:,} scripts and drafts that were refused."
         )
     run = shlex.quote(str(result.path))
-    tries: list[tuple[str, str]] = []
+    hints: list[tuple[str, str]] = []
     if example is not None:
         parts += [
             f"For example {example.stage} {example.attempt} of {one_line(example.episode)}:",
             *why_refused(example, rule),
         ]
-        tries += [
+        hints += [
             (f"refinesynth show {run} {shlex.quote(example.episode)} --refused", "this one in full"),
             (f"refinesynth show {run} --refused", "the others"),
             (
@@ -121,23 +123,23 @@ def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
                 "what other rules would say, for free; then run with --rules",
             ),
         ]
-    tries.append(("--backend NAME", "another model, in a new folder; --backend player=NAME for one role alone"))
-    tries.append((f"{how_to_continue(arguments, result.path)} --early-stop 0", "to go on to the end all the same"))
-    width = max(len(what) for what, _ in tries if len(what) <= _BESIDE)
+    hints.append(("--backend NAME", "another model, in a new folder; --backend player=NAME for one role alone"))
+    hints.append((f"{continue_command(arguments, result.path)} --early-stop 0", "to go on to the end all the same"))
+    width = max(len(command) for command, _ in hints if len(command) <= _MAX_COMMAND_WIDTH)
     listed = [
-        Text.assemble("  ", styled(one_line(what).ljust(width), "bold"), "  ", styled(why, "dim"))
-        for what, why in tries
+        Text.assemble("  ", styled(one_line(command).ljust(width), "bold"), "  ", styled(purpose, "dim"))
+        for command, purpose in hints
     ]
     return Group(*parts, "", "What to try:", *listed)
 
 
-_LEAST = 0.005
+_MIN_SHARE = 0.005
 """Smallest share that is shown."""
 
 
-def amount(spent: Cost, *, of: Cost) -> str:
+def amount(spent: Cost, *, whole: Cost) -> str:
     """`0.0242 USD`, or `12.3k tokens` if the whole has no price."""
-    if of.cost_usd:
+    if whole.cost_usd:
         return dollars(spent.cost_usd or 0.0)
     return f"{compact(spent.tokens)} tokens"
 
@@ -151,36 +153,34 @@ def by_outcome(spending: Spending) -> str:
             "on episodes that gave none": spending.fruitless,
             "on what was not needed or not finished": spending.unneeded,
         }.items(),
-        of=spending.total,
+        whole=spending.total,
     )
 
 
 def estimated(spending: Spending) -> str:
     """`tokens of 12 of 80 requests are estimated: no usage was reported`; empty without any."""
-    guessed, every = spending.estimated.usage.requests, spending.total.usage.requests
-    return (
-        f"tokens of {guessed:,} of {counted(every, 'request')} are estimated: no usage was reported" if guessed else ""
-    )
+    count, total = spending.estimated.usage.requests, spending.total.usage.requests
+    return f"tokens of {count:,} of {counted(total, 'request')} are estimated: no usage was reported" if count else ""
 
 
 def by_role(spending: Spending) -> str:
     """`52% player, 40% dungeon master, 8% script writer`."""
     roles = [(one_line(role.replace("_", " ")), spent) for role, spent in spending.by_role.items()]
-    return _shares(roles, of=spending.total)
+    return _shares(roles, whole=spending.total)
 
 
 def by_model(spending: Spending) -> str:
     """Shares of models in the form of `by_role`; empty for a single model."""
     models = [(one_line(model, most=40), spent) for model, spent in spending.by_model.items()]
-    return _shares(models, of=spending.total) if len(models) > 1 else ""
+    return _shares(models, whole=spending.total) if len(models) > 1 else ""
 
 
-def _shares(parts: Iterable[tuple[str, Cost]], *, of: Cost) -> str:
-    total = of.cost_usd or of.tokens
+def _shares(parts: Iterable[tuple[str, Cost]], *, whole: Cost) -> str:
+    total = whole.cost_usd or whole.tokens
     if not total:
         return ""
-    shares = [((spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / total, name) for name, spent in parts]
-    shown = [(share, name) for share, name in shares if share >= _LEAST]
+    shares = [((spent.cost_usd or 0.0 if whole.cost_usd else spent.tokens) / total, name) for name, spent in parts]
+    shown = [(share, name) for share, name in shares if share >= _MIN_SHARE]
     if len(shown) < 2:  # noqa: PLR2004
         return ""
     return ", ".join(f"{share:.0%} {name}" for share, name in sorted(shown, key=lambda item: -item[0]))

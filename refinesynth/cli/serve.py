@@ -15,7 +15,7 @@ from refinesynth.serve import serve as serve_app
 
 _DURATION = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?)[ ]?(?P<unit>ms|s|m)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
-_LONGEST_SECONDS = 3_600.0
+_MAX_SECONDS = 3_600.0
 
 
 def serve(
@@ -57,12 +57,12 @@ def serve(
 
 def parse_duration(text: str) -> float:
     """Seconds of `200ms`, `1.5s`, `2m` or `0`, at most an hour; raises InputError for other text."""
-    spelled = text.strip().casefold()
-    if spelled in {"0", "0.0"}:
+    normalized = text.strip().casefold()
+    if normalized in {"0", "0.0"}:
         return 0.0
-    if not (read := _DURATION.fullmatch(spelled)):
+    if not (match := _DURATION.fullmatch(normalized)):
         raise InputError(f"{text!r} is no duration; write a number and a unit, as in 200ms, 1.5s or 2m")
-    seconds = float(read["number"]) * _SECONDS[read["unit"]]
-    if seconds > _LONGEST_SECONDS:
+    seconds = float(match["number"]) * _SECONDS[match["unit"]]
+    if seconds > _MAX_SECONDS:
         raise InputError(f"{text!r} is too long; an hour (60m) is the most")
     return seconds

@@ -7,7 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
-from refinesynth.cli.run_records import RunOrFile, by_id, drawn, file_of, lines, records
+from refinesynth.cli.run_records import RunOrFile, by_id, file_of, lines, random_line, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
@@ -47,16 +47,16 @@ def show(
     console = output()
     if listing or (refused and wanted is None and not at_random):
         for record in records(path, lambda error: note(str(error))):
-            line = trajectory_text.as_line(record) if raw else trajectory_text.in_one_line(record)
+            line = trajectory_text.json_line(record) if raw else trajectory_text.summary_line(record)
             console.print(line, soft_wrap=True)
         return
-    for at, record in enumerate(_chosen(path, wanted, any_one=at_random)):
+    for index, record in enumerate(_chosen_records(path, wanted, at_random=at_random)):
         if raw or paper:
             say(trajectory_text.as_json(record, paper=paper))
             continue
-        if at:
+        if index:
             console.print()
-        console.print(trajectory_text.laid_out(record, full=full) if mask is None else _masked(record, mask))
+        console.print(trajectory_text.layout(record, full=full) if mask is None else _masked(record, mask))
 
 
 def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: bool, paper: bool) -> None:
@@ -70,7 +70,7 @@ def _masked(record: Trajectory | Refused, model: str) -> RenderableType:
     if not isinstance(record, Trajectory):
         raise InputError("--mask shows accepted trajectories; this record was refused")
     check_installed("train", "torch", "transformers")
-    from refinesynth.cli.train_display import LEGEND, preview_laid_out
+    from refinesynth.cli.train_display import LEGEND, preview_layout
     from refinesynth.train import layered
     from refinesynth.train.trainer import preview_data
 
@@ -79,13 +79,13 @@ def _masked(record: Trajectory | Refused, model: str) -> RenderableType:
         given={"data": ["given"], "model": model, "output": "unused", "form": form}, given_by="--mask"
     ).config
     examples = preview_data(config, len(record.turns), sources=[[record]])
-    return Group(LEGEND, *map(preview_laid_out, examples))
+    return Group(LEGEND, *map(preview_layout, examples))
 
 
-def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> list[Trajectory | Refused]:
-    if wanted is not None:
-        return by_id(lines(path), wanted)
-    line = drawn(lines(path)) if any_one else next(lines(path), None)
+def _chosen_records(path: Path, query: str | None, *, at_random: bool) -> list[Trajectory | Refused]:
+    if query is not None:
+        return by_id(lines(path), query)
+    line = random_line(lines(path)) if at_random else next(lines(path), None)
     if line is None:
         raise InputError(f"there is nothing in {str(path)!r}")
     return [line.read()]

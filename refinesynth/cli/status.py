@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from refinesynth.cli.display import reasons
+from refinesynth.cli.display import failure_reasons
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.run_records import Run
 from refinesynth.cli.run_report import amount, by_outcome, contamination, estimated
@@ -27,7 +27,7 @@ from refinesynth.trajectory.positions import lopsided
 
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 
-_MANY_IN_FLIGHT = 8
+_MAX_IN_FLIGHT = 8
 
 _STOPPED = {
     "personas_ran_out": "stopped: the personas ran out; the same command with more of them at the end goes on with it",
@@ -36,10 +36,10 @@ _STOPPED = {
 }
 
 
-_MANY, _TOO_CLEAN = 20, 0.15
+_MIN_TRAJECTORIES, _CLEAN_TOLERANCE = 20, 0.15
 """Least number of trajectories for the warning on too many without a mistake; tolerated excess of their share."""
 
-_MANY_STEPS = 12
+_MAX_LENGTHS = 12
 """Most lengths of solutions that are listed; the longest are summed up."""
 
 
@@ -64,54 +64,54 @@ def status(
     console = output()
     console.print(labelled(_overview(current), width=10))
     if current.spent:
-        console.print(_paid(current), labelled(_went(current), width=10))
+        console.print(_cost_table(current), labelled(_spending_rows(current), width=10))
 
 
-def _overview(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
-    totals = found.totals
-    style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
-    yield "run", styled(one_line(str(found.folder)))
-    yield "state", styled(_state(found), style)
-    kept = f", {found.kept:,} kept for later" if found.kept else ""
-    yield "accepted", f"{found.accepted:,} of {found.n:,}{kept}"
-    tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
-    yield "episodes", f"{totals.episodes:,} finished{tried}"
+def _overview(current: RunStatus) -> Iterator[tuple[str, RenderableType]]:
+    totals = current.totals
+    style = {"running": "bold cyan", "complete": "bold green"}.get(current.state, "bold yellow")
+    yield "run", styled(one_line(str(current.folder)))
+    yield "state", styled(_state(current), style)
+    kept = f", {current.kept:,} kept for later" if current.kept else ""
+    yield "accepted", f"{current.accepted:,} of {current.n:,}{kept}"
+    share = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
+    yield "episodes", f"{totals.episodes:,} finished{share}"
     yield "refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}"
     # Refusals by the stages are shown in the rows of the stages.
-    shown = {stage.rule for stage in found.variety.stages}
+    shown = {stage.rule for stage in current.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
         if rule not in shown:
             yield "", styled(f"{count:,} by {one_line(rule, most=40)}", "dim")
-    for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
-        yield "" if at else "why none", styled(reason)
-    if found.contaminated:
-        yield "", styled(contamination(found.contaminated), "yellow")
-    if found.elapsed is not None:
-        yield "elapsed", duration(found.elapsed)
-    if event := found.last_event:
+    for index, reason in enumerate(failure_reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
+        yield "" if index else "why none", styled(reason)
+    if current.contaminated:
+        yield "", styled(contamination(current.contaminated), "yellow")
+    if current.elapsed is not None:
+        yield "elapsed", duration(current.elapsed)
+    if event := current.last_event:
         facts = " ".join(str(event[name]) for name in ("event", "id", "why") if event.get(name))
         yield "last event", styled(one_line(f"{facts}, {event.get('timestamp', 'at no known time')}"))
-    yield from ((label, text if label else styled(text, "dim")) for label, text in variety_rows(found.variety))
-    if found.outstanding:
-        label = "in flight" if found.state == "running" else "begun"
-        yield label, counted(len(found.outstanding), "episode")
-    for episode in found.outstanding[:_MANY_IN_FLIGHT]:
-        at = f"attempt {episode.attempt}, last answered {episode.role.replace('_', ' ')}"
-        yield "", one_line(f"{episode.episode}  {counted(episode.requests, 'request')}, {at}")
-    if len(found.outstanding) > _MANY_IN_FLIGHT:
-        yield "", f"and {len(found.outstanding) - _MANY_IN_FLIGHT:,} more"
+    yield from ((label, text if label else styled(text, "dim")) for label, text in variety_rows(current.variety))
+    if current.outstanding:
+        label = "in flight" if current.state == "running" else "begun"
+        yield label, counted(len(current.outstanding), "episode")
+    for episode in current.outstanding[:_MAX_IN_FLIGHT]:
+        state = f"attempt {episode.attempt}, last answered {episode.role.replace('_', ' ')}"
+        yield "", one_line(f"{episode.episode}  {counted(episode.requests, 'request')}, {state}")
+    if len(current.outstanding) > _MAX_IN_FLIGHT:
+        yield "", f"and {len(current.outstanding) - _MAX_IN_FLIGHT:,} more"
 
 
-def _state(found: RunStatus) -> str:
-    process = f"process {found.holder.pid} on {found.holder.host}" if found.holder else "a process"
-    match found.state:
+def _state(current: RunStatus) -> str:
+    process = f"process {current.holder.pid} on {current.holder.host}" if current.holder else "a process"
+    match current.state:
         case "running":
             return f"running, by {process}"
         case "complete":
             return "complete"
         case "stopped":
             return _STOPPED.get(
-                found.why, f"stopped: {found.why or 'reason unknown'}; the same command goes on with it"
+                current.why, f"stopped: {current.why or 'reason unknown'}; the same command goes on with it"
             )
         case "died":
             return f"died with {process}; the same command goes on with it and pays for no completion twice"
@@ -124,8 +124,8 @@ def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
         passed = f"{figures.passed:,} of them passed ({figures.passed / figures.scripts_written:.0%})"
         yield "scripts", f"{figures.scripts_written:,} written, {passed}"
         for stage in variety.stages:
-            who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
-            yield "", f"{stage.refused:,} {who}, {stage.left:,} left"
+            reason = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
+            yield "", f"{stage.refused:,} {reason}, {stage.left:,} left"
     if figures.salvaged:
         kinds = (f"{count:,} {one_line(kind)}" for kind, count in sorted(figures.salvaged.items()))
         yield "salvaged", f"answers that were read all the same: {', '.join(kinds)}"
@@ -153,20 +153,20 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     figures = variety.figures
     kinds = sorted(figures.mistakes.items(), key=lambda item: (-item[1], item[0]))
     mean, clean = figures.mistakes.total() / figures.trajectories, figures.clean / figures.trajectories
-    each = f"; {mean:.1f} a trajectory, none in {clean:.0%}"
-    yield "mistakes", f"{', '.join(f'{count:,} {one_line(kind)}' for kind, count in kinds)}{each}" if kinds else "none"
+    means = f"; {mean:.1f} a trajectory, none in {clean:.0%}"
+    yield "mistakes", f"{', '.join(f'{count:,} {one_line(kind)}' for kind, count in kinds)}{means}" if kinds else "none"
     intended = variety.clean_asked
-    if intended is not None and figures.trajectories >= _MANY and clean > intended + _TOO_CLEAN:
+    if intended is not None and figures.trajectories >= _MIN_TRAJECTORIES and clean > intended + _CLEAN_TOLERANCE:
         yield "", f"{intended:.0%} were to hold none: the player makes too few, or its world lets them pass"
     if total := sum(figures.tenths):
         shares = " ".join(f"{mass / total:.0%}" for mass in figures.tenths)
         uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
         yield "by tenth", f"{shares} of them{uneven if lopsided(figures.tenths) else ''}"
     if figures.refinements or figures.unanswered:
-        ways = "".join(f", {figures.longer[way]:,} {way}" for way in SLOW_REPAIRS if figures.longer[way])
-        fates = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}
-        others = "".join(f"; {count:,} {fate}" for fate, count in fates.items() if count)
-        yield "refined", f"{counted(figures.refinements - figures.abandoned, 'mistake')} answered{ways}{others}"
+        longer = "".join(f", {figures.longer[kind]:,} {kind}" for kind in SLOW_REPAIRS if figures.longer[kind])
+        outcomes = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}
+        others = "".join(f"; {count:,} {outcome}" for outcome, count in outcomes.items() if count)
+        yield "refined", f"{counted(figures.refinements - figures.abandoned, 'mistake')} answered{longer}{others}"
     if figures.repaired:
         shares = (
             f"{count / figures.mistakes[kind]:.0%} of {kind} in {figures.repair_turns[kind] / count:.1f} turns"
@@ -182,13 +182,13 @@ def _spread(spread: Distribution) -> str:
 def _shares(steps: Counter[int]) -> str:
     """`2: 12%, 3: 40%, ...`."""
     shares = [(str(length), count) for length, count in sorted(steps.items())]
-    if len(shares) > _MANY_STEPS:
-        rest = sum(count for _, count in shares[_MANY_STEPS - 1 :])
-        shares[_MANY_STEPS - 1 :] = [(f"{shares[_MANY_STEPS - 1][0]} and more", rest)]
+    if len(shares) > _MAX_LENGTHS:
+        rest = sum(count for _, count in shares[_MAX_LENGTHS - 1 :])
+        shares[_MAX_LENGTHS - 1 :] = [(f"{shares[_MAX_LENGTHS - 1][0]} and more", rest)]
     return ", ".join(f"{length}: {count / steps.total():.0%}" for length, count in shares)
 
 
-def _paid(found: RunStatus) -> Table:
+def _cost_table(current: RunStatus) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("role")
     table.add_column("model", overflow="fold")
@@ -200,48 +200,48 @@ def _paid(found: RunStatus) -> Table:
         table.add_row(*(styled(text, style) for text in (role, one_line(model), *figures)))
 
     sums = [0, 0, 0, 0]
-    for spent in found.spent:
+    for spent in current.spent:
         counts = (spent.requests, spent.input_tokens, spent.cached_tokens, spent.output_tokens)
-        sums = [one + other for one, other in zip(sums, counts, strict=True)]
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
         row(spent.role.replace("_", " "), spent.model, counts, None if spent.unpriced else spent.cost_usd)
-    row("all", "", tuple(sums), found.cost_usd, "bold")
+    row("all", "", tuple(sums), current.cost_usd, "bold")
     return table
 
 
-def _went(found: RunStatus) -> Iterator[tuple[str, RenderableType]]:
-    spending = found.spending
-    if found.cost_per_accepted:
-        yield "each", dollars(found.cost_per_accepted)
-    if went := by_outcome(spending):
-        yield "went", went
-    if guessed := estimated(spending):
-        yield "estimated", guessed
+def _spending_rows(current: RunStatus) -> Iterator[tuple[str, RenderableType]]:
+    spending = current.spending
+    if current.cost_per_accepted:
+        yield "each", dollars(current.cost_per_accepted)
+    if shares := by_outcome(spending):
+        yield "went", shares
+    if estimated_text := estimated(spending):
+        yield "estimated", estimated_text
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
-        yield "", styled(f"{amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused", "dim")
+        yield "", styled(f"{amount(spent, whole=spending.total)} on what {one_line(rule, most=40)} refused", "dim")
 
 
-def as_json(found: RunStatus) -> dict[str, Any]:
-    holder = found.holder
+def as_json(current: RunStatus) -> dict[str, Any]:
+    holder = current.holder
     return {
-        "folder": str(found.folder),
-        "state": found.state,
-        "why": found.why,
+        "folder": str(current.folder),
+        "state": current.state,
+        "why": current.why,
         "process": None if holder is None else holder.model_dump(mode="json"),
-        "n": found.n,
-        "accepted": found.accepted,
-        "kept": found.kept,
-        "waiting": found.waiting,
-        **found.totals.model_dump(
+        "n": current.n,
+        "accepted": current.accepted,
+        "kept": current.kept,
+        "waiting": current.waiting,
+        **current.totals.model_dump(
             mode="json", exclude={"accepted", "usage", "cost_usd", "wasted", "fruitless", "figures"}
         ),
-        "variety": variety_json(found.variety),
-        "in_flight": [asdict(one) for one in found.outstanding],
-        "spent": [asdict(one) for one in found.spent],
-        "cost_usd": found.cost_usd,
-        "cost_per_accepted": found.cost_per_accepted,
-        "spending": found.spending.as_json(),
-        "elapsed": found.elapsed,
-        "last_event": dict(found.last_event),
+        "variety": variety_json(current.variety),
+        "in_flight": [asdict(episode) for episode in current.outstanding],
+        "spent": [asdict(spent) for spent in current.spent],
+        "cost_usd": current.cost_usd,
+        "cost_per_accepted": current.cost_per_accepted,
+        "spending": current.spending.as_json(),
+        "elapsed": current.elapsed,
+        "last_event": dict(current.last_event),
     }
 
 
@@ -259,7 +259,7 @@ def variety_json(variety: DiversityStats) -> dict[str, Any]:
         "features": {feature: figures.features[feature] for feature in FEATURES} if figures.steps else {},
         "mistakes": dict(figures.mistakes),
         "salvaged": dict(figures.salvaged),
-        "longer": {field: figures.longer[way] for way, field in SLOW_REPAIRS.items()},
+        "longer": {field: figures.longer[kind] for kind, field in SLOW_REPAIRS.items()},
         "repaired": {
             kind: {"mistakes": count, "turns": figures.repair_turns[kind] / count}
             for kind, count in sorted(figures.repaired.items())
@@ -308,4 +308,4 @@ def list_runs(
     elif not json and not failed:
         say(f"there are no runs in {str(parent)!r}")
     if failed:
-        raise typer.Exit(ExitCode.FELL_SHORT)
+        raise typer.Exit(ExitCode.INCOMPLETE)

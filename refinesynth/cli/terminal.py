@@ -16,8 +16,8 @@ from rich.text import Text
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.printable import printable
 
-_NARROWEST = 20
-_USUAL = 80
+_MIN_WIDTH = 20
+_DEFAULT_WIDTH = 80
 
 
 class SafeConsole(Console):
@@ -39,11 +39,11 @@ class SafeConsole(Console):
 
 
 def output() -> SafeConsole:
-    return _wide_enough(SafeConsole(markup=False, emoji=False, highlight=False))
+    return _with_min_width(SafeConsole(markup=False, emoji=False, highlight=False))
 
 
 def notes() -> SafeConsole:
-    return _wide_enough(SafeConsole(stderr=True, markup=False, emoji=False, highlight=False))
+    return _with_min_width(SafeConsole(stderr=True, markup=False, emoji=False, highlight=False))
 
 
 def say(text: RenderableType, style: str = "") -> None:
@@ -56,10 +56,10 @@ def note(text: RenderableType, style: str = "") -> None:
     notes().print(text, style=style, soft_wrap=True)
 
 
-def _wide_enough(console: SafeConsole) -> SafeConsole:
+def _with_min_width(console: SafeConsole) -> SafeConsole:
     # COLUMNS=0 means an unknown width, and rich shows nothing at width 0.
-    if console.width < _NARROWEST:
-        console.width = _NARROWEST if console.width else _USUAL
+    if console.width < _MIN_WIDTH:
+        console.width = _MIN_WIDTH if console.width else _DEFAULT_WIDTH
     return console
 
 
@@ -85,9 +85,9 @@ def print_json(value: object) -> None:
 def silence(stream: IO[str]) -> None:
     """Redirect `stream` to the null device; otherwise the interpreter's last flush would fail on the closed pipe."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        null_fd = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_fd, stream.fileno())
+        os.close(null_fd)
 
 
 class Screen:
@@ -95,16 +95,16 @@ class Screen:
 
     def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
         self.console = console
-        self.redraws = console.is_terminal and not console.is_dumb_terminal
+        self.can_redraw = console.is_terminal and not console.is_dumb_terminal
         """False for pipes and logs, where lines are printed without escape codes."""
         self._live = Live(console=console, get_renderable=draw, refresh_per_second=4, redirect_stdout=False)
 
     def open(self) -> None:
-        if self.redraws:
+        if self.can_redraw:
             self._live.start()
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(styled(text, style), soft_wrap=not self.redraws)
+        self.console.print(styled(text, style), soft_wrap=not self.can_redraw)
 
     def close(self) -> None:
         """Stop drawing; the last state stays visible. Idempotent."""
@@ -112,22 +112,22 @@ class Screen:
             self._live.stop()
 
 
-def bar(name: str, done: int, of: int, *columns: Text) -> Table:
+def bar(name: str, done: int, total: int, *columns: Text) -> Table:
     line = Table.grid(padding=(0, 1), expand=True)
     for ratio in (None, 1, *(None for _ in columns)):
         line.add_column(ratio=ratio, no_wrap=True)
     line.add_row(
-        Text(name, style="bold"), ProgressBar(total=of, completed=min(done, of), finished_style="green"), *columns
+        Text(name, style="bold"), ProgressBar(total=total, completed=min(done, total), finished_style="green"), *columns
     )
     return line
 
 
 @contextmanager
-def progress_line(what: str) -> Generator[Callable[[int], None]]:
+def progress_line(noun: str) -> Generator[Callable[[int], None]]:
     """Show `reading rows` on a terminal, then the count that is passed to the yielded function; nothing elsewhere."""
     console = notes()
     if not console.is_terminal:
         yield lambda _count: None
         return
-    with console.status(f"reading {what}") as status:
-        yield lambda count: status.update(f"{count:,} {what}")
+    with console.status(f"reading {noun}") as status:
+        yield lambda count: status.update(f"{count:,} {noun}")

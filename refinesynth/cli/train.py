@@ -84,23 +84,23 @@ def train(
     recipe = options.pop("recipe", None)
     typed = typed_settings(options, assignments=set_ or [])
 
-    def settled(**defaults: Any) -> Layered:
+    def resolve(**defaults: Any) -> Layered:
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
-    begun: TrainConfig | None = None
+    started: TrainConfig | None = None
     code = ExitCode.OK
     try:
         if show_config:
-            _show_config(settled(data=["DATA"], model="MODEL", output="FOLDER"))
+            _show_config(resolve(data=["DATA"], model="MODEL", output="FOLDER"))
         elif preview:
-            _preview(settled(output="models/not-written").config, sample or 1)
+            _preview(resolve(output="models/not-written").config, sample or 1)
         elif dry_run:
-            _plan(settled(output="models/not-written").config, json=json)
+            _plan(resolve(output="models/not-written").config, json=json)
         else:
-            begun = settled().config
-            code = _train(begun, json=json)
+            started = resolve().config
+            code = _train(started, json=json)
     except KeyboardInterrupt:
-        _note_interrupted(begun)
+        _note_interrupted(started)
         code = ExitCode.INTERRUPTED
     except RefinesynthError as error:
         _report_once(error)
@@ -108,7 +108,7 @@ def train(
     raise typer.Exit(code)
 
 
-_HEAD_START: Final = 3.0
+_RANK_EXIT_DELAY: Final = 3.0
 """Seconds that other ranks wait before they exit after an error: a launcher then ends rank 0, which reports it."""
 
 
@@ -140,13 +140,13 @@ def _note_interrupted(config: TrainConfig | None) -> None:
     """Print how to continue after an interruption that saved no checkpoint; `config` is None before a training."""
     checkpoints = None if config is None else Path(config.output, CHECKPOINTS)
     if checkpoints is None:
-        left = "nothing was written"
+        state = "nothing was written"
     elif any(checkpoints.glob("checkpoint-*")):
-        left = f"the same command goes on from the newest checkpoint in {one_line(str(checkpoints))}"
+        state = f"the same command goes on from the newest checkpoint in {one_line(str(checkpoints))}"
     else:
-        left = "there is no checkpoint yet: the same command begins again"
+        state = "there is no checkpoint yet: the same command begins again"
     if rank() == 0:
-        note(f"interrupted; {left}")
+        note(f"interrupted; {state}")
 
 
 def _exit_code(result: TrainResult) -> ExitCode:
@@ -154,18 +154,18 @@ def _exit_code(result: TrainResult) -> ExitCode:
 
 
 def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
-    from refinesynth.cli.train_display import held_out
+    from refinesynth.cli.train_display import held_out_line
 
-    where = one_line(str(result.output))
+    folder = one_line(str(result.output))
     if json:
         print_json(result.as_json())
     if result.signal is not None:
-        again = shlex.quote(str(result.output / CONFIG))
-        start = "torchrun ... -m refinesynth.train" if is_launched() else "refinesynth train"
+        config_path = shlex.quote(str(result.output / CONFIG))
+        program = "torchrun ... -m refinesynth.train" if is_launched() else "refinesynth train"
         note(
-            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:"
+            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {folder}. To continue:"
         )
-        note(one_line(f"  {start} --config {again}"), "bold")
+        note(one_line(f"  {program} --config {config_path}"), "bold")
         return
     if json:
         return
@@ -175,8 +175,8 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
     )
     if result.held_out:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
-        say(f"{held_out(result.held_out)}{best}")
-    say(f"The model is in {where}, with its card in README.md.")
+        say(f"{held_out_line(result.held_out)}{best}")
+    say(f"The model is in {folder}, with its card in README.md.")
     if not result.held_out and config.keep == ALL:
         say(
             f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
@@ -186,7 +186,7 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
 def _report_once(error: RefinesynthError) -> None:
     """Raise the error unless the launcher reports it; other ranks leave an InputError to rank 0."""
     if rank() != 0 and isinstance(error, InputError):
-        time.sleep(_HEAD_START)
+        time.sleep(_RANK_EXIT_DELAY)
         return
     write_outcome(error)
     if not is_reported_by_launcher():
@@ -199,7 +199,7 @@ def _show_config(layers: Layered) -> None:
 
 
 def _preview(config: TrainConfig, sample: int) -> None:
-    from refinesynth.cli.train_display import LEGEND, preview_laid_out
+    from refinesynth.cli.train_display import LEGEND, preview_layout
     from refinesynth.train.trainer import preview_data
 
     examples = preview_data(config, sample)
@@ -208,12 +208,12 @@ def _preview(config: TrainConfig, sample: int) -> None:
     if rank() == 0:
         console = output()
         for example in examples:
-            console.print(preview_laid_out(example), "")
+            console.print(preview_layout(example), "")
         console.print(LEGEND, style="dim")
 
 
 def _plan(config: TrainConfig, *, json: bool) -> None:
-    from refinesynth.cli.train_display import as_lines, laid_out
+    from refinesynth.cli.train_display import plan_layout, plan_lines
     from refinesynth.train.engine import plan
 
     planned = plan(config)
@@ -222,9 +222,9 @@ def _plan(config: TrainConfig, *, json: bool) -> None:
     if json:
         print_json(planned.as_json())
     elif output().is_terminal:
-        output().print(laid_out(planned))
+        output().print(plan_layout(planned))
     else:
-        say(as_lines(planned))
+        say(plan_lines(planned))
 
 
 _NAME: Final = re.compile(r"[\w.-]+")

@@ -42,20 +42,20 @@ class TrainDisplay(Screen):
 
     def planned(self, plan: Plan) -> None:
         self._steps.total = plan.steps
-        if self.redraws:
-            self.console.print(laid_out(plan), "")
+        if self.can_redraw:
+            self.console.print(plan_layout(plan), "")
             self.open()
         else:
-            self.say(as_lines(plan))
+            self.say(plan_lines(plan))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self._pace.update(self._steps.id, completed=step)
         self._metrics = metrics
-        if not self.redraws:
-            self.say(f"step {self._done()}  {in_a_line(metrics)}{self._left()}")
+        if not self.can_redraw:
+            self.say(f"step {self._step_count()}  {metrics_line(metrics)}{self._remaining()}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.say(f"step {step:,}: {held_out(metrics)}")
+        self.say(f"step {step:,}: {held_out_line(metrics)}")
 
     def saved(self, path: Path) -> None:
         self.say(one_line(f"saved {path}"), "dim")
@@ -64,19 +64,19 @@ class TrainDisplay(Screen):
         self.say(one_line(text), "yellow")
 
     def _draw(self) -> RenderableType:
-        line = styled(in_a_line(self._metrics) if self._metrics else "first steps")
-        done, of = int(self._steps.completed), int(self._steps.total or 0)
-        return Group(bar("steps", done, of, Text(f"{self._done()}{self._left()}")), line)
+        line = styled(metrics_line(self._metrics) if self._metrics else "first steps")
+        done, total = int(self._steps.completed), int(self._steps.total or 0)
+        return Group(bar("steps", done, total, Text(f"{self._step_count()}{self._remaining()}")), line)
 
-    def _done(self) -> str:
+    def _step_count(self) -> str:
         return f"{self._steps.completed:,.0f}/{self._steps.total or 0:,.0f}"
 
-    def _left(self) -> str:
+    def _remaining(self) -> str:
         remaining = self._steps.time_remaining
         return f"  about {duration(remaining)} left" if remaining else ""
 
 
-def in_a_line(metrics: Mapping[str, float]) -> str:
+def metrics_line(metrics: Mapping[str, float]) -> str:
     """Training metrics on one line; absent ones are left out."""
     shown = (
         (events.LOSS, "loss {:.4f}"),
@@ -87,20 +87,20 @@ def in_a_line(metrics: Mapping[str, float]) -> str:
     )
     parts = [form.format(metrics[name]) for name, form in shown if name in metrics]
     speeds = [
-        f"{compact(metrics[name])} {what}/s"
-        for name, what in ((events.TOKENS_PER_SECOND, "tokens"), (events.TRAINED_TOKENS_PER_SECOND, "trained"))
+        f"{compact(metrics[name])} {unit}/s"
+        for name, unit in ((events.TOKENS_PER_SECOND, "tokens"), (events.TRAINED_TOKENS_PER_SECOND, "trained"))
         if name in metrics
     ]
     return "  ".join(parts + speeds)
 
 
-def held_out(metrics: Mapping[str, float]) -> str:
+def held_out_line(metrics: Mapping[str, float]) -> str:
     """Held-out losses on one line."""
-    of_sources = {
+    source_labels = {
         name: name.removeprefix(events.LOSS_OF_SOURCE) for name in metrics if name.startswith(events.LOSS_OF_SOURCE)
     }
-    shown = {**_HELD_OUT, **of_sources}
-    return one_line("  ".join(f"{what} {metrics[name]:.4f}" for name, what in shown.items() if name in metrics))
+    shown = {**_HELD_OUT, **source_labels}
+    return one_line("  ".join(f"{label} {metrics[name]:.4f}" for name, label in shown.items() if name in metrics))
 
 
 _SIGNS: Final = {
@@ -108,13 +108,13 @@ _SIGNS: Final = {
     Label.TRAINED: ("+", "green"),
     Label.MISTAKE: ("✗", "red"),
 }
-_CONTINUED: Final = "⏎"
+_LINE_FEED: Final = "⏎"
 """Sign of a line feed."""
 
 LEGEND: Final = "+ trained   | context   ✗ mistake: read, and kept out of the loss"
 
 
-def preview_laid_out(preview: Preview) -> RenderableType:
+def preview_layout(preview: Preview) -> RenderableType:
     """One example: its counts, then its text, each line with a sign for its role in the loss."""
     head = (
         f"{one_line(preview.id)}: {counted(preview.tokens, 'token')}, {preview.trained:,} trained ({preview.trained_share:.0%}), "
@@ -133,23 +133,23 @@ def _preview_lines(preview: Preview) -> Iterator[tuple[Label, str]]:
     """The lines of each segment; a line that ends in a line feed ends with its sign."""
     for segment in preview.segments:
         pieces = printable(segment.text).split("\n")
-        for at, piece in enumerate(pieces):
-            last = at == len(pieces) - 1
+        for index, piece in enumerate(pieces):
+            last = index == len(pieces) - 1
             if piece or not last:
-                yield segment.label, piece if last else f"{piece}{_CONTINUED}"
+                yield segment.label, piece if last else f"{piece}{_LINE_FEED}"
 
 
 _NAME_COLUMN = 15
-_NAMED = 3
+_MAX_NAMES = 3
 
 
-def as_lines(plan: Plan) -> str:
+def plan_lines(plan: Plan) -> str:
     """The plan without a terminal: each row on one line, however long."""
     rows = [f"{name:<{_NAME_COLUMN}}{text}" for name, text in _rows(plan)]
     return "\n".join([*rows, *(f"! {one_line(remark)}" for remark in plan.remarks)])
 
 
-def laid_out(plan: Plan) -> RenderableType:
+def plan_layout(plan: Plan) -> RenderableType:
     """The plan: model, data, steps, memory and remarks."""
     table = labelled(((name, styled(text)) for name, text in _rows(plan)), gap=2)
     return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
@@ -162,14 +162,14 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     times = f" (one of {devices.ranks} for each process)" if devices.ranks > 1 else ""
     yield "on", f"{one_line(devices.name)}{times}, {means.precision}, parallel {means.parallel}"
     yield "data", _data(plan.sizes.counts)
-    if lost := lost_of(plan.sizes.counts):
+    if lost := lost_conversations(plan.sizes.counts):
         yield "", lost
     sources = plan.sizes.sources
-    if len(sources) > 1 or any(each.weight != 1 for each in sources):
-        yield from (("", _source(each)) for each in sources)
+    if len(sources) > 1 or any(source.weight != 1 for source in sources):
+        yield from (("", _source(source)) for source in sources)
     yield "tokens", _tokens(plan.sizes.counts)
     yield "held out", _data(plan.sizes.held_out) if plan.sizes.held_out else "nothing"
-    if plan.sizes.held_out and (lost := lost_of(plan.sizes.held_out)):
+    if plan.sizes.held_out and (lost := lost_conversations(plan.sizes.held_out)):
         yield "", lost
     steps = (
         f"{plan.steps:,} ({plan.steps_per_epoch:,} an epoch), each of {counted(plan.passes_per_step, 'pass', 'passes')} per device "
@@ -184,15 +184,15 @@ def _data(counts: Counts) -> str:
     return f"{counted(counts.conversations, 'conversation')}{records}"
 
 
-def _source(one: SourceSizes) -> str:
-    weighed = "" if one.weight == 1 else f"{one.taken:,} (weight {one.weight:g}) of "
+def _source(source: SourceSizes) -> str:
+    weighting = "" if source.weight == 1 else f"{source.taken:,} (weight {source.weight:g}) of "
     return (
-        f"{one_line(one.name)}: {weighed}{counted(one.conversations, 'conversation')}, {one.held_out:,} held out; "
-        f"{one.tokens:,} tokens, {one.trained_tokens:,} trained"
+        f"{one_line(source.name)}: {weighting}{counted(source.conversations, 'conversation')}, {source.held_out:,} held out; "
+        f"{source.tokens:,} tokens, {source.trained_tokens:,} trained"
     )
 
 
-def lost_of(counts: Counts) -> str:
+def lost_conversations(counts: Counts) -> str:
     """Counts and ids of conversations that were cut, left out, masked or repeated; empty if there are none."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
@@ -203,10 +203,10 @@ def lost_of(counts: Counts) -> str:
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
     reasons: list[str] = []
-    for kind, number, how in parts:
-        shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_NAMED]]
+    for kind, number, effect in parts:
+        shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_MAX_NAMES]]
         listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
-        reasons += [f"{number:,} {how} ({listed})"] if number else []
+        reasons += [f"{number:,} {effect} ({listed})"] if number else []
     return "; ".join(reasons)
 
 
@@ -226,5 +226,5 @@ def _memory(memory: MemoryEstimate, available: int | None) -> str:
         ("optimizer", memory.optimizer),
         ("activations", memory.activations),
     )
-    of = "" if available is None else f" of {in_bytes(available)}"
-    return f"about {in_bytes(memory.total)}{of} per device: {', '.join(f'{name} {in_bytes(size)}' for name, size in parts)}"
+    limit = "" if available is None else f" of {in_bytes(available)}"
+    return f"about {in_bytes(memory.total)}{limit} per device: {', '.join(f'{name} {in_bytes(size)}' for name, size in parts)}"

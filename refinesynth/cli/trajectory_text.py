@@ -31,31 +31,31 @@ from refinesynth.trajectory import (
     Trajectory,
 )
 
-_GLANCE = 200
+_LENGTH = 200
 """Most characters of a turn in `why_refused`; violations get twice as many."""
-_BEFORE = 2
+_MAX_TURNS = 2
 """Most turns in `why_refused`."""
 
-_MANY_VALUES = 12
+_MAX_VALUES = 12
 """Most allowed values of a parameter that are listed."""
 
 
-def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
+def layout(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
     """The whole record; `full` adds what only the DungeonMaster knows: environment, thoughts, patterns."""
     return _accepted(record, full=full) if isinstance(record, Trajectory) else _refused(record, full=full)
 
 
-def in_one_line(record: Trajectory | Refused) -> str:
+def summary_line(record: Trajectory | Refused) -> str:
     if isinstance(record, Trajectory):
         counts = f"{counted(len(record.turns), 'turn')}, {counted(len(record.mistakes()), 'mistake')}"
         return one_line(f"{record.id}  {counts}: {record.script.goal}")
     turns = f", {counted(len(record.draft.turns), 'turn')}" if record.draft is not None else ""
     rules = ", ".join(dict.fromkeys(f"{violation.rule} ({violation.code})" for violation in record.violations))
-    why = rules or record.text or "no violation"
-    return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {why}")
+    reason = rules or record.text or "no violation"
+    return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {reason}")
 
 
-def as_line(record: Trajectory | Refused) -> str:
+def json_line(record: Trajectory | Refused) -> str:
     return printable(record.to_json().decode())
 
 
@@ -65,7 +65,7 @@ def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
         return printable(_indented(record.model_dump(mode="json")))
     evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
     if evidence is None:
-        raise InputError(f"this answer could not be read, so it has no script and no turns: {in_one_line(record)}")
+        raise InputError(f"this answer could not be read, so it has no script and no turns: {summary_line(record)}")
     value: dict[str, JsonValue] = {
         "Script": evidence.script.to_paper(),
         "Trajectory": [
@@ -87,7 +87,7 @@ def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
         styled(one_line(trajectory.id), "bold"),
         "  accepted · ",
         f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · {repairs.answered:,} answered",
-        *(f" · {count:,} {fate}" for fate, count in others.items() if count),
+        *(f" · {count:,} {outcome}" for outcome, count in others.items() if count),
     )
     return Group(
         title,
@@ -117,18 +117,18 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
 
 def why_refused(item: Refused, rule: str | None) -> list[Text]:
     """The goal, the last turns up to the violation of `rule`, and its message, shortened."""
-    refusal = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
+    refusal = next((finding for finding in item.violations if finding.rule == rule and rejects(finding)), None)
     evidence = item.evidence()
     turns = () if evidence is None else evidence.turns
     end = len(turns) if refusal is None else min(refusal.turn + 1, len(turns))
-    lines = [styled(f"goal  {one_line(evidence.script.goal, most=_GLANCE)}", "dim")] if evidence is not None else []
-    for at in range(max(0, end - _BEFORE), end):
-        who, *rest = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
-        lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(rest)]
+    lines = [styled(f"goal  {one_line(evidence.script.goal, most=_LENGTH)}", "dim")] if evidence is not None else []
+    for index in range(max(0, end - _MAX_TURNS), end):
+        speaker, *rest = (one_line(str(line), most=_LENGTH) for line in _turn(turns[index], None, full=False))
+        lines += [styled(f"{index + 1:>4}  {speaker if row == 0 else '':<6} {text}") for row, text in enumerate(rest)]
     if refusal is not None:
-        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", most=2 * _GLANCE), "red"))
+        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", most=2 * _LENGTH), "red"))
     elif item.text:
-        lines.append(styled(one_line(f"✗ {item.text}", most=2 * _GLANCE), "red"))
+        lines.append(styled(one_line(f"✗ {item.text}", most=2 * _LENGTH), "red"))
     return lines
 
 
@@ -137,12 +137,12 @@ def _script(script: Script, persona: str, *, full: bool) -> Table:
     if script.introduction.strip():
         rows.append(("place", script.introduction.strip()))
     rows.append(("goal", script.goal))
-    rows += [("done when" if at == 0 else "", text) for at, text in enumerate(script.completion_conditions)]
+    rows += [("done when" if row == 0 else "", text) for row, text in enumerate(script.completion_conditions)]
     common = _common_values(script.actions)
     rows += [
-        ("actions" if at == 0 else "", _action(action, common, full=full)) for at, action in enumerate(script.actions)
+        ("actions" if row == 0 else "", _action(action, common, full=full)) for row, action in enumerate(script.actions)
     ]
-    rows += [("values" if at == 0 else "", _values(name, common[name], full=full)) for at, name in enumerate(common)]
+    rows += [("values" if row == 0 else "", _values(name, common[name], full=full)) for row, name in enumerate(common)]
     if full:
         rows.append(("world", _indented(script.environment)))
     return _labelled(rows)
@@ -166,25 +166,25 @@ def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]], *, full: 
 
 
 def _values(name: str, values: Sequence[str], *, full: bool) -> str:
-    listed = values if full else values[:_MANY_VALUES]
-    more = f" and {len(values) - len(listed)} more" if len(values) > len(listed) else ""
-    return f"{{{name}}} = {', '.join(listed) + more if values else 'anything'}"
+    listed = values if full else values[:_MAX_VALUES]
+    rest = f" and {len(values) - len(listed)} more" if len(values) > len(listed) else ""
+    return f"{{{name}}} = {', '.join(listed) + rest if values else 'anything'}"
 
 
-def _turns(draft: Draft, found: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
+def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
     marked, turns = marks(draft), draft.turns
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", width=3, style="dim")
     table.add_column(width=6, style="dim")
     table.add_column(overflow="fold", ratio=1)
-    for at, turn in enumerate(turns):
-        mark = marked.get(at)
-        who, *lines = _turn(turn, mark, full=full)
-        for first, line in enumerate(lines):
-            table.add_row(str(at + 1) if first == 0 else "", who if first == 0 else "", line)
-        for violation in found.get(at, ()):
+    for index, turn in enumerate(turns):
+        mark = marked.get(index)
+        speaker, *lines = _turn(turn, mark, full=full)
+        for row, line in enumerate(lines):
+            table.add_row(str(index + 1) if row == 0 else "", speaker if row == 0 else "", line)
+        for violation in violations.get(index, ()):
             table.add_row("", "", _violation(violation))
-    for violation in found.get(len(turns), ()):
+    for violation in violations.get(len(turns), ()):
         table.add_row("", "", _violation(violation))
     return table
 
@@ -217,7 +217,7 @@ def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | 
 
 
 def _numbers(turns: Sequence[int]) -> str:
-    numbers = [str(at + 1) for at in turns]
+    numbers = [str(turn + 1) for turn in turns]
     return f"turn {numbers[0]}" if len(numbers) == 1 else f"turns {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
@@ -228,27 +228,27 @@ def _violation(violation: Violation) -> Text:
 
 
 def _by_turn(violations: Sequence[Violation], turns: int) -> dict[int, list[Violation]]:
-    placed: dict[int, list[Violation]] = {}
+    by_turn: dict[int, list[Violation]] = {}
     for violation in violations:
-        placed.setdefault(min(violation.turn, turns), []).append(violation)
-    return placed
+        by_turn.setdefault(min(violation.turn, turns), []).append(violation)
+    return by_turn
 
 
 def _provenance(provenance: Provenance) -> Table:
     roles: dict[str, list[str]] = {}
     for role, model in provenance.models.items():
         roles.setdefault(model, []).append(role.replace("_", " "))
-    by = "; ".join(f"{model} ({', '.join(played)})" for model, played in roles.items())
+    model_roles = "; ".join(f"{model} ({', '.join(names)})" for model, names in roles.items())
     usage = provenance.usage
     cost = "" if provenance.cost_usd is None else f", {dollars(provenance.cost_usd)}"
-    took = (
+    usage_text = (
         f"{counted(provenance.script_attempts, 'script')}, {counted(provenance.attempts, 'draft')}, "
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens{cost}"
     )
     form = ", player by tool calls" if provenance.player_form == "tools" else ""
-    models = f", {by}" if by else ""
+    models = f", {model_roles}" if model_roles else ""
     origin = f"{provenance.play} play{form}{models}, seed {provenance.seed}, refinesynth {provenance.package_version}"
-    return _labelled([("made by", origin), ("took", took), ("rules", provenance.rules)], style="dim")
+    return _labelled([("made by", origin), ("took", usage_text), ("rules", provenance.rules)], style="dim")
 
 
 def _labelled(rows: Sequence[tuple[str, str]], *, style: str = "") -> Table:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.rules import read_chain
-from refinesynth.cli.run_records import REFUSED, RunOrFile, file_of, is_run, key, records
+from refinesynth.cli.run_records import REFUSED, RunOrFile, episode_id, file_of, is_run, records
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import note, output, print_json, say, styled
 from refinesynth.diversity import CURATING
@@ -44,16 +44,16 @@ def verify(
         script_rules: Check scripts by these; by default the run's, else script().
     """
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
-    drafts_by, scripts_by = _rules_for(source, rules, script_rules)
-    count, changes = _Recount(), list[dict[str, Any]]()
+    draft_chain, script_chain = _rules_for(source, rules, script_rules)
+    recount, changes = _Recount(), list[dict[str, Any]]()
 
     def unreadable(error: RefinesynthError) -> None:
-        count.unreadable += 1
+        recount.unreadable += 1
         note(str(error))
 
     for record in (record for path in files for record in records(path, unreadable)):
-        checked = _checked(record, drafts_by, scripts_by)
-        count.add(checked)
+        checked = _checked(record, draft_chain, script_chain)
+        recount.add(checked)
         if checked.accepted_then != checked.accepted_now:
             if json:
                 violations = [violation.model_dump(mode="json") for violation in checked.violations]
@@ -61,12 +61,12 @@ def verify(
             else:
                 say(_change(checked))
     if json:
-        print_json({**vars(count), "changes": changes, "rules": repr(drafts_by)})
+        print_json({**vars(recount), "changes": changes, "rules": repr(draft_chain)})
     else:
-        output().print(_table(count))
-        say(f"checked by {drafts_by!r}", "dim")
-    if count.changed["trajectory"] or count.unreadable:
-        raise typer.Exit(ExitCode.FELL_SHORT)
+        output().print(_table(recount))
+        say(f"checked by {draft_chain!r}", "dim")
+    if recount.changed["trajectory"] or recount.unreadable:
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 @dataclass(frozen=True)
@@ -103,23 +103,23 @@ def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> _
         return _Checked(record.id, "trajectory", True, verdict.accepted, verdict.violations)
     evidence = record.evidence()
     if evidence is None:
-        return _Checked(key(record), record.stage, False, False, record.violations)
+        return _Checked(episode_id(record), record.stage, False, False, record.violations)
     verdict = verdict_of(evidence, rules if record.stage == "draft" else script_rules)
-    judged = tuple(found for found in record.violations if found.rule == JUDGE or found.rule in CURATING)
+    judged = tuple(item for item in record.violations if item.rule == JUDGE or item.rule in CURATING)
     # An incomplete draft may pass the rules, but cannot be a trajectory.
     complete = evidence.finished and evidence.text_error is None and bool(evidence.turns)
     complete = complete and not any(isinstance(turn, MalformedTurn) for turn in evidence.turns)
     accepted = verdict.accepted and not judged and (record.stage == "script" or complete)
-    return _Checked(key(record), record.stage, False, accepted, (*verdict.violations, *judged))
+    return _Checked(episode_id(record), record.stage, False, accepted, (*verdict.violations, *judged))
 
 
 def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tuple[Rule, Rule]:
     """The given rules, else those of the run, else the defaults."""
     config = (source if source.is_dir() else source.parent) / "config.json"
     if (rules is None or script_rules is None) and config.is_file():
-        made_with = RunConfig.load(config)
+        run_config = RunConfig.load(config)
         option = f"the rules in {str(config)!r} (give others with --rules)"
-        rules_text, script_text = made_with.rules, made_with.script_rules
+        rules_text, script_text = run_config.rules, run_config.script_rules
     else:
         option, rules_text, script_text = "", "strict()", "script()"
     return (
@@ -128,17 +128,17 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> tup
     )
 
 
-def _change(item: _Checked) -> str:
-    if item.accepted_now:
-        return one_line(f"{item.id}  {item.stage}: refused then, accepted now")
-    reasons = (f"{one.rule} ({one.code}) at turn {one.turn + 1}" for one in item.violations if rejects(one))
-    return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {', '.join(dict.fromkeys(reasons))}")
+def _change(checked: _Checked) -> str:
+    if checked.accepted_now:
+        return one_line(f"{checked.id}  {checked.stage}: refused then, accepted now")
+    reasons = (f"{item.rule} ({item.code}) at turn {item.turn + 1}" for item in checked.violations if rejects(item))
+    return one_line(f"{checked.id}  {checked.stage}: accepted then, refused now: {', '.join(dict.fromkeys(reasons))}")
 
 
-def _table(count: _Recount) -> Table:
+def _table(recount: _Recount) -> Table:
     table = Table.grid(padding=(0, 2))
-    for side in ("left", "right", "right"):
-        table.add_column(justify=side)
+    for justify in ("left", "right", "right"):
+        table.add_column(justify=justify)
     table.add_row("", styled("then", "dim"), styled("now", "dim"))
     labels: dict[_Stage, str] = {
         "trajectory": "trajectories kept",
@@ -146,10 +146,10 @@ def _table(count: _Recount) -> Table:
         "draft": "drafts refused",
     }
     for stage, label in labels.items():
-        table.add_row(label, f"{count.seen[stage]:,}", f"{count.seen[stage] - count.changed[stage]:,}")
-    for sign, counts in (("✗", count.by_rule), ("!", count.warnings)):
+        table.add_row(label, f"{recount.seen[stage]:,}", f"{recount.seen[stage] - recount.changed[stage]:,}")
+    for sign, counts in (("✗", recount.by_rule), ("!", recount.warnings)):
         for rule, number in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(styled(f"  {sign} by {rule}", "dim"), "", styled(f"{number:,}", "dim"))
-    if count.unreadable:
-        table.add_row("lines that cannot be read", "", f"{count.unreadable:,}")
+    if recount.unreadable:
+        table.add_row("lines that cannot be read", "", f"{recount.unreadable:,}")
     return table

@@ -25,7 +25,7 @@ from refinesynth.world.random_starts import as_written, drawn
 
 START_HELP = "clean, the beginning of each world once; mistakes, behind the first mistake of each trajectory; or mixed:0.5, that share of the trajectories behind their mistake."
 
-_WHOLE = 2**64
+_HASH_RANGE = 2**64
 
 
 def share_of_mistakes(start: str) -> float:
@@ -36,25 +36,25 @@ def share_of_mistakes(start: str) -> float:
     """
     if start in {"clean", "mistakes"}:
         return float(start == "mistakes")
-    found = re.fullmatch(r"mixed:([01]|0?\.[0-9]+|1\.0*)", start)
-    if found is None:
+    match = re.fullmatch(r"mixed:([01]|0?\.[0-9]+|1\.0*)", start)
+    if match is None:
         raise InputError(f"the start is {start!r}; expected clean, mistakes or mixed:0.5 (a share from 0 to 1)")
-    return float(found[1])
+    return float(match[1])
 
 
-def behind_mistake(trajectory: Trajectory) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
+def turns_to_mistake(trajectory: Trajectory) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
     """Return the turns up to the answer that flags the first mistake; none for a trajectory without a mistake."""
-    flagged = (at for at, turn in enumerate(trajectory.turns) if isinstance(turn, DungeonMasterTurn) and turn.flagged)
-    at = next(flagged, None)
-    return () if at is None else trajectory.turns[: at + 1]
+    turns = trajectory.turns
+    flagged = (end for end, turn in enumerate(turns, 1) if isinstance(turn, DungeonMasterTurn) and turn.flagged)
+    return turns[: next(flagged, 0)]
 
 
-def beginning(trajectory: Trajectory, share: float) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
+def turns_before_play(trajectory: Trajectory, share: float) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
     """Return the turns before a play, drawn by the share of mistakes and the trajectory's id; none for a clean start."""
     if not share:
         return ()
-    drawn = int.from_bytes(blake2b(trajectory.id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-    return behind_mistake(trajectory) if drawn < share * _WHOLE else ()
+    hashed = int.from_bytes(blake2b(trajectory.id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+    return turns_to_mistake(trajectory) if hashed < share * _HASH_RANGE else ()
 
 
 class NamedWorld(NamedTuple):
@@ -76,39 +76,39 @@ def read_worlds(source: str | PathLike[str], start: str = "clean") -> Iterator[N
     Raises:
         InputError: The source cannot be read, the start is unknown, or, at the end, no world was found.
     """
-    share, seen, grounded, none = share_of_mistakes(start), set[str](), False, True
-    for one in stored_trajectories(source):
-        if one.script.rulebook is None:
+    share, seen, has_grounded, is_empty = share_of_mistakes(start), set[str](), False, True
+    for trajectory in stored_trajectories(source):
+        if trajectory.script.rulebook is None:
             continue
-        grounded, before = True, beginning(one, share)
-        if before or (share < 1 and one.script.digest not in seen):
-            none = False
+        has_grounded, before = True, turns_before_play(trajectory, share)
+        if before or (share < 1 and trajectory.script.digest not in seen):
+            is_empty = False
             if not before:
-                seen.add(one.script.digest)
-            yield NamedWorld(one.id, one.script, before)
-    if none and grounded:
+                seen.add(trajectory.script.digest)
+            yield NamedWorld(trajectory.id, trajectory.script, before)
+    if is_empty and has_grounded:
         raise InputError(f"no trajectory in {str(source)!r} has a mistake to begin behind; use the start 'clean'")
-    if none:
+    if is_empty:
         raise InputError(
             f"no script in {str(source)!r} is grounded, so none is a world to act in; a run with --play grounded has such"
         )
 
 
-def find_world(source: str | PathLike[str], wanted: str | None = None, start: str = "clean") -> NamedWorld:
+def find_world(source: str | PathLike[str], trajectory_id: str | None = None, start: str = "clean") -> NamedWorld:
     """Return the world of a trajectory, or the first world; raises InputError if there is none with this start."""
-    if wanted is None:
+    if trajectory_id is None:
         return next(read_worlds(source, start))
-    one = next((one for one in stored_trajectories(source) if one.id == wanted), None)
-    if one is None:
+    trajectory = next((item for item in stored_trajectories(source) if item.id == trajectory_id), None)
+    if trajectory is None:
         raise InputError(
-            f"there is no trajectory {wanted!r} in {str(source)!r}; `refinesynth show {source} --list` names them"
+            f"there is no trajectory {trajectory_id!r} in {str(source)!r}; `refinesynth show {source} --list` names them"
         )
-    if one.script.rulebook is None:
-        raise InputError(f"the script of {wanted!r} is not grounded, so its world cannot be executed")
-    before = beginning(one, share_of_mistakes(start))
+    if trajectory.script.rulebook is None:
+        raise InputError(f"the script of {trajectory_id!r} is not grounded, so its world cannot be executed")
+    before = turns_before_play(trajectory, share_of_mistakes(start))
     if start == "mistakes" and not before:
-        raise InputError(f"{wanted!r} has no mistake to begin behind; use the start 'clean', or another id")
-    return NamedWorld(one.id, one.script, before)
+        raise InputError(f"{trajectory_id!r} has no mistake to begin behind; use the start 'clean', or another id")
+    return NamedWorld(trajectory.id, trajectory.script, before)
 
 
 STEPS = 30
@@ -119,7 +119,7 @@ RECOVERY = 5
 
 OVER = "It is over; nothing more can be done."
 
-SO_FAR = "What you have done so far, each action behind a >, and what happened:"
+HISTORY_HEADING = "What you have done so far, each action behind a >, and what happened:"
 """Line above the turns before the play."""
 
 
@@ -128,11 +128,11 @@ Form = Literal["react", "tools", "act"]
 _TASKS = {"react": render_task, "tools": render_tool_task, "act": render_act_task}
 
 
-def tell_task(script: Script, before: Sequence[PlayerTurn | DungeonMasterTurn] = (), form: Form = "react") -> str:
+def task_message(script: Script, before: Sequence[PlayerTurn | DungeonMasterTurn] = (), form: Form = "react") -> str:
     """Return the first user message of a play, with the turns before the play."""
     task = _TASKS[form](script)
     history = [f"> {turn.action}" if isinstance(turn, PlayerTurn) else turn.observation for turn in before]
-    return "\n".join((task, "", SO_FAR, *history)) if history else task
+    return "\n".join((task, "", HISTORY_HEADING, *history)) if history else task
 
 
 class GroundedEnvironment:
@@ -153,7 +153,7 @@ class GroundedEnvironment:
         """
         if steps < 1 or not 0 <= slips < 1:
             raise ValueError(f"steps is {steps} and slips {slips}; expected 1 or more, and at least 0 and below 1")
-        self._written = self.script = script
+        self._original_script = self.script = script
         self.steps = steps
         self.slips = slips
         self.recovery = recovery
@@ -181,7 +181,7 @@ class GroundedEnvironment:
                 does not end with an answer.
         """
         self._seed = seed
-        self.script = as_written(self._written) if before else drawn(self._written, seed)
+        self.script = as_written(self._original_script) if before else drawn(self._original_script, seed)
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
@@ -196,8 +196,8 @@ class GroundedEnvironment:
         self._refused = set[tuple[str, ...]]()
         self._mistake: tuple[str, int | None] | None = None
         self.before = tuple(before)
-        self._carry_out(self.before)
-        return tell_task(self.script, self.before, form)
+        self._replay(self.before)
+        return task_message(self.script, self.before, form)
 
     @property
     def done(self) -> bool:
@@ -215,7 +215,7 @@ class GroundedEnvironment:
         """
         if self.done:
             return OVER
-        return self.rule(action if isinstance(action, str) else self._text(action))[1].observation
+        return self.rule(action if isinstance(action, str) else self._action_text(action))[1].observation
 
     def reply(self, message: str) -> str:
         """Execute the action of a player's message (`chat.parse_player`) and return the observation.
@@ -238,7 +238,7 @@ class GroundedEnvironment:
         ruling = self.world.step(self.state, action)
         # A transient failure keeps the present progress, which may be lower than `self.progress`.
         present = self.world.progress(self.state)
-        ruled = RuledAction(action, ruling, (), present, self._excuse(action, ruling))
+        ruled = RuledAction(action, ruling, (), present, self._slip_message(action, ruling))
         answer = ruled.turn("", ruled.text)
         self._turns += [PlayerTurn(thought="", action=action), answer]
         self.taken += 1
@@ -301,45 +301,45 @@ class GroundedEnvironment:
 
     def _is_repaired(self, mistake: str, requirement: int | None, ruling: Ruling) -> bool:
         """Return whether a mistake's unmet requirement holds now; without one, any accepted action repairs the mistake."""
-        read = self.world.read(mistake)
-        if read is None or requirement is None:
+        parsed = self.world.read(mistake)
+        if parsed is None or requirement is None:
             return ruling.kind is None
-        action, values = read
+        action, values = parsed
         return action.requires[requirement].condition.answer(self.state, values) is True
 
-    def _carry_out(self, before: Sequence[PlayerTurn | DungeonMasterTurn]) -> None:
-        for at, (turn, answer) in enumerate(pairwise(before), 1):
+    def _replay(self, before: Sequence[PlayerTurn | DungeonMasterTurn]) -> None:
+        for number, (turn, answer) in enumerate(pairwise(before), 1):
             if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn) or answer.transient:
                 continue
-            read = self.world.read(turn.action)
-            unmet = read[0].unmet(self.state, read[1]) if read else None
+            parsed = self.world.read(turn.action)
+            unmet = parsed[0].unmet(self.state, parsed[1]) if parsed else None
             ruling = self.world.step(self.state, turn.action)
             if ruling.kind is not answer.mistake_kind:
-                says, is_ = (answer.mistake_kind or "right", ruling.kind or "right")
+                recorded, actual = (answer.mistake_kind or "right", ruling.kind or "right")
                 raise ValueError(
-                    f"turn {at} of the play to begin behind, {turn.action[:80]!r}, is {says} in its record and {is_} in "
+                    f"turn {number} of the play to begin behind, {turn.action[:80]!r}, is {recorded} in its record and {actual} in "
                     "this world; expected the turns of a play in this world"
                 )
             self._enter(turn.action, ruling)
             if ruling.kind is not None:
                 self._mistake, self.recovered = (turn.action, unmet.at if unmet else None), False
         if self.success or (before and isinstance(before[-1], PlayerTurn)):
-            wrong = "reach the goal" if self.success else "end with an action"
+            problem = "reach the goal" if self.success else "end with an action"
             raise ValueError(
-                f"the turns to begin behind {wrong}; expected ones up to an answer, with the goal still open"
+                f"the turns to begin behind {problem}; expected ones up to an answer, with the goal still open"
             )
         if self.recovered:
             self._mistake, self.recovered = None, False
         self.repeats = 0
         self._turns += before
 
-    def _text(self, call: Call | Mapping[str, Any]) -> str:
+    def _action_text(self, call: Call | Mapping[str, Any]) -> str:
         if not isinstance(call, Call):
             arguments = call.get("arguments")
             call = Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
         return text_of(self.script, call)
 
-    def _excuse(self, action: str, ruling: Ruling) -> str | None:
+    def _slip_message(self, action: str, ruling: Ruling) -> str | None:
         """Return the observation of a failed action, or None; only effective actions slip, and never twice in a row."""
         if ruling.kind is not None or ruling.state is self.state:
             return None

@@ -13,12 +13,12 @@ from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedW
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.world.ground_actions import some_ground_actions
 
-_LISTED = 2_000
+_MAX_ACTIONS = 2_000
 """Maximum number of ground actions that the players choose from; in larger worlds, every action has a share of them."""
 
 _OVERSIZED = 200_000
 
-LUCKY = 0.5
+EASY = 0.5
 """Share of won plays of a player without knowledge; a world above it is easy."""
 
 
@@ -37,9 +37,9 @@ class Baseline(NamedTuple):
         return self.expected is not None and self.reward != self.expected
 
     @property
-    def lucky(self) -> bool:
+    def is_easy(self) -> bool:
         """True if a player without knowledge reaches the goal in more than half of its plays."""
-        return self.expected is None and self.reward > LUCKY
+        return self.expected is None and self.reward > EASY
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Integrity:
     baselines: tuple[Baseline, ...]
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """True if the oracle gets the maximum, and idle and cheating players get nothing."""
-        return not any(one.fails for one in self.baselines)
+        return not any(baseline.fails for baseline in self.baselines)
 
 
 def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[int] = range(5)) -> Integrity:
@@ -72,14 +72,14 @@ def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[in
     environment.reset(before=world.before)
     if (needed := len(environment.solution() or ())) > steps:
         raise ValueError(f"the best known solution has {needed} actions, and steps is {steps}; give steps={needed}")
-    actions, _ = some_ground_actions(environment.world, _LISTED)
+    actions, _ = some_ground_actions(environment.world, _MAX_ACTIONS)
     rewards: dict[str, float] = {}
     for seed in seeds:
         environment.reset(seed, before=world.before)
-        for policy, following in _policies(environment.solution() or (), actions, Random(seed)).items():
+        for policy, next_message in _policies(environment.solution() or (), actions, Random(seed)).items():
             observation = environment.reset(seed, before=world.before)
             while not environment.done:
-                observation = environment.reply(following(environment.taken, observation))
+                observation = environment.reply(next_message(environment.taken, observation))
             rewards[policy] = rewards.get(policy, 0.0) + environment.reward()
     expected = {"oracle": 1.0, "random": None, "search": None}
     return Integrity(
@@ -87,28 +87,28 @@ def check_integrity(world: NamedWorld, *, steps: int = STEPS, seeds: Sequence[in
     )
 
 
-Next = Callable[[int, str], str]
+NextMessage = Callable[[int, str], str]
 """Function from the number of a player's turns and the last observation to the next message."""
 
 
-def _policies(way: Sequence[str], actions: Sequence[str], random: Random) -> Mapping[str, Next]:
-    """Return the policies for one play each; `way` is the solution from the play's start."""
-    last = way[-1] if way else ""
+def _policies(solution: Sequence[str], actions: Sequence[str], random: Random) -> Mapping[str, NextMessage]:
+    """Return the policies for one play each; `solution` leads from the play's start to the goal."""
+    last = solution[-1] if solution else ""
     cheats = {
         "imitate": f"Thought: Done.\nAction: {last}\nObservation: {SUCCESS}\n\nThought: {SUCCESS}",
-        "many": "\n".join(f"Thought: Next.\nAction: {action}" for action in way),
+        "many": "\n".join(f"Thought: Next.\nAction: {action}" for action in solution),
         "forge": f"Action: {SUCCESS}",
         "oversized": f"Action: {last}{' x' * _OVERSIZED}",
     }
 
-    def once(message: str) -> Next:
-        return lambda turn, _: message if turn == 0 and len(way) > 1 else ""
+    def send_once(message: str) -> NextMessage:
+        return lambda turn, _: message if turn == 0 and len(solution) > 1 else ""
 
     return {
-        "oracle": lambda turn, _: f"Action: {way[turn]}" if turn < len(way) else "",
+        "oracle": lambda turn, _: f"Action: {solution[turn]}" if turn < len(solution) else "",
         "null": lambda _turn, _observation: "",
         "echo": lambda _, observation: observation,
-        **{name: once(message) for name, message in cheats.items()},
+        **{name: send_once(message) for name, message in cheats.items()},
         "random": lambda _turn, _observation: f"Action: {random.choice(actions)}" if actions else "",
         "search": lambda turn, _: f"Action: {actions[turn % len(actions)]}" if actions else "",
     }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refinesynth._version import __version__
-from refinesynth.environments.grounded import GroundedEnvironment, tell_task
+from refinesynth.environments.grounded import GroundedEnvironment, task_message
 from refinesynth.extras import check_installed
 
 TASK = "world_task"
@@ -30,7 +30,7 @@ def create_server(world: GroundedEnvironment) -> Any:
     from mcp.server.lowlevel import Server
 
     actions = {tool["function"]["name"]: tool["function"] for tool in world.tools()}
-    instructions = tell_task(world.script, world.before, "tools")
+    instructions = task_message(world.script, world.before, "tools")
     task_name = TASK
     while task_name in actions:
         task_name += "_"
@@ -39,26 +39,26 @@ def create_server(world: GroundedEnvironment) -> Any:
         description="The task, and how far you are. Takes no action.",
         input_schema={"type": "object", "properties": {}},
     )
-    listed = [
+    action_tools = [
         types.Tool(name=name, description=tool["description"], input_schema=tool["parameters"])
         for name, tool in actions.items()
     ]
 
     def result(text: str, *, error: bool = False) -> types.CallToolResult:
         names = ("done", "success", "progress", "taken", "mistakes")
-        standing = {"reward": world.reward(), **{name: getattr(world, name) for name in names}}
-        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=error, _meta={_META: standing})
+        state = {"reward": world.reward(), **{name: getattr(world, name) for name in names}}
+        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=error, _meta={_META: state})
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         del context, params
-        return types.ListToolsResult(tools=[task, *listed])
+        return types.ListToolsResult(tools=[task, *action_tools])
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
         arguments = params.arguments or {}
         if params.name == task_name:
-            taken = f"{world.taken} of {world.steps} steps are taken."
-            return result("\n\n".join(filter(None, (instructions, taken, _ending(world)))))
+            count = f"{world.taken} of {world.steps} steps are taken."
+            return result("\n\n".join(filter(None, (instructions, count, _outcome(world)))))
         if params.name not in actions:
             return result(
                 f"There is no tool {params.name!r}; there are {', '.join([*actions, task_name])}.", error=True
@@ -66,7 +66,7 @@ def create_server(world: GroundedEnvironment) -> Any:
         if problem := _problem(actions[params.name]["parameters"], arguments):
             return result(problem, error=True)
         observation = world.act({"name": params.name, "arguments": arguments})
-        return result("\n\n".join(filter(None, (observation, _ending(world)))))
+        return result("\n\n".join(filter(None, (observation, _outcome(world)))))
 
     return Server(
         "refinesynth",
@@ -77,7 +77,7 @@ def create_server(world: GroundedEnvironment) -> Any:
     )
 
 
-def _ending(world: GroundedEnvironment) -> str:
+def _outcome(world: GroundedEnvironment) -> str:
     if world.success:
         return "The goal is reached."
     return "No step is left, and the goal is not reached." if world.done else ""
@@ -85,12 +85,12 @@ def _ending(world: GroundedEnvironment) -> str:
 
 def _problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """Return the problem with the names or types of arguments, or an empty text; the world judges their values."""
-    wanted = schema["properties"]
-    if unknown := [name for name in arguments if name not in wanted]:
-        return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."
+    properties = schema["properties"]
+    if unknown := [name for name in arguments if name not in properties]:
+        return f"There is no argument {unknown[0]!r}; expected {', '.join(properties) or 'none'}."
     if missing := [name for name in schema.get("required") or () if name not in arguments]:
         return f"The argument {missing[0]!r} is missing."
-    texts = {name for name, each in wanted.items() if each.get("type") == "string"}
-    if other := [name for name, value in arguments.items() if name in texts and not isinstance(value, str)]:
-        return f"The argument {other[0]!r} is no text."
+    texts = {name for name, definition in properties.items() if definition.get("type") == "string"}
+    if mistyped := [name for name, value in arguments.items() if name in texts and not isinstance(value, str)]:
+        return f"The argument {mistyped[0]!r} is no text."
     return ""

@@ -55,7 +55,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
 
     def step(self, action: WorldAction, timeout_s: float | None = None, **_: Any) -> WorldObservation:
         del timeout_s
-        return self._observed(self._world.act(action.action))
+        return self._observation(self._world.act(action.action))
 
     @property
     def state(self) -> WorldState:
@@ -70,7 +70,7 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
         return len(self._worlds) if split == SPLIT else 0
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        return [self.get_task(split, at) for at in range(self.num_tasks(split))]
+        return [self.get_task(split, index) for index in range(self.num_tasks(split))]
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """Return id, index and goal of a world; raises IndexError for an unknown world."""
@@ -83,13 +83,13 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
         return self.list_tasks(split)[start:stop]
 
     def _begin(self, seed: int, episode: str | None, index: int | None) -> WorldObservation:
-        at = self.get_task(SPLIT, seed % len(self._worlds) if index is None else index)["index"]
-        self._id, script, before = self._worlds[at]
+        task_index = self.get_task(SPLIT, seed % len(self._worlds) if index is None else index)["index"]
+        self._id, script, before = self._worlds[task_index]
         self._episode = episode or str(uuid4())
         self._world = GroundedEnvironment(script, steps=self._steps)
-        return self._observed(self._world.reset(seed, before=before))
+        return self._observation(self._world.reset(seed, before=before))
 
-    def _observed(self, text: str) -> WorldObservation:
+    def _observation(self, text: str) -> WorldObservation:
         return WorldObservation(text=text, done=self._world.done, reward=self._world.reward())
 
 

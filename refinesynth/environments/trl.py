@@ -47,11 +47,11 @@ class TextWorld:
             RulebookError: The world cannot be executed.
         """
         try:
-            read = Script.model_validate_json(script)
+            parsed = Script.model_validate_json(script)
         except ValidationError as error:
             raise InputError(f"script is no script of `refinesynth export --format rl`: {explain(error)}") from None
-        self._world = self._make(read)
-        return _begun(self._world, seed, before, "act")
+        self._world = self._make(parsed)
+        return _begin(self._world, seed, before, "act")
 
     def act(self, action: str) -> str:
         """Take one action and be told what happens.
@@ -62,18 +62,18 @@ class TextWorld:
         Returns:
             What happens.
         """
-        return self._playing().act(str(action))  # A model may call with anything.
+        return self._started_world().act(str(action))  # A model may call with anything.
 
     def get_reward(self) -> float:
-        return self._playing().reward(**self._weights)
+        return self._started_world().reward(**self._weights)
 
-    def _playing(self) -> GroundedEnvironment:
+    def _started_world(self) -> GroundedEnvironment:
         if self._world is None:
             raise RuntimeError("no world has begun; call reset first")
         return self._world
 
 
-def _begun(world: GroundedEnvironment, seed: int, before: str, form: Form) -> str:
+def _begin(world: GroundedEnvironment, seed: int, before: str, form: Form) -> str:
     try:
         return world.reset(seed, form=form, before=_TURNS.validate_json(before))
     except ValueError as error:
@@ -120,7 +120,7 @@ def world_class(
 
     def reset(self: Any, *, seed: int = 0, before: str = "[]", **_: Any) -> str:
         """Begin a play and return the task, which TRL puts after the row's prompt."""
-        return _begun(self._world, seed, before, "tools")
+        return _begin(self._world, seed, before, "tools")
 
     def get_reward(self: Any) -> float:
         """Return the reward of the play."""
@@ -128,44 +128,42 @@ def world_class(
 
     members: dict[str, Any] = {"__init__": begin, "__doc__": script.goal, "reset": reset, "get_reward": get_reward}
     for tool in tools_of(script):
-        method = _method(tool)
+        method = _action_method(tool)
         members[method.__name__] = method
     return type("World", (), members)
 
 
-def _method(tool: Tool) -> Callable[..., str]:
+def _action_method(tool: Tool) -> Callable[..., str]:
     """Return an action as a method with the tool's signature and Google-style docstring."""
     definition: Mapping[str, Any] = tool.definition()["function"]
     schema: Mapping[str, Any] = definition["parameters"]
     python: dict[str, str] = {}
     """Property by the name of its Python argument."""
     parameters: list[Parameter] = []
-    for name, wanted in schema["properties"].items():
-        own = re.sub(r"\W", "_", name if name[:1].isalpha() else f"_{name}")
-        while own in python or keyword.iskeyword(own) or own in {"self", "cls"}:
-            own += "_"
-        python[own] = name
-        values = wanted.get("enum")
-        kind: Any = Literal[tuple(values)] if values else _TYPES.get(str(wanted.get("type")), str)
+    for name, prop_schema in schema["properties"].items():
+        argument = re.sub(r"\W", "_", name if name[:1].isalpha() else f"_{name}")
+        while argument in python or keyword.iskeyword(argument) or argument in {"self", "cls"}:
+            argument += "_"
+        python[argument] = name
+        values = prop_schema.get("enum")
+        kind: Any = Literal[tuple(values)] if values else _TYPES.get(str(prop_schema.get("type")), str)
         required = name in (schema.get("required") or ())
         default = Parameter.empty if required else None
         annotation = kind if required else kind | None
-        parameters.append(Parameter(own, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
-    optional = {one.name for one in parameters if one.default is None}
+        parameters.append(Parameter(argument, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+    optional = {parameter.name for parameter in parameters if parameter.default is None}
 
-    def method(self: Any, **passed: Any) -> str:
-        description = {
-            python.get(name, name): at for name, at in passed.items() if at is not None or name not in optional
-        }
-        return self._world.act(Call(tool.name, description))
+    def method(self: Any, **arguments: Any) -> str:
+        given = {name: value for name, value in arguments.items() if value is not None or name not in optional}
+        return self._world.act(Call(tool.name, {python.get(name, name): value for name, value in given.items()}))
 
     method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
-    method.__annotations__ = {one.name: one.annotation for one in parameters}
+    method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
     # A docstring heading in an untrusted description would end the description.
     description = _HEADING.sub(r"\1 -", " ".join(definition["description"].split()))
     placeholders = {name: placeholder for placeholder, name in tool.properties.items()}
-    listed = "".join(f"\n    {own}: What stands for {{{placeholders[name]}}}." for own, name in python.items())
+    listed = "".join(f"\n    {key}: What stands for {{{placeholders[name]}}}." for key, name in python.items())
     method.__doc__ = f"{description}\n\nArgs:{listed}\n" if listed else description
     return method
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 import verifiers.v1 as vf
 
-from refinesynth.environments.grounded import STEPS, GroundedEnvironment, read_worlds, tell_task
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment, read_worlds, task_message
 from refinesynth.trajectory import Draft, MalformedTurn, Script
 
 _WEIGHTS = ("success", "progress", "mistake", "length", "recovered", "repeat")
@@ -45,24 +45,24 @@ class WorldData(vf.TaskData):
     slips: float = 0.0
     seed: int = 0
 
-    def begun(self) -> GroundedEnvironment:
+    def start_world(self) -> GroundedEnvironment:
         """Return the world at the beginning of a play."""
         world = GroundedEnvironment(Script.model_validate(self.script), steps=self.steps, slips=self.slips)
         before = Draft.model_validate({"script": self.script, "turns": self.before}).turns
         world.reset(self.seed, before=[turn for turn in before if not isinstance(turn, MalformedTurn)])
         return world
 
-    def after(self, trace: Any) -> GroundedEnvironment:
+    def world_after(self, trace: Any) -> GroundedEnvironment:
         """Return the world after the calls of a trace, without malformed calls, which the harness refuses."""
-        world = self.begun()
-        known = {tool["function"]["name"] for tool in world.tools()}
+        world = self.start_world()
+        names = {tool["function"]["name"] for tool in world.tools()}
         for node in trace.nodes:
             for call in getattr(node.message, "tool_calls", None) or []:
                 try:
                     arguments = orjson.loads(call.arguments or "{}")
                 except orjson.JSONDecodeError:
                     continue
-                if call.name in known and isinstance(arguments, dict):
+                if call.name in names and isinstance(arguments, dict):
                     world.act({"name": call.name, "arguments": arguments})
         return world
 
@@ -73,7 +73,7 @@ class WorldTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
     TOOL_PREFIX = None
 
     async def setup_task(self, task: WorldData) -> None:
-        self.world = task.begun()
+        self.world = task.start_world()
 
     def register(self, mcp: Any) -> None:
         # The handlers of MCPServer call these public methods; verifiers' own toolsets replace them as well.
@@ -83,9 +83,7 @@ class WorldTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
         from mcp_types import Tool
 
         functions = [tool["function"] for tool in self.world.tools()]
-        return [
-            Tool(name=one["name"], description=one["description"], input_schema=one["parameters"]) for one in functions
-        ]
+        return [Tool(name=fn["name"], description=fn["description"], input_schema=fn["parameters"]) for fn in functions]
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> Any:
         from mcp_types import CallToolResult, TextContent
@@ -104,7 +102,7 @@ class WorldTask(vf.Task[WorldData, vf.State, WorldTaskConfig]):
     @vf.stop
     async def is_over(self, trace: vf.Trace) -> bool:
         """Return True if a play by calls has reached the goal or its last step."""
-        return self.config.form == "tools" and self.data.after(trace).done
+        return self.config.form == "tools" and self.data.world_after(trace).done
 
 
 class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
@@ -116,7 +114,7 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):
             data = WorldData(
                 id=world.id,
                 name=world.id,
-                prompt=tell_task(world.script, world.before, self.config.task.form),
+                prompt=task_message(world.script, world.before, self.config.task.form),
                 script=world.script.model_dump(mode="json"),
                 before=[turn.model_dump(mode="json") for turn in world.before],
             )
@@ -147,11 +145,11 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):
         """Play to the end, and record reward and metrics on the trace."""
         config = self.config
         data = task.data.model_copy(update={"steps": config.steps, "slips": config.slips, "seed": config.seed})
-        world = data.begun()
+        world = data.start_world()
         async with agents.player.interaction(WorldTask(data, task.config)) as play:
             segment = await play.turn()
             if task.config.form == "tools":
-                world = data.after(play.trace)
+                world = data.world_after(play.trace)
             while not segment.terminated and task.config.form == "react":
                 observation = world.reply(segment.last_reply)
                 if world.done:

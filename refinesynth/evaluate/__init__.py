@@ -111,13 +111,13 @@ def evaluate(
 
     check_installed("evaluate", "inspect_ai", "numpy")
     from refinesynth.evaluate.comparing.eval_logs import read_evaluation
-    from refinesynth.evaluate.evaluation_run import evaluate as played
+    from refinesynth.evaluate.evaluation_run import evaluate as run_evaluation
     from refinesynth.evaluate.settings import Evaluation
 
-    settled = Evaluation(
+    evaluation = Evaluation(
         **{name: value for name, value in arguments.items() if name != "on_progress" and value is not None}
     )
-    logs = played(settled, on_progress=on_progress or (lambda _: None))
+    logs = run_evaluation(evaluation, on_progress=on_progress or (lambda _: None))
     scores = tuple(
         TaskScore(
             task=logged.task,
@@ -127,9 +127,9 @@ def evaluate(
             progress=None if logged.missing else float(logged.means("progress").mean()),
             rates=logged.counts.rates,
         )
-        for logged in read_evaluation(settled.folder)
+        for logged in read_evaluation(evaluation.folder)
     )
-    return EvaluationResult(logs[0].eval.model, str(settled.folder), scores)
+    return EvaluationResult(logs[0].eval.model, str(evaluation.folder), scores)
 
 
 def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "Comparison":

@@ -49,12 +49,12 @@ class _Control:
 
     def __init__(self, name: str, random: Random) -> None:
         self._name, self._random = name, random
-        self._left: list[str] | None = None
-        self._taken: list[str] = []
+        self._remaining: list[str] | None = None
+        self._last: list[str] = []
 
     async def __call__(self, _: list[ChatMessage], episode: Episode, form: ReactForm) -> ModelOutput:
         if self._name == "oracle":
-            action = await self._next(episode)
+            action = await self._next_action(episode)
         else:
             valid = await episode.valid_actions()
             action = (self._random.choice(valid) if self._name == "random" else valid[0]) if valid else None
@@ -65,13 +65,13 @@ class _Control:
         message.model = name
         return ModelOutput.from_message(message)
 
-    async def _next(self, episode: Episode) -> str | None:
-        if self._left is None:
-            self._left = list(await episode.solution() or ())
+    async def _next_action(self, episode: Episode) -> str | None:
+        if self._remaining is None:
+            self._remaining = list(await episode.solution() or ())
         elif episode.slipped:
-            self._left[:0] = self._taken
-        self._taken, self._left = self._left[:1], self._left[1:]
-        return next(iter(self._taken), None)
+            self._remaining[:0] = self._last
+        self._last, self._remaining = self._remaining[:1], self._remaining[1:]
+        return next(iter(self._last), None)
 
 
 @modelapi(name=PROVIDER)
@@ -128,10 +128,10 @@ def first_message(start: Start, form: ReactForm) -> str:
 
 def _opening(start: Start, form: ReactForm) -> Iterator[ChatMessage]:
     yield ChatMessageUser(content=scrub(first_message(start, form)))
-    for one in start.history:
-        message = form.message(PlayerTurn(thought=one.thought, action=one.action))
+    for turn in start.history:
+        message = form.message(PlayerTurn(thought=turn.thought, action=turn.action))
         yield message
-        yield from form.answers(message, one.observation)
+        yield from form.answers(message, turn.observation)
 
 
 @solver
@@ -154,14 +154,14 @@ def player(
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
         async with pool.episode(instances[str(state.sample_id)]) as episode:
-            played = await _attempt(state, episode, chat_form, steps=steps)
+            outcome = await _attempt(state, episode, chat_form, steps=steps)
         state.completed = True
         result: dict[str, Any] = {
-            "success": float(played.success),
-            "progress": played.progress,
-            "stopped": played.stopped,
-            "measures": dict(played.measures),
-            "counts": asdict(counts(played.moves)),
+            "success": float(outcome.success),
+            "progress": outcome.progress,
+            "stopped": outcome.stopped,
+            "measures": dict(outcome.measures),
+            "counts": asdict(counts(outcome.moves)),
             "faults": list(episode.faults),
         }
         state.store.set(RESULT, result)
@@ -172,66 +172,66 @@ def player(
 
 async def _attempt(state: TaskState, episode: Episode, form: type[ReactForm], *, steps: int) -> EpisodeResult:
     """Play an episode; if the environment fails, play it once more from the beginning in a new process."""
-    played = EpisodeResult()
+    result = EpisodeResult()
     for _ in range(2):
-        played = EpisodeResult()
+        result = EpisodeResult()
         try:
             start = await episode.reset()
             chat = form(start)
             state.messages = list(_opening(start, chat))
-            played.moves += [EpisodeStep(one.action, one.refused, earlier=True) for one in start.history[-1:]]
-            await _play(state, episode, control_of(state) or _model, chat, played, steps=steps)
+            result.moves += [EpisodeStep(turn.action, turn.refused, in_history=True) for turn in start.history[-1:]]
+            await _play(state, episode, control_of(state) or _model, chat, result, steps=steps)
         except EnvironmentFault:
-            played.stopped = "environment"
+            result.stopped = "environment"
         else:
             break
-    return played
+    return result
 
 
 async def _play(
-    state: TaskState, episode: Episode, act: Act, chat: ReactForm, played: EpisodeResult, *, steps: int
+    state: TaskState, episode: Episode, act: Act, chat: ReactForm, result: EpisodeResult, *, steps: int
 ) -> None:
     # Context window in tokens. Beyond it, transformers does not stop but generates useless text.
-    info, left = get_model_info(str(state.model)), steps
+    info, remaining = get_model_info(str(state.model)), steps
     window = (info and info.context_length) or inf
-    while left > 0:
+    while remaining > 0:
         output = _writable(await act(state.messages, episode, chat))
         state.output = output
         if output.empty:
-            played.stopped = "no action"
+            result.stopped = "no action"
             return
         if output.stop_reason == "model_length" or (output.usage and output.usage.total_tokens > window):
-            played.stopped = "context"
+            result.stopped = "context"
             return
         state.messages.append(output.message)
         try:
             actions = chat.read(output.message)
         except ValueError as error:
             # A message without an action costs a step, like a refused action.
-            played.moves.append(EpisodeStep("", failed=True))
-            left, problem = left - 1, str(error)
+            result.moves.append(EpisodeStep("", failed=True))
+            remaining, problem = remaining - 1, str(error)
             state.messages += chat.answers(
                 output.message, f"{problem[0].upper()}{problem[1:]}.", marks=[{"refused": True}]
             )
             continue
         answers: list[tuple[str, dict[str, Any]]] = []
-        for action in (action[:MAX_ACTION] for action in actions[:left]):
+        for action in (action[:MAX_ACTION] for action in actions[:remaining]):
             step = await episode.step(action)
-            played.moves.append(EpisodeStep(action, failed=step.refused))
-            played.progress = max(played.progress, step.progress)
-            played.success, played.measures = step.success, step.measures
+            result.moves.append(EpisodeStep(action, failed=step.refused))
+            result.progress = max(result.progress, step.progress)
+            result.success, result.measures = step.success, step.measures
             answers.append((step.observation, {"refused": step.refused, "progress": round(step.progress, 4)}))
             if step.done:
-                played.stopped = "done"
+                result.stopped = "done"
                 break
-        left -= len(answers)
+        remaining -= len(answers)
         answers += [(_NOT_EXECUTED, {})] * (len(actions) - len(answers))
         state.messages += chat.answers(
             output.message, *(text for text, _ in answers), marks=[marks for _, marks in answers]
         )
-        if played.stopped:
+        if result.stopped:
             return
-    played.stopped = "steps"
+    result.stopped = "steps"
 
 
 def _writable(output: ModelOutput) -> ModelOutput:

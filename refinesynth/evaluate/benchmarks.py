@@ -22,7 +22,7 @@ _OBJECTS = {name: f"{name}:BENCHMARK" for name in NAMES} | {
 TABLE = Table(
     "benchmark",
     "refinesynth.benchmarks",
-    {name: f"refinesynth.evaluate.environments.{place}" for name, place in _OBJECTS.items()},
+    {name: f"refinesynth.evaluate.environments.{path}" for name, path in _OBJECTS.items()},
 )
 """Entry points: `mine = "my_package.mine:BENCHMARK"`, a `Benchmark` of that name."""
 
@@ -39,34 +39,34 @@ def read_instances(name: str, *, data: Path | None = None, argument: str = "") -
         raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
     if not instances:
         raise InputError(f"{name} has no instances in what was named")
-    if again := [id_ for id_, count in Counter(instance.id for instance in instances).items() if count > 1]:
-        raise InputError(f"{name} has more than one instance {again[0]!r}; expected a different id for each")
+    if repeated := [id_ for id_, count in Counter(instance.id for instance in instances).items() if count > 1]:
+        raise InputError(f"{name} has more than one instance {repeated[0]!r}; expected a different id for each")
     return instances
 
 
 def find(name: str) -> Benchmark:
     """The benchmark of that name; raises InputError for an unknown or unusable one."""
     return TABLE.load(
-        name, lambda found: isinstance(found, Benchmark) and found.name == name, f"a Benchmark of the name {name!r}"
+        name, lambda value: isinstance(value, Benchmark) and value.name == name, f"a Benchmark of the name {name!r}"
     )
 
 
-def named(tasks: str) -> list[tuple[str, str]]:
+def parse_tasks(tasks: str) -> list[tuple[str, str]]:
     """Parse `babyai,pddl`, `held-out` or `worlds:runs/held-out` to names with arguments, each once; raises InputError."""
     names: dict[tuple[str, str], None] = {}
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
-        for one in HELD_OUT if name == "held-out" else (name,):
-            if one == INSPECT:
-                names[one, argument] = None
+        for benchmark in HELD_OUT if name == "held-out" else (name,):
+            if benchmark == INSPECT:
+                names[benchmark, argument] = None
                 continue
             try:
-                find(one)
+                find(benchmark)
             except InputError as error:
-                if one in TABLE.entries():
+                if benchmark in TABLE.entries():
                     raise
                 raise InputError(f"{error}, 'held-out' or 'inspect:PACKAGE/TASK', separated by commas") from None
-            names[one, argument] = None
+            names[benchmark, argument] = None
     if not names:
         raise InputError("--tasks names no benchmark; expected for example held-out, or babyai,pddl")
     return list(names)

@@ -47,8 +47,8 @@ from refinesynth.trajectory import ActionSpec, PlayerTurn, Script, explain
 def script_of(start: Start) -> Script:
     """Script from which the first message and the functions are rendered, as in training."""
     actions = tuple(
-        ActionSpec.model_validate({**vars(one), "pattern": one.pattern or pattern_of(one.name)})
-        for one in start.actions
+        ActionSpec.model_validate({**vars(action), "pattern": action.pattern or pattern_of(action.name)})
+        for action in start.actions
     )
     return Script(
         introduction=start.introduction, environment={}, goal=start.goal, completion_conditions=(), actions=actions
@@ -90,8 +90,8 @@ class ToolForm(ReactForm):
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
-        self._at = 1 if start.observation else 0
-        self.tools = [offered_tool(one) for one in render_tools(self._script)]
+        self._turn_number = 1 if start.observation else 0
+        self.tools = [offered_tool(tool) for tool in render_tools(self._script)]
 
     def task(self) -> str:
         return render_tool_task(self._script)
@@ -117,15 +117,15 @@ class ToolForm(ReactForm):
     ) -> list[ChatMessage]:
         """Reply to each call. As in training, the id of a call has the number of its turn."""
         if not message.tool_calls:
-            self._at += 2
+            self._turn_number += 2
             return super().answers(message, *texts, marks=marks)
         if len(texts) == 1:
             texts, marks = texts * len(message.tool_calls), [*marks] * len(message.tool_calls)
         results: list[ChatMessage] = []
         for call, text, mark in zip(message.tool_calls, texts, marks, strict=True):
-            call.id, name, self._at = f"call{self._at:05d}", call.function, self._at + 2
-            marked = dict(mark) or None
-            results.append(ChatMessageTool(content=scrub(text), tool_call_id=call.id, function=name, metadata=marked))
+            call.id, name, self._turn_number = f"call{self._turn_number:05d}", call.function, self._turn_number + 2
+            metadata = dict(mark) or None
+            results.append(ChatMessageTool(content=scrub(text), tool_call_id=call.id, function=name, metadata=metadata))
         return results
 
 
@@ -144,9 +144,9 @@ LOCAL: Final = "local"
 """Name of the provider."""
 _AS_IS: Final = "{{ messages[0]['content'] }}"
 """Chat template that returns a rendered prompt unchanged."""
-_ORDER: Final = ("type", "minimum", "maximum", "enum", "default")
+_KEY_ORDER: Final = ("type", "minimum", "maximum", "enum", "default")
 """Order of the keys of a parameter's schema in training; chat templates copy it."""
-_TASK: Final = "Find the mug."
+_PROBE_TASK: Final = "Find the mug."
 _PROBE: Final = ToolInfo.model_validate(
     {"name": "take", "description": "take {item}", "parameters": {"properties": {"item": {"type": "string"}}}}
 )
@@ -166,14 +166,14 @@ class TrainedAs(BaseModel):
         """
         path = Path(model) / CONFIG
         try:
-            found = cls.model_validate(read_settings(path)) if path.is_file() else cls()
+            trained = cls.model_validate(read_settings(path)) if path.is_file() else cls()
         except ValidationError as error:
             raise InputError(f"{str(path)!r} is of another version: {explain(error)}; give --form react") from error
         with suppress(OSError, ValueError, LookupError, TypeError):  # no plan, or of an earlier version
             counts = orjson.loads((Path(model) / PLAN).read_bytes())["sizes"]["counts"]
-            if found.form == "tools" and 2 * counts["parallel_tasks"] > counts["conversations"]:
-                return found.model_copy(update={"form": "parallel_tools"})
-        return found
+            if trained.form == "tools" and 2 * counts["parallel_tasks"] > counts["conversations"]:
+                return trained.model_copy(update={"form": "parallel_tools"})
+        return trained
 
 
 def offered_tool(function: Mapping[str, Any]) -> ToolInfo:
@@ -186,40 +186,40 @@ def offered_tool(function: Mapping[str, Any]) -> ToolInfo:
 
 def definition(tool: ToolInfo) -> dict[str, Any]:
     """Definition of a function in the form of `chat.render_tools`."""
-    if isinstance(known := (tool.options or {}).get("definition"), dict):
-        return cast("dict[str, Any]", known)
-    schema_of_all = tool.parameters.model_dump(exclude_none=True, exclude={"additionalProperties"})
-    for name, schema in schema_of_all["properties"].items():
-        schema_of_all["properties"][name] = {key: schema[key] for key in _ORDER if key in schema} | schema
+    if isinstance(stored := (tool.options or {}).get("definition"), dict):
+        return cast("dict[str, Any]", stored)
+    parameters = tool.parameters.model_dump(exclude_none=True, exclude={"additionalProperties"})
+    for name, schema in parameters["properties"].items():
+        parameters["properties"][name] = {key: schema[key] for key in _KEY_ORDER if key in schema} | schema
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": schema_of_all},
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
     }
 
 
 def reasoning_of(message: ChatMessage) -> str:
     """Reasoning parts of a message, which are separate from its text."""
     parts = () if isinstance(message.content, str) else message.content
-    return "\n\n".join(one.reasoning for one in parts if isinstance(one, ContentReasoning))
+    return "\n\n".join(part.reasoning for part in parts if isinstance(part, ContentReasoning))
 
 
 def turn_of(message: ChatMessage) -> Turn:
     """Convert a message to a turn of training, without a label."""
     calls = (message.tool_calls or ()) if message.role == "assistant" else ()
-    called = tuple(Called(one.id, one.function, one.arguments) for one in calls)
+    tool_calls = tuple(Called(call.id, call.function, call.arguments) for call in calls)
     answers = (message.tool_call_id or "") if message.role == "tool" else ""
-    return Turn(message.role, message.text, None, called, answers, reasoning_of(message))
+    return Turn(message.role, message.text, None, tool_calls, answers, reasoning_of(message))
 
 
 def read_message(text: str, tools: Sequence[ToolInfo]) -> ChatMessageAssistant:
     """Parse a model's text into a message with reasoning and calls; text with an unreadable call stays text."""
     thinking, answer, form = thinking_in(scrub(text))
-    found = settle((), answer, {one.name: tuple(one.parameters.properties) for one in tools}, others=True)
-    arguments_of_calls = [orjson.loads(arguments) for _, arguments, _ in found.calls]
+    read = settle((), answer, {tool.name: tuple(tool.parameters.properties) for tool in tools}, others=True)
+    arguments_of_calls = [orjson.loads(arguments) for _, arguments, _ in read.calls]
     calls = None
-    if found.calls and found.clear and all(isinstance(one, dict) for one in arguments_of_calls):
-        named = zip(found.calls, arguments_of_calls, strict=True)
-        calls, answer = [ToolCall(f"call{at}0000", name, one) for at, ((name, *_), one) in enumerate(named)], found.text
+    if read.calls and read.clear and all(isinstance(item, dict) for item in arguments_of_calls):
+        pairs = zip(read.calls, arguments_of_calls, strict=True)
+        calls, answer = [ToolCall(f"call{n}0000", name, args) for n, ((name, *_), args) in enumerate(pairs)], read.text
     parts: list[Content] = [] if form is None else [ContentReasoning(reasoning=thinking)]
     return ChatMessageAssistant(content=[*parts, ContentText(text=answer.strip())], tool_calls=calls)
 
@@ -231,19 +231,19 @@ class Prompter:
         """Check the chat template; raises InputError if it renders no tools, or calls that cannot be read back."""
         self._renderer = Renderer(tokenizer, thought_as=trained.thought_as)
         call = Called("call00000", _PROBE.name, {"item": "mug"})
-        before = [Turn("user", _TASK, None)]
-        prompt = self._renderer.prompt(before, [definition(_PROBE)])
+        history = [Turn("user", _PROBE_TASK, None)]
+        prompt = self._renderer.prompt(history, [definition(_PROBE)])
         rendered = self._renderer.prompt(
-            [*before, Turn("assistant", "It is there.", None, (call,))], [definition(_PROBE)]
+            [*history, Turn("assistant", "It is there.", None, (call,))], [definition(_PROBE)]
         )
         # Inspect's provider decodes completions in the same way.
-        ids = tokenizer(rendered.rpartition(_TASK)[2], add_special_tokens=False)["input_ids"]
-        read = read_message(tokenizer.decode(ids, skip_special_tokens=True), [_PROBE]).tool_calls or []
-        writes = _PROBE.description in prompt
-        if not writes or [(one.function, one.arguments) for one in read] != [call[1:]]:
-            lacks = "calls that cannot be read from the decoded text" if writes else "no tools"
+        ids = tokenizer(rendered.rpartition(_PROBE_TASK)[2], add_special_tokens=False)["input_ids"]
+        parsed = read_message(tokenizer.decode(ids, skip_special_tokens=True), [_PROBE]).tool_calls or []
+        has_tools = _PROBE.description in prompt
+        if not has_tools or [(item.function, item.arguments) for item in parsed] != [call[1:]]:
+            unsupported = "calls that cannot be read from the decoded text" if has_tools else "no tools"
             raise InputError(
-                f"the chat template of this model writes {lacks}; give --form react, or serve the model with a tool parser "
+                f"the chat template of this model writes {unsupported}; give --form react, or serve the model with a tool parser "
                 "and give --model vllm/NAME"
             )
 
@@ -279,8 +279,8 @@ class Local(ModelAPI):
         tokenizer = cast("Any", AutoTokenizer).from_pretrained(settings.get("tokenizer_path") or path)
         self._prompter = Prompter(tokenizer, TrainedAs.of(path))
         # The template writes all special tokens of a prompt itself.
-        own: dict[str, Any] = {"chat_template": _AS_IS, "tokenizer_call_args": {"add_special_tokens": False}}
-        self._hf = get_model(f"hf/{model_name}", config=config, memoize=False, **{**settings, **own}).api
+        overrides: dict[str, Any] = {"chat_template": _AS_IS, "tokenizer_call_args": {"add_special_tokens": False}}
+        self._hf = get_model(f"hf/{model_name}", config=config, memoize=False, **{**settings, **overrides}).api
 
     async def generate(
         self,

@@ -23,18 +23,18 @@ from pydantic import TypeAdapter
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Benchmark, Instance, Start, Step
-from refinesynth.evaluate.environments.worker import Served
+from refinesynth.evaluate.environments.worker import RequestHandler
 from refinesynth.synthesis.concurrency import memory_of_machine
 
 T = TypeVar("T")
 _START = TypeAdapter(Start)
 
-MOST = 16
+MAX_PROCESSES = 16
 """Most processes of one benchmark."""
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
 """Bytes at which a response is too long."""
-_GRACE = 1.0
+_EXIT_TIMEOUT = 1.0
 """Seconds for a process to end by itself."""
 
 
@@ -47,7 +47,7 @@ class EnvironmentProcess:
         """Start the process without waiting for its imports; raises InputError for an unusable interpreter."""
         self.benchmark = benchmark
         self.episodes = 0
-        self.solves = False
+        self.has_solutions = False
         """True if the environment has `solution()`; known once it was opened."""
         self._perturb = perturb
         self._opened = False
@@ -77,7 +77,7 @@ class EnvironmentProcess:
                 f"the interpreter {command[0]!r} of {name} cannot be started: {error}; name one by --python {name}=PATH"
             ) from error
         self._requests, self._answers = cast("tuple[IO[bytes], IO[bytes]]", (self._process.stdin, self._process.stdout))
-        self._ends = 0.0
+        self._deadline = 0.0
 
     @property
     def pid(self) -> int:
@@ -86,27 +86,27 @@ class EnvironmentProcess:
     def open(self) -> None:
         """Import the environment's package, once; raises InputError if it is missing or makes no environment."""
         if not self._opened:
-            named = {"environment": self.benchmark.environment, "perturb": self._perturb}
-            self.solves = bool(self._ask("open", self.benchmark.reset_seconds, **named)["solves"])
+            arguments = {"environment": self.benchmark.environment, "perturb": self._perturb}
+            self.has_solutions = bool(self._request("open", self.benchmark.reset_seconds, **arguments)["solves"])
             self._opened = True
 
     def reset(self, instance: Instance) -> Start:
         """Begin an episode; raises what `open` raises, and InputError for an unusable instance."""
         self.open()
         self.episodes += 1
-        return _START.validate_python(self._ask("reset", self.benchmark.reset_seconds, instance=asdict(instance)))
+        return _START.validate_python(self._request("reset", self.benchmark.reset_seconds, instance=asdict(instance)))
 
     def step(self, action: str) -> Step:
         """Take one action; raises EnvironmentFault."""
-        return Step(**self._ask("step", self.benchmark.step_seconds, action=action))
+        return Step(**self._request("step", self.benchmark.step_seconds, action=action))
 
     def valid_actions(self) -> Sequence[str]:
         """Actions that are possible now; raises EnvironmentFault."""
-        return self._ask("valid_actions", self.benchmark.step_seconds)["actions"]
+        return self._request("valid_actions", self.benchmark.step_seconds)["actions"]
 
     def solution(self) -> Sequence[str] | None:
         """The environment's own solution; raises EnvironmentFault."""
-        return self._ask("solution", self.benchmark.reset_seconds)["actions"]
+        return self._request("solution", self.benchmark.reset_seconds)["actions"]
 
     def resident_mb(self) -> float:
         """Memory of the process in MiB; 0 if unknown."""
@@ -116,20 +116,20 @@ class EnvironmentProcess:
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    def let_end(self) -> None:
+    def close_pipes(self) -> None:
         """Close the pipes, which makes the process end by itself."""
-        self._ends = self._ends or time.monotonic() + _GRACE
+        self._deadline = self._deadline or time.monotonic() + _EXIT_TIMEOUT
         for pipe in (self._requests, self._answers):
             with suppress(OSError):
                 pipe.close()
 
     def end(self) -> None:
         """End the process and its child processes."""
-        self.let_end()
+        self.close_pipes()
         if self._opened:
             # The environment may need time to close its resources, such as a Java virtual machine.
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=max(0.0, self._ends - time.monotonic()))
+                self._process.wait(timeout=max(0.0, self._deadline - time.monotonic()))
         self._kill()
         self._process.wait()
 
@@ -138,9 +138,9 @@ class EnvironmentProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def _ask(self, do: str, seconds: float, **arguments: Any) -> dict[str, Any]:
+    def _request(self, command: str, seconds: float, **arguments: Any) -> dict[str, Any]:
         name, extra = self.benchmark.name, self.benchmark.extra
-        line = self._exchange({"do": do, "with": arguments}, seconds)
+        line = self._exchange({"do": command, "with": arguments}, seconds)
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError as error:
@@ -159,10 +159,10 @@ class EnvironmentProcess:
 
     def _exchange(self, request: Mapping[str, Any], seconds: float) -> str | bytes:
         """Send a request and return the response; kill the process if the exchange takes longer than `seconds`."""
-        late = threading.Event()
+        timed_out = threading.Event()
 
         def kill() -> None:
-            late.set()
+            timed_out.set()
             self._kill()
 
         timer = threading.Timer(seconds, kill)
@@ -177,7 +177,7 @@ class EnvironmentProcess:
             pass  # It has ended.
         finally:
             timer.cancel()
-        if late.is_set():
+        if timed_out.is_set():
             raise EnvironmentFault(f"{self.benchmark.name} did not answer in time")
         if len(line) == _MAX_ANSWER:
             raise EnvironmentFault(f"{self.benchmark.name} answered with {_MAX_ANSWER:,} bytes or more")
@@ -186,25 +186,25 @@ class EnvironmentProcess:
         return line
 
 
-class EnvironmentHere(EnvironmentProcess):
+class InProcessEnvironment(EnvironmentProcess):
     """An environment in this process, without limits of time and memory."""
 
     def _launch(self, python: str | None) -> None:
         del python
-        self._served = Served()
+        self._handler = RequestHandler()
 
     def resident_mb(self) -> float:
         return 0.0
 
-    def let_end(self) -> None:
+    def close_pipes(self) -> None:
         """Do nothing: there is no process."""
 
     def end(self) -> None:
-        self._served.close()
+        self._handler.close()
 
     def _exchange(self, request: Mapping[str, Any], seconds: float) -> str | bytes:
         del seconds
-        return self._served.answer(request)
+        return self._handler.handle(request)
 
 
 @dataclass(eq=False)
@@ -216,23 +216,23 @@ class EnvironmentPool:
     python: str | None = None
     """Interpreter with the environment's package; None for this one."""
     size: int = 0
-    """Most processes at once; 0 takes `usual_size`."""
+    """Most processes at once; 0 takes `default_pool_size`."""
     _idle: list[EnvironmentProcess] = field(default_factory=list[EnvironmentProcess], repr=False)
 
     def __post_init__(self) -> None:
-        self.size = self.size or usual_size(self.benchmark)
+        self.size = self.size or default_pool_size(self.benchmark)
         atexit.register(self.close)
 
-    def check(self, *, solves: bool = False) -> None:
-        """Open one process and keep it; raises what its `open` raises, and InputError for missing solutions if `solves`."""
-        process = self.taken()
+    def check(self, *, needs_solutions: bool = False) -> None:
+        """Open one process and keep it; raises what its `open` raises, and InputError for missing solutions if `needs_solutions`."""
+        process = self.acquire()
         try:
             process.open()
         except BaseException:
             process.end()
             raise
         self._idle.append(process)
-        if solves and not process.solves:
+        if needs_solutions and not process.has_solutions:
             raise InputError(
                 f"{self.benchmark.name} has no solutions, which --model oracle needs; expected worlds:RUN or "
                 "mistakes:RUN, or a benchmark of your own that has them"
@@ -247,28 +247,28 @@ class EnvironmentPool:
             try:
                 yield episode
             finally:
-                await episode.leave()
+                await episode.close()
 
-    def taken(self) -> EnvironmentProcess:
+    def acquire(self) -> EnvironmentProcess:
         """An idle process, or a new one."""
         if self._idle:
             return self._idle.pop()
         if self.benchmark.in_process and self.python is None:
-            return EnvironmentHere(self.benchmark, perturb=self.perturb)
+            return InProcessEnvironment(self.benchmark, perturb=self.perturb)
         return EnvironmentProcess(self.benchmark, perturb=self.perturb, python=self.python)
 
-    def put_back(self, process: EnvironmentProcess) -> None:
+    def release(self, process: EnvironmentProcess) -> None:
         """Keep the process, or end it if it exceeds the benchmark's memory or has played its number of episodes."""
         benchmark = self.benchmark
-        worn = bool(benchmark.episodes) and process.episodes >= benchmark.episodes
-        if worn or process.resident_mb() > benchmark.memory_mb:
+        at_limit = bool(benchmark.episodes) and process.episodes >= benchmark.episodes
+        if at_limit or process.resident_mb() > benchmark.memory_mb:
             process.end()
         else:
             self._idle.append(process)
 
     def close(self) -> None:
         for process in self._idle:
-            process.let_end()
+            process.close_pipes()
         while self._idle:
             self._idle.pop().end()
         atexit.unregister(self.close)
@@ -287,50 +287,50 @@ class Episode:
 
     async def reset(self) -> Start:
         """Begin, or begin again; raises InputError for an unusable instance, and EnvironmentFault."""
-        return await self._ask(lambda process: process.reset(self.instance))
+        return await self._run(lambda process: process.reset(self.instance))
 
     async def step(self, action: str) -> Step:
         """Take one action; raises EnvironmentFault."""
-        step = await self._ask(lambda process: process.step(action))
+        step = await self._run(lambda process: process.step(action))
         self.slipped = step.slipped
         return step
 
     async def valid_actions(self) -> Sequence[str]:
         """Actions that are possible now; raises EnvironmentFault."""
-        return await self._ask(EnvironmentProcess.valid_actions)
+        return await self._run(EnvironmentProcess.valid_actions)
 
     async def solution(self) -> Sequence[str] | None:
         """The environment's own solution; raises EnvironmentFault."""
-        return await self._ask(EnvironmentProcess.solution)
+        return await self._run(EnvironmentProcess.solution)
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             # In a thread, because ending a process may take a second. After a cancelled request there is none.
-            await to_thread.run_sync(self.pool.put_back, process)
+            await to_thread.run_sync(self.pool.release, process)
 
-    async def _ask(self, ask: Callable[[EnvironmentProcess], T]) -> T:
+    async def _run(self, call: Callable[[EnvironmentProcess], T]) -> T:
         """Send a request in a thread. A process that fails is ended; one whose request is cancelled is not used again."""
         process, self._process = self._process, None
         try:
-            self._process, answer = await to_thread.run_sync(self._answered, process, ask, abandon_on_cancel=True)
+            self._process, answer = await to_thread.run_sync(self._run_in_thread, process, call, abandon_on_cancel=True)
         except EnvironmentFault as fault:
             self.faults.append(str(fault))
             raise
         return answer
 
-    def _answered(
-        self, process: EnvironmentProcess | None, ask: Callable[[EnvironmentProcess], T]
+    def _run_in_thread(
+        self, process: EnvironmentProcess | None, call: Callable[[EnvironmentProcess], T]
     ) -> tuple[EnvironmentProcess, T]:
-        process = process or self.pool.taken()
+        process = process or self.pool.acquire()
         try:
-            return process, ask(process)
+            return process, call(process)
         except BaseException:
             process.end()
             raise
 
 
-def usual_size(benchmark: Benchmark) -> int:
-    """Number of processes that fit in half of the memory, from 1 to `MOST`; `MOST` if the memory is unknown."""
+def default_pool_size(benchmark: Benchmark) -> int:
+    """Number of processes that fit in half of the memory, from 1 to `MAX_PROCESSES`; `MAX_PROCESSES` if the memory is unknown."""
     memory = memory_of_machine()
-    return MOST if memory is None else max(1, min(MOST, memory // 2 // 2**20 // benchmark.memory_mb))
+    return MAX_PROCESSES if memory is None else max(1, min(MAX_PROCESSES, memory // 2 // 2**20 // benchmark.memory_mb))

@@ -14,7 +14,7 @@ class EpisodeStep(NamedTuple):
     """Text of the action; empty if the message held none."""
     failed: bool
     """True without an action, or if the environment refused it."""
-    earlier: bool = False
+    in_history: bool = False
     """True for a turn of the given history, which the agent did not make."""
 
 
@@ -60,18 +60,18 @@ def _share(part: int, total: int) -> float | None:
 def counts(moves: Sequence[EpisodeStep]) -> Counts:
     """Count one episode's moves. A message without an action is a format error, not a refused action."""
     pairs = list(pairwise(moves))
-    after = [(before, move) for before, move in pairs if before.failed]
-    begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]
-    ends = [next((k for k in range(at, len(moves)) if not moves[k].failed), None) for at in begins]
-    waits = [end - at for at, end in zip(begins, ends, strict=True) if end is not None]
-    own = [move for move in moves if not move.earlier]
+    after_failed = [(previous, move) for previous, move in pairs if previous.failed]
+    starts = [index for index, move in enumerate(moves) if move.failed and (index == 0 or not moves[index - 1].failed)]
+    ends = [next((k for k in range(start, len(moves)) if not moves[k].failed), None) for start in starts]
+    durations = [end - start for start, end in zip(starts, ends, strict=True) if end is not None]
+    own_moves = [move for move in moves if not move.in_history]
     return Counts(
-        turns=len(own),
-        format_errors=sum(not move.action for move in own),
-        refused=sum(move.failed and bool(move.action) for move in own),
-        after_failure=len(after),
-        repeated=sum(before.action == move.action != "" for before, move in after),
-        failures=len(begins),
-        recovered=len(waits),
-        steps_to_recover=sum(waits),
+        turns=len(own_moves),
+        format_errors=sum(not move.action for move in own_moves),
+        refused=sum(move.failed and bool(move.action) for move in own_moves),
+        after_failure=len(after_failed),
+        repeated=sum(previous.action == move.action != "" for previous, move in after_failed),
+        failures=len(starts),
+        recovered=len(durations),
+        steps_to_recover=sum(durations),
     )

@@ -15,7 +15,7 @@ from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
-from refinesynth.evaluate.benchmarks import INSPECT, named
+from refinesynth.evaluate.benchmarks import INSPECT, parse_tasks
 from refinesynth.evaluate.chat_form import FORMS, TrainedAs
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import BENCHMARK as PERTURBED
@@ -23,7 +23,7 @@ from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.inspect_models import open_model, set_budget
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
-from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
+from refinesynth.evaluate.task import MAX_TOKENS, environment_pools, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
 
@@ -40,85 +40,85 @@ class Progress:
     """Most tokens of one answer."""
     finished: int
     """Finished episodes, those of earlier calls included."""
-    of: int
+    total: int
     seconds_left: float | None
     """Estimate from the pace of this call; None before its first episode ends."""
 
 
-def evaluate(asked: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
+def evaluate(setup: Evaluation, *, on_progress: Callable[[Progress], object] = lambda _: None) -> list[EvalLog]:
     """Evaluate and return the headers of the logs; raises what `refinesynth.evaluate.evaluate` raises.
 
     The same call again keeps finished samples and repeats failed ones.
     """
     # Inspect prints its hooks there, and at the end a message of success even after an interruption.
     console = rich.get_console()
-    quiet, console.quiet = console.quiet, True
+    was_quiet, console.quiet = console.quiet, True
     try:
-        return _evaluate(_formed(_sampled(asked)), on_progress)
+        return _evaluate(_with_form(_with_sampling(setup)), on_progress)
     finally:
-        console.quiet = quiet
+        console.quiet = was_quiet
 
 
-def _evaluate(asked: Evaluation, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
-    wanted = named(asked.tasks)
-    variants = perturbations(asked.perturb, {name for name, _ in wanted})
-    if asked.folder.exists() and not asked.folder.is_dir():
-        raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
-    model, roles = _models(asked, foreign=any(name == INSPECT for name, _ in wanted))
+def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
+    selected = parse_tasks(setup.tasks)
+    variants = perturbations(setup.perturb, {name for name, _ in selected})
+    if setup.folder.exists() and not setup.folder.is_dir():
+        raise InputError(f"{str(setup.folder)!r} is a file; expected a folder for logs, by -o")
+    model, roles = _models(setup, foreign=any(name == INSPECT for name, _ in selected))
     arguments = [
-        (name, _arguments(asked, argument, perturb))
-        for name, argument in wanted
+        (name, _arguments(setup, argument, perturb))
+        for name, argument in selected
         for perturb in ("", *(variants if name == PERTURBED else ()))
     ]
-    with placed(asked.environments, asked.pythons) as pools:
+    with environment_pools(setup.environments, setup.pythons) as pools:
         tasks = [(TASKS.get(name) or registered(name))(**options) for name, options in arguments]
         # Checked after the data of all tasks is read, because an import takes seconds.
         for pool in pools:
             try:
-                pool.check(solves=str(model) == f"{CONTROL}/oracle")
+                pool.check(needs_solutions=str(model) == f"{CONTROL}/oracle")
             except EnvironmentFault as fault:
-                where = f"the environment {pool.benchmark.environment!r}"
-                raise InputError(f"{where} cannot be opened: {fault}; correct what the benchmark names") from fault
+                subject = f"the environment {pool.benchmark.environment!r}"
+                raise InputError(f"{subject} cannot be opened: {fault}; correct what the benchmark names") from fault
         try:
-            asked.folder.mkdir(parents=True, exist_ok=True)
+            setup.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{str(asked.folder)!r} cannot be made: {error.strerror}") from error
-        with FolderLock(asked.folder, work="evaluation"):
-            _refuse_another(asked, model, arguments)
-            token = _report.set(_reporter(asked, model, tasks, on_progress))
+            raise StorageError(f"{str(setup.folder)!r} cannot be made: {error.strerror}") from error
+        with FolderLock(setup.folder, work="evaluation"):
+            _check_same_evaluation(setup, model, arguments)
+            token = _report.set(_reporter(setup, model, tasks, on_progress))
             try:
-                return _evaluated(asked, model, roles, tasks)
+                return _run_tasks(setup, model, roles, tasks)
             finally:
                 _report.reset(token)
 
 
-def _models(asked: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model]]:
+def _models(setup: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model]]:
     """Open the model and those of other roles, which share the budget; `foreign`: there are tasks of other packages."""
-    settings = {name: value for name, value in asked.settings.items() if not name.startswith(_OF_USER)}
-    of_user = {name.removeprefix(_OF_USER): asked.settings[name] for name in asked.settings.keys() - settings.keys()}
-    if (asked.user or of_user) and not foreign:
+    settings = {name: value for name, value in setup.settings.items() if not name.startswith(_USER)}
+    user_args = {name.removeprefix(_USER): setup.settings[name] for name in setup.settings.keys() - settings.keys()}
+    if (setup.user or user_args) and not foreign:
         raise InputError(
             f"--user is for tasks with a simulated user, {INSPECT}:PACKAGE/TASK; name one in --tasks, or leave it out"
         )
-    if of_user and not asked.user:
+    if user_args and not setup.user:
         raise InputError(
-            f"--set {_OF_USER}{next(iter(of_user))} is for the model that plays the user; name it by --user"
+            f"--set {_USER}{next(iter(user_args))} is for the model that plays the user; name it by --user"
         )
-    model = open_model(asked.model, temperature=asked.temperature, settings=settings, tools=asked.form in FORMS)
-    roles = {"user": open_model(asked.user, temperature=0.0, settings=of_user)} if asked.user else {}
-    control = next((one for one in (model, *roles.values()) if foreign and str(one).startswith(f"{CONTROL}/")), None)
+    model = open_model(setup.model, temperature=setup.temperature, settings=settings, tools=setup.form in FORMS)
+    roles = {"user": open_model(setup.user, temperature=0.0, settings=user_args)} if setup.user else {}
+    control = next((item for item in (model, *roles.values()) if foreign and str(item).startswith(f"{CONTROL}/")), None)
     if control is not None:
         raise InputError(f"{str(control)!r} is a control, which plays benchmarks of refinesynth alone; give a model")
-    set_budget([model, *roles.values()], asked.budget)
+    set_budget([model, *roles.values()], setup.budget)
     return model, roles
 
 
-_OF_USER = "user."
+_USER = "user."
 
 _report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=None)
 
 
-class _Finished(Hooks):
+class _ProgressHook(Hooks):
     """Hook that counts the episodes that end without an error."""
 
     def enabled(self) -> bool:
@@ -130,59 +130,59 @@ class _Finished(Hooks):
             report()
 
 
-hooks(name="refinesynth", description="The progress of an evaluation.")(_Finished)
+hooks(name="refinesynth", description="The progress of an evaluation.")(_ProgressHook)
 
 
 def _reporter(
-    asked: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
+    setup: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
 ) -> Callable[[], None]:
     """Report the state before the first episode; the returned function reports it after each."""
-    total = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
-    before = sum(_finished(asked.folder, task, asked) for task in tasks)
+    total = sum(len(task.dataset[: setup.limit]) for task in tasks) * setup.epochs
+    done = sum(_count_finished(setup.folder, task, setup) for task in tasks)
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
-    now = Progress(
-        str(model), asked.form in FORMS, asked.folder, steps, asked.max_tokens or MAX_TOKENS, before, total, None
+    progress = Progress(
+        str(model), setup.form in FORMS, setup.folder, steps, setup.max_tokens or MAX_TOKENS, done, total, None
     )
-    on_progress(now)
-    begun = time.monotonic()
+    on_progress(progress)
+    started = time.monotonic()
 
     def report() -> None:
-        nonlocal now
-        finished = min(now.finished + 1, total)
-        pace = (time.monotonic() - begun) / max(1, finished - before)
-        now = replace(now, finished=finished, seconds_left=pace * (total - finished))
-        on_progress(now)
+        nonlocal progress
+        finished = min(progress.finished + 1, total)
+        pace = (time.monotonic() - started) / max(1, finished - done)
+        progress = replace(progress, finished=finished, seconds_left=pace * (total - finished))
+        on_progress(progress)
 
     return report
 
 
-def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
-    wanted = {sample.id for sample in task.dataset[: asked.limit]}
+def _count_finished(folder: Path, task: Task, setup: Evaluation) -> int:
+    sample_ids = {sample.id for sample in task.dataset[: setup.limit]}
     episodes: set[tuple[str | int, int]] = set()
     for info in list_eval_logs(str(folder)):
         if info.task.rpartition("/")[2] == task.name.replace("_", "-"):
             summaries = read_eval_log_sample_summaries(info)
-            episodes |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
-    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in episodes)
+            episodes |= {(item.id, item.epoch) for item in summaries if item.scores and not item.error}
+    return sum(id_ in sample_ids and epoch <= setup.epochs for id_, epoch in episodes)
 
 
-def _evaluated(asked: Evaluation, model: Model, roles: dict[str, Model], tasks: list[Task]) -> list[EvalLog]:
-    controlled = str(model).startswith(f"{CONTROL}/")
-    config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
+def _run_tasks(setup: Evaluation, model: Model, roles: dict[str, Model], tasks: list[Task]) -> list[EvalLog]:
+    is_control = str(model).startswith(f"{CONTROL}/")
+    config = GenerateConfig(temperature=setup.temperature, max_tokens=setup.max_tokens, seed=setup.seed)
     _, logs = eval_set(
         tasks,
-        log_dir=str(asked.folder),
+        log_dir=str(setup.folder),
         log_dir_allow_dirty=True,
         model=model,
         model_roles=dict(roles),
-        limit=asked.limit,
-        epochs=Epochs(asked.epochs, ["mean"] if asked.epochs == 1 else ["mean", "max"]),
+        limit=setup.limit,
+        epochs=Epochs(setup.epochs, ["mean"] if setup.epochs == 1 else ["mean", "max"]),
         # An immediate retry would fail in the same way; the same command retries when the cause is gone.
         retry_attempts=0,
         retry_immediate=False,
         max_tasks=1,
         # A control plays faster than its events can be written for live viewers.
-        log_realtime=not controlled,
+        log_realtime=not is_control,
         # The mean of the finished episodes would be biased towards quick successes.
         score_display=False,
         display="none",
@@ -201,10 +201,10 @@ def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dots, last = part.partition("..")
-        ends = (first, last if dots else first)
-        if any(end not in known for end in ends) or known.index(ends[0]) > known.index(ends[1]):
+        bounds = (first, last if dots else first)
+        if any(bound not in known for bound in bounds) or known.index(bounds[0]) > known.index(bounds[1]):
             raise InputError(f"--perturb {text!r}: {part!r} is none of {', '.join(known)}, nor a range such as P1..P5")
-        names += known[known.index(ends[0]) : known.index(ends[1]) + 1]
+        names += known[known.index(bounds[0]) : known.index(bounds[1]) + 1]
     if names and PERTURBED not in benchmarks:
         raise InputError(
             f"--perturb {names[0]} is for {PERTURBED}, which is not among the tasks; name it, or leave it out"
@@ -212,54 +212,54 @@ def perturbations(text: str, benchmarks: Collection[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
+def _arguments(setup: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
     """Arguments of a task: only settings that decide its results, because logs with equal arguments are resumed."""
-    data = None if asked.data is None else str(asked.data.resolve())
-    values = {name: getattr(asked, name) for name in TaskSettings.model_fields}
+    data = None if setup.data is None else str(setup.data.resolve())
+    values = {name: getattr(setup, name) for name in TaskSettings.model_fields}
     values |= {"data": data, "argument": argument, "perturb": perturb}
-    usual = TaskSettings()
-    return {name: value for name, value in values.items() if name == "compat" or value != getattr(usual, name)}
+    defaults = TaskSettings()
+    return {name: value for name, value in values.items() if name == "compat" or value != getattr(defaults, name)}
 
 
-def _formed(asked: Evaluation) -> Evaluation:
+def _with_form(setup: Evaluation) -> Evaluation:
     """Resolve the form: `tools`, `parallel_tools`, or `auto` for text, as in logs from before forms could be chosen."""
-    form = TrainedAs.of(asked.model).form if asked.form == "auto" else asked.form
-    values: dict[str, Any] = {**dict(asked), "form": form if form in FORMS else "auto"}
+    form = TrainedAs.of(setup.model).form if setup.form == "auto" else setup.form
+    values: dict[str, Any] = {**dict(setup), "form": form if form in FORMS else "auto"}
     return Evaluation(**values)
 
 
-def _sampled(asked: Evaluation) -> Evaluation:
+def _with_sampling(setup: Evaluation) -> Evaluation:
     """Move sampling options from `settings` to their fields, whose values would override `settings`."""
-    sampling = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
+    sampling = {name: setup.settings[name] for name in ("max_tokens", "temperature") if name in setup.settings}
     for name, value in sampling.items():
         if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
             raise InputError(f"{name} is {value!r}; expected a number")
-        if getattr(asked, name) not in (None, 0.0, value):
-            raise InputError(f"{name} is both {getattr(asked, name)} and {value}; give it once")
-    rest = {name: value for name, value in asked.settings.items() if name not in sampling}
-    values: dict[str, Any] = {**dict(asked), **sampling, "settings": rest}
+        if getattr(setup, name) not in (None, 0.0, value):
+            raise InputError(f"{name} is both {getattr(setup, name)} and {value}; give it once")
+    others = {name: value for name, value in setup.settings.items() if name not in sampling}
+    values: dict[str, Any] = {**dict(setup), **sampling, "settings": others}
     return Evaluation(**values)
 
 
-def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def _check_same_evaluation(setup: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
-    sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
-    mine = {
-        _key(name, options.get("perturb", ""), options.get("argument", "")): {**options, **sampling}
+    sampling = {"temperature": setup.temperature, "max_tokens": setup.max_tokens or MAX_TOKENS, "seed": setup.seed}
+    requested = {
+        _task_key(name, options.get("perturb", ""), options.get("argument", "")): {**options, **sampling}
         for name, options in tasks
     }
-    for info in list_eval_logs(str(asked.folder)):
+    for info in list_eval_logs(str(setup.folder)):
         header = read_eval_log(info, header_only=True)
-        where = f"{str(asked.folder)!r} holds an evaluation of"
+        start = f"{str(setup.folder)!r} holds an evaluation of"
         if header.eval.model != str(model):
-            same = header.eval.model.partition("/")[2] == str(model).partition("/")[2]
-            hint = ", or the --form of that one" if same else ""
-            raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o{hint}")
+            same_name = header.eval.model.partition("/")[2] == str(model).partition("/")[2]
+            hint = ", or the --form of that one" if same_name else ""
+            raise InputError(f"{start} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o{hint}")
         passed = header.eval.task_args_passed
         foreign = task_facts(header.eval.metadata).get("benchmark") == INSPECT
         name = header.eval.task.rpartition("/")[2]
-        wanted = mine.get(_key(INSPECT, "", passed.get("argument", "")) if foreign else name)
-        if wanted is None:
+        expected = requested.get(_task_key(INSPECT, "", passed.get("argument", "")) if foreign else name)
+        if expected is None:
             continue
         config = header.plan.config
         recorded = {**passed, **{name: getattr(config, name) for name in sampling}}
@@ -267,19 +267,19 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
         recorded |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
         for user in (header.eval.model_roles or {}).values():
             if not isinstance(user, list):  # ours has one model
-                recorded |= {f"{_OF_USER}{name}": value for name, value in user.args.items()}
-                recorded[f"{_OF_USER}base_url"] = user.base_url
-        wanted = {**wanted, **asked.settings}
-        for name in sorted({*wanted, *recorded}):
-            if name.removeprefix(_OF_USER) in {"do_sample", "model_path", "tokenizer_path"}:
+                recorded |= {f"{_USER}{name}": value for name, value in user.args.items()}
+                recorded[f"{_USER}base_url"] = user.base_url
+        expected = {**expected, **setup.settings}
+        for name in sorted({*expected, *recorded}):
+            if name.removeprefix(_USER) in {"do_sample", "model_path", "tokenizer_path"}:
                 continue
-            if recorded.get(name) != wanted.get(name):
+            if recorded.get(name) != expected.get(name):
                 raise InputError(
-                    f"{where} {header.eval.task} with {name}={recorded.get(name)!r}, and this is one with {wanted.get(name)!r}; "
+                    f"{start} {header.eval.task} with {name}={recorded.get(name)!r}, and this is one with {expected.get(name)!r}; "
                     "give another -o"
                 )
 
 
-def _key(benchmark: str, perturb: str, argument: str) -> str:
+def _task_key(benchmark: str, perturb: str, argument: str) -> str:
     """Name of a task in logs; for tasks of other packages, whose names are not unique, the whole argument."""
     return f"{INSPECT}:{argument}" if benchmark == INSPECT else task_name(benchmark, perturb, argument)

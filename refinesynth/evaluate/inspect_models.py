@@ -56,7 +56,7 @@ from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent, chat_form
-from refinesynth.evaluate.environment_pool import MOST
+from refinesynth.evaluate.environment_pool import MAX_PROCESSES
 from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
 from refinesynth.roles.player import request_parameters
@@ -64,7 +64,7 @@ from refinesynth.train.inputs import find_on_hub
 from refinesynth.trajectory import explain
 
 PROVIDER = "refinesynth"
-IN_FLIGHT = 64
+MAX_IN_FLIGHT = 64
 """Requests at once if the backend sets no bound; the rate limiter adapts below it."""
 
 ON_FAILURE: ContextVar[Callable[[], object] | None] = ContextVar("on_failure", default=None)
@@ -95,7 +95,7 @@ class OwnBackend(ModelAPI):
         self._stopped: RunStopped | None = None
 
     def max_connections(self) -> int:
-        return self.backend.max_in_flight or IN_FLIGHT
+        return self.backend.max_in_flight or MAX_IN_FLIGHT
 
     def connection_key(self) -> str:
         return f"{self.backend.label} {self.backend.base_url}"
@@ -125,8 +125,8 @@ class OwnBackend(ModelAPI):
         except Exception as error:
             if isinstance(error, RunStopped):
                 self._stopped = error
-            if (tell := ON_FAILURE.get()) is not None:
-                tell()
+            if (callback := ON_FAILURE.get()) is not None:
+                callback()
             raise
         return _output(response, self.model_name)
 
@@ -164,7 +164,7 @@ def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
 
 def _message(message: ChatMessage) -> ModelMessage:
     if isinstance(message, ChatMessageAssistant):
-        calls = [ToolCallPart(one.function, one.arguments, tool_call_id=one.id) for one in message.tool_calls or ()]
+        calls = [ToolCallPart(call.function, call.arguments, tool_call_id=call.id) for call in message.tool_calls or ()]
         thinking = [ThinkingPart(thought)] if (thought := chat_form.reasoning_of(message)) else []
         texts = [TextPart(message.text)] if message.text or not calls else []
         return ModelResponse(parts=[*thinking, *texts, *calls])
@@ -178,7 +178,7 @@ def _message(message: ChatMessage) -> ModelMessage:
 def _output(response: ModelResponse, name: str) -> ModelOutput:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     calls = [_call(part) for part in response.parts if isinstance(part, ToolCallPart)]
-    thoughts = [ContentReasoning(reasoning=one.content) for one in response.parts if isinstance(one, ThinkingPart)]
+    thoughts = [ContentReasoning(reasoning=part.content) for part in response.parts if isinstance(part, ThinkingPart)]
     content: str | list[Content] = [*thoughts, ContentText(text=text)] if calls else text
     # The client returns complete completions only.
     output = ModelOutput.from_content(f"{PROVIDER}/{name}", content, stop_reason="tool_calls" if calls else "stop")
@@ -199,11 +199,11 @@ def _call(part: ToolCallPart) -> ToolCall:
     try:
         return ToolCall(part.tool_call_id, part.tool_name, part.args_as_dict(raise_if_invalid=True))
     except (ValueError, AssertionError):
-        wrong = f"its arguments are no JSON object: {quoted(part.args_as_json_str())}"
-        return ToolCall(part.tool_call_id, part.tool_name, {}, parse_error=wrong)
+        problem = f"its arguments are no JSON object: {quoted(part.args_as_json_str())}"
+        return ToolCall(part.tool_call_id, part.tool_name, {}, parse_error=problem)
 
 
-INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
+INSPECT_PROVIDERS = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
 """Prefixes of names that Inspect's own providers run; all other names are our backends."""
 
 
@@ -212,11 +212,11 @@ def set_budget(models: Sequence[Model], budget: str | None) -> None:
     if budget is None:
         return
     # Inspect's decorator turns `OwnBackend` into a function, which excludes `isinstance`.
-    paid = [cast("Any", model.api) for model in models if hasattr(model.api, "tracker")]
-    if not paid:
+    apis = [cast("Any", model.api) for model in models if hasattr(model.api, "tracker")]
+    if not apis:
         raise InputError(f"--budget is for models that are paid for, not for {str(models[0])!r}; leave it out")
-    tracker = BudgetTracker(Budget.of(budget), prices=[price_of(api.backend) for api in paid])
-    for api in paid:
+    tracker = BudgetTracker(Budget.of(budget), prices=[price_of(api.backend) for api in apis])
+    for api in apis:
         api.tracker = tracker
 
 
@@ -227,33 +227,33 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
     for equal arguments of the model. For transformers, the temperature 0 becomes the setting of greedy decoding.
     Raises InputError if there is no such model or it cannot be opened.
     """
-    bare = name.removeprefix(f"{agent.PROVIDER}/")
+    control = name.removeprefix(f"{agent.PROVIDER}/")
     path = Path(name)
-    if bare in agent.CONTROLS and not path.is_dir():
+    if control in agent.CONTROLS and not path.is_dir():
         if settings:
             raise InputError(f"{name!r} is a control, which takes no settings; leave --set out")
-        return get_model(f"{agent.PROVIDER}/{bare}")
+        return get_model(f"{agent.PROVIDER}/{control}")
     if path.is_dir() or (path.is_file() and is_gguf(name)):
         folder = Path(unpacked(name))
-        if not any((folder / one).is_file() for one in ("config.json", "adapter_config.json")):
+        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise InputError(
                 f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth "
                 "train` writes"
             )
         # A file keeps its own name: in a hub's cache it is a link to a file that is named by a digest.
-        shown = f"{chat_form.LOCAL if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
+        display_name = f"{chat_form.LOCAL if tools else 'hf'}/{(path.resolve() if path.is_dir() else path).name}"
         # Otherwise Inspect would look the name up on the hub, and names of local models must not be sent there.
-        set_model_info(shown, ModelInfo(context_length=_window(folder)))
+        set_model_info(display_name, ModelInfo(context_length=_context_length(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
-        return _of_inspect(shown, arguments, greedy=temperature == 0)
+        return _open_inspect_model(display_name, arguments, greedy=temperature == 0)
     if path.is_file():
         raise InputError(
             f"the model {name!r} is a file; expected a GGUF file (NAME.gguf), a folder with config.json and weights, or a backend"
         )
     prefix, _, rest = name.partition("/")
-    if prefix in INSPECTS_OWN:
+    if prefix in INSPECT_PROVIDERS:
         name = f"{chat_form.LOCAL}/{rest}" if tools and prefix == "hf" else name
-        return _of_inspect(name, settings, greedy=prefix == "hf" and temperature == 0)
+        return _open_inspect_model(name, settings, greedy=prefix == "hf" and temperature == 0)
     if prefix == "vllm" and rest:
         name = f"hosted_vllm/{rest}"
     backend = name.removeprefix(f"{PROVIDER}/")
@@ -267,7 +267,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
     return get_model(f"{PROVIDER}/{backend}", memoize=False, **settings)
 
 
-def _window(folder: Path) -> int | None:
+def _context_length(folder: Path) -> int | None:
     """Context window in tokens, from the model's configuration; None if it is unknown."""
     try:
         config: Any = orjson.loads((folder / "config.json").read_bytes())
@@ -277,7 +277,7 @@ def _window(folder: Path) -> int | None:
     return window if isinstance(window, int) and window > 0 else None
 
 
-def _fetched(name: str, revision: str | None) -> dict[str, str]:
+def _cached_paths(name: str, revision: str | None) -> dict[str, str]:
     """Return the folder of a cached model as arguments if the hub is unreachable, else no arguments.
 
     One short request decides: the libraries try an unreachable hub for over a minute. Raises InputError if there is no
@@ -289,7 +289,7 @@ def _fetched(name: str, revision: str | None) -> dict[str, str]:
     return {"model_path": folder, "tokenizer_path": folder}
 
 
-def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
+def _open_inspect_model(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
     if transformers := name.startswith(("hf/", f"{chat_form.LOCAL}/")):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
@@ -300,13 +300,13 @@ def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Mode
         )
     # Inspect's provider waits two seconds before each batch of fewer than `max_connections` requests and ignores its own
     # `batch_size`.
-    batch = arguments.get("batch_size", MOST) if transformers else None
+    batch = arguments.get("batch_size", MAX_PROCESSES) if transformers else None
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
     try:
         if transformers and "model_path" not in arguments:
-            arguments |= _fetched(name.partition("/")[2], arguments.get("revision"))
-        if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_tokens(name, arguments):
+            arguments |= _cached_paths(name.partition("/")[2], arguments.get("revision"))
+        if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_special_tokens(name, arguments):
             # The chat template writes the special tokens, as in training, which has no prompts with them twice.
             arguments["tokenizer_call_args"] = {"add_special_tokens": False}
         return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
@@ -316,7 +316,7 @@ def _of_inspect(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Mode
         raise InputError(f"the model {name!r} cannot be opened: {error}") from error
 
 
-def _adds_tokens(name: str, arguments: Mapping[str, Any]) -> bool:
+def _adds_special_tokens(name: str, arguments: Mapping[str, Any]) -> bool:
     """Return True if the tokenizer adds special tokens to a chat whose template already writes all of them."""
     transformers: Any = import_module("transformers")
     path = arguments.get("tokenizer_path") or arguments.get("model_path") or name.removeprefix("hf/")

@@ -40,7 +40,7 @@ from refinesynth.evaluate.inspect_models import ON_FAILURE
 from refinesynth.evaluate.settings import TaskSettings
 
 _FORM = f"expected {INSPECT}:PACKAGE/TASK, such as {INSPECT}:inspect_evals/tau2_airline"
-_RIGHT_OR_WRONG = value_to_float()
+_TO_FLOAT = value_to_float()
 
 
 def _inspect_task(options: TaskSettings) -> Task:
@@ -52,11 +52,11 @@ def _inspect_task(options: TaskSettings) -> Task:
     name, _, query = options.argument.partition("?")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise InputError(f"the task {INSPECT}:{options.argument} has no name of a package's task; {_FORM}")
-    usual = TaskSettings()
-    for one in ("data", "perturb", "steps"):
-        if getattr(options, one) != getattr(usual, one):
+    defaults = TaskSettings()
+    for option in ("data", "perturb", "steps"):
+        if getattr(options, option) != getattr(defaults, option):
             raise InputError(
-                f"--{one} is for benchmarks of refinesynth, not for {name}; leave it out (its own arguments: {name}?NAME=VALUE)"
+                f"--{option} is for benchmarks of refinesynth, not for {name}; leave it out (its own arguments: {name}?NAME=VALUE)"
             )
     try:
         # A value that is not JSON stays text.
@@ -72,7 +72,7 @@ def _inspect_task(options: TaskSettings) -> Task:
         raise InputError(f"the task {name!r} has no scorer, so nothing can be compared; give another task")
     if all(sample.id is not None for sample in task.dataset):
         # Some tasks shuffle their samples, but --limit and a second call need the same order.
-        task.dataset.sort(key=lambda sample: _natural(str(sample.id)))
+        task.dataset.sort(key=lambda sample: _natural_key(str(sample.id)))
     elif task.dataset.shuffled:
         raise InputError(
             f"the task {name!r} shuffles samples without ids, so no second call finds them; try {name}?shuffle=false"
@@ -113,10 +113,10 @@ def _number(value: Any) -> float:
     """A score as a number; NaN for other words, lists and mappings, which Inspect would count as 0."""
     if isinstance(value, str) and not re.fullmatch(r"[CIPN]|(?i:yes|no|true|false)|[\d.]+", value):
         return nan
-    return _RIGHT_OR_WRONG(value) if isinstance(value, str | int | float) else nan
+    return _TO_FLOAT(value) if isinstance(value, str | int | float) else nan
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
+def _natural_key(text: str) -> list[tuple[int, str]]:
     """Sort key that puts 10 after 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
@@ -148,20 +148,20 @@ def as_episode(scorers: Sequence[Scorer]) -> Scorer:
     """Score with `success` (1 if the first scorer's value is 1) and `progress` (that value); raises ValueError outside 0 to 1."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        found = [one for each in scorers if (one := await each(state, target)) is not None]
-        if not found:
+        results = [result for inner in scorers if (result := await inner(state, target)) is not None]
+        if not results:
             raise ValueError("the task gave no score")
-        first = _number(found[0].value)
-        if not 0 <= first <= 1:
+        value = _number(results[0].value)
+        if not 0 <= value <= 1:
             raise ValueError(
-                f"the task's score is {found[0].value!r}; expected a number from 0 to 1, or right and wrong"
+                f"the task's score is {results[0].value!r}; expected a number from 0 to 1, or right and wrong"
             )
-        turns = sum(message.role == "assistant" for message in state.messages)
+        turns, values = sum(message.role == "assistant" for message in state.messages), [item.value for item in results]
         return Score(
-            value={"success": float(first == 1), "progress": first},
-            answer=found[0].answer,
-            explanation=found[0].explanation,
-            metadata={"counts": {"turns": turns}, "stopped": "", "faults": [], "scores": [one.value for one in found]},
+            value={"success": float(value == 1), "progress": value},
+            answer=results[0].answer,
+            explanation=results[0].explanation,
+            metadata={"counts": {"turns": turns}, "stopped": "", "faults": [], "scores": values},
         )
 
     return score
@@ -206,19 +206,19 @@ _pool_of: ContextVar[Callable[[Benchmark, TaskSettings], EnvironmentPool]] = Con
 
 
 @contextmanager
-def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[EnvironmentPool]]:
+def environment_pools(environments: int, pythons: Mapping[str, str]) -> Generator[list[EnvironmentPool]]:
     """Within the block, environments of new tasks run in at most `environments` processes each (0: as memory allows).
 
     `pythons` names interpreters by benchmark. Yields the list of pools, which are not checked; they are closed at the end.
     """
     pools: list[EnvironmentPool] = []
 
-    def opened(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
+    def open_pool(benchmark: Benchmark, options: TaskSettings) -> EnvironmentPool:
         python = pythons.get(benchmark.name)
         pools.append(EnvironmentPool(benchmark, options.perturb, python, environments))
         return pools[-1]
 
-    token = _pool_of.set(opened)
+    token = _pool_of.set(open_pool)
     try:
         yield pools
     finally:
@@ -232,13 +232,13 @@ FACTS = "refinesynth"
 
 
 def benchmark_task(name: str, options: TaskSettings) -> Task:
-    """Task of a benchmark with its pool; outside `placed`, one process is opened as a check. Raises InputError."""
+    """Task of a benchmark with its pool; outside `environment_pools`, one process is opened as a check. Raises InputError."""
     if name == INSPECT:
         return _inspect_task(options)
     benchmark = find(name)
-    possible = [*PERTURBATIONS] if name == PERTURBED else []
-    if options.perturb and options.perturb not in possible:
-        raise InputError(f"{name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}")
+    variants = [*PERTURBATIONS] if name == PERTURBED else []
+    if options.perturb and options.perturb not in variants:
+        raise InputError(f"{name} has no perturbation {options.perturb!r}; expected {', '.join(variants) or 'none'}")
     all_instances = read_instances(name, data=options.data, argument=options.argument)
     instances = {instance.id: instance for instance in all_instances}
     steps = options.steps or benchmark.steps
@@ -248,7 +248,7 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     form = {"form": options.form} if options.form in FORMS else {}
     # Earlier versions recorded `reflexion` and `shots`; with 0 their evaluations without both stay comparable.
     facts |= {"reflexion": 0, "shots": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
-    samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
+    samples = [Sample(id=id_, input=f"{name} {id_}", metadata={"level": item.level}) for id_, item in instances.items()]
     return Task(
         name=task_name(name, options.perturb, options.argument),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),

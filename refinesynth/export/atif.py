@@ -50,7 +50,7 @@ class AtifFormat:
         del masking
         steps = list(_steps(trajectory))
         mistakes = len(trajectory.mistakes())
-        spoken = sum(step["source"] == "agent" for step in steps)
+        player_steps = sum(step["source"] == "agent" for step in steps)
         origin = trajectory.provenance
         agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}
         if model := origin.models.get("player") or origin.models.get("narrator"):
@@ -75,22 +75,22 @@ class AtifFormat:
             "final_metrics": metrics,
             "extra": trajectory.model_dump(mode="json", include={"persona", "script", "provenance"}),
         }
-        yield ExportRecord(data, spoken - mistakes, mistakes)
+        yield ExportRecord(data, player_steps - mistakes, mistakes)
 
 
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """Yield the task and the turns as steps; an answer belongs to the step of its action."""
-    marked, numbers = marks(trajectory.draft()), dict[int, int]()
+    mark_by_turn, step_numbers = marks(trajectory.draft()), dict[int, int]()
     yield {"step_id": 1, "source": "user", "message": render_task(trajectory.script)}
     number = 1
-    for at, turn in enumerate(trajectory.turns):
+    for index, turn in enumerate(trajectory.turns):
         if isinstance(turn, PlayerTurn):
-            number = numbers[at] = number + 1
-            after = trajectory.turns[at + 1] if at + 1 < len(trajectory.turns) else None
-            answer = after if isinstance(after, DungeonMasterTurn) else None
-            refined = mark.of if (mark := marked.get(at)) is not None and mark.label == "refinement" else ()
-            yield _agent_step(number, turn, answer, refines=[numbers[earlier] for earlier in refined])
-        elif at == 0 or not isinstance(trajectory.turns[at - 1], PlayerTurn):
+            number = step_numbers[index] = number + 1
+            next_turn = trajectory.turns[index + 1] if index + 1 < len(trajectory.turns) else None
+            answer = next_turn if isinstance(next_turn, DungeonMasterTurn) else None
+            repaired = mark.of if (mark := mark_by_turn.get(index)) is not None and mark.label == "refinement" else ()
+            yield _agent_step(number, turn, answer, refines=[step_numbers[earlier] for earlier in repaired])
+        elif index == 0 or not isinstance(trajectory.turns[index - 1], PlayerTurn):
             number += 1
             extra = {"dungeon_master": _judgement(turn)}
             yield {"step_id": number, "source": "user", "message": turn.observation, "extra": extra}

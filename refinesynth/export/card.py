@@ -48,8 +48,8 @@ def check_licence(licence: str) -> str:
 def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
     """Return language codes of the Hugging Face Hub; raises InputError for other text."""
     codes = tuple(codes)
-    if wrong := next((code for code in codes if not _LANGUAGE.fullmatch(code)), None):
-        raise InputError(f"{wrong!r} is no language code; write one as the Hugging Face Hub does: en, de, zh")
+    if malformed := next((code for code in codes if not _LANGUAGE.fullmatch(code)), None):
+        raise InputError(f"{malformed!r} is no language code; write one as the Hugging Face Hub does: en, de, zh")
     return codes
 
 
@@ -100,7 +100,7 @@ class CardCounts:
 
     @property
     def size_category(self) -> str:
-        return next((name for below, name in _SIZES if self.figures.trajectories < below), "n>10M")
+        return next((name for limit, name in _SIZES if self.figures.trajectories < limit), "n>10M")
 
 
 @dataclass(frozen=True)

@@ -28,33 +28,33 @@ class Masking(StrEnum):
     """One record per world, with its task and no turns."""
 
 
-Spoken = Message | ToolMessage
+AnyMessage = Message | ToolMessage
 
 
-def labels(trajectory: Trajectory, messages: Sequence[Spoken]) -> dict[str, JsonValue]:
+def labels(trajectory: Trajectory, messages: Sequence[AnyMessage]) -> dict[str, JsonValue]:
     """Return a record's `labels`, one per assistant message, if a repairer took part or a message mixes mistakes and right
     calls. The label of mixed calls joins theirs, as in `player+mistake`.
     """
-    found: list[JsonValue] = []
+    result: list[JsonValue] = []
     for message in (message for message in messages if message.role == "assistant"):
-        each = [one.label for one in message.calls] if isinstance(message, ToolMessage) else []
-        found.append("+".join(each) if len({*each}) > 1 else message.label)
+        call_labels = [call.label for call in message.calls] if isinstance(message, ToolMessage) else []
+        result.append("+".join(call_labels) if len({*call_labels}) > 1 else message.label)
     informative = "repairer" in trajectory.provenance.models or any(
-        label not in {"player", "mistake"} for label in found
+        label not in {"player", "mistake"} for label in result
     )
-    return {"labels": found} if informative else {}
+    return {"labels": result} if informative else {}
 
 
-def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tuple[Spoken, ...]]:
+def conversations(messages: Sequence[AnyMessage], masking: Masking) -> Iterator[tuple[AnyMessage, ...]]:
     """Yield the messages of each record; no record without a message to train on.
 
     `messages` alternate and begin with a user message. Each conversation ends with an assistant message, because several
     trainers require it.
     """
     if masking is Masking.SPLIT:
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if message.loss:
-                yield (*(earlier._replace(loss=False) for earlier in messages[:at]), message)
+                yield (*(earlier._replace(loss=False) for earlier in messages[:index]), message)
         return
     remaining = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
     while remaining and remaining[-1].role != "assistant":
@@ -63,15 +63,15 @@ def conversations(messages: Sequence[Spoken], masking: Masking) -> Iterator[tupl
         yield tuple(remaining)
 
 
-def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
-    remaining: list[Spoken] = []
-    gone: set[str] = set()
+def _without_mistakes(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    remaining: list[AnyMessage] = []
+    dropped_ids: set[str] = set()
     for message in messages:
         if isinstance(message, ToolMessage) and message.id:
-            gone.update(one.id for one in message.calls if one.label == "mistake")
-            if right := [one for one in message.calls if one.label != "mistake"]:
-                remaining.append(right[0]._replace(content=message.content, loss=True, further=tuple(right[1:])))
-            elif message.id not in gone:
+            dropped_ids.update(call.id for call in message.calls if call.label == "mistake")
+            if correct := [call for call in message.calls if call.label != "mistake"]:
+                remaining.append(correct[0]._replace(content=message.content, loss=True, further=tuple(correct[1:])))
+            elif message.id not in dropped_ids:
                 remaining.append(message)
             continue
         is_mistake = message.role == "assistant" and not message.loss
@@ -81,7 +81,7 @@ def _without_mistakes(messages: Sequence[Spoken]) -> list[Spoken]:
     return remaining
 
 
-Shape = Callable[[str, Sequence[Spoken], Sequence[Tool]], dict[str, Any]]
+Shape = Callable[[str, Sequence[AnyMessage], Sequence[Tool]], dict[str, Any]]
 """Function from a record's id, messages and functions (for calls) to its JSON object."""
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
@@ -99,7 +99,7 @@ class ExportRecord(NamedTuple):
     """Reason for the absence of a line, with empty `data`, such as `mistakes without a repair`."""
 
 
-def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
+def sharegpt(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
     """Return ShareGPT's `conversations` of `from` and `value`, without flags."""
     del tools
     return {
@@ -108,16 +108,16 @@ def sharegpt(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) 
     }
 
 
-def agentinstruct(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
+def agentinstruct(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
     """Return ShareGPT's form with a boolean `loss` on every message, the form of AgentInstruct and AgentRefine."""
     record = sharegpt(record_id, messages, tools)
-    written = [
+    entries = [
         {**entry, "loss": message.loss} for entry, message in zip(record["conversations"], messages, strict=True)
     ]
-    return {**record, "conversations": written}
+    return {**record, "conversations": entries}
 
 
-def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
+def llamafactory(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
     """Return LLaMA-Factory's v1 form: typed content and `loss_weight`, with the id in `extra_info`."""
     del tools
     return {
@@ -133,18 +133,18 @@ def llamafactory(record_id: str, messages: Sequence[Spoken], tools: Sequence[Too
     }
 
 
-def openai(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
+def openai(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
     """Return OpenAI's fine-tuning form: `weight` on assistant messages, no id. With calls, it has `tools` and the flag
     `parallel_tool_calls`.
     """
     del record_id
-    written = [
+    entries = [
         {**_completion(message), **({"weight": int(message.loss)} if message.role == "assistant" else {})}
         for message in messages
     ]
-    several = any(isinstance(message, ToolMessage) and message.further for message in messages)
-    further = {**_listed(tools), "parallel_tool_calls": several} if tools else {}
-    return {"messages": written, **further}
+    parallel = any(isinstance(message, ToolMessage) and message.further for message in messages)
+    fields = {**_tool_field(tools), "parallel_tool_calls": parallel} if tools else {}
+    return {"messages": entries, **fields}
 
 
 def flagged(
@@ -155,35 +155,35 @@ def flagged(
     Arguments of calls are JSON text or, for readers that need them, objects; a table would give each object all keys.
     """
 
-    def shape(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
-        written = [{**_completion(message, arguments), key: mark(message.loss)} for message in messages]
-        return {"id": record_id, "messages": written, **_listed(tools)}
+    def shape(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
+        entries = [{**_completion(message, arguments), key: mark(message.loss)} for message in messages]
+        return {"id": record_id, "messages": entries, **_tool_field(tools)}
 
     return shape
 
 
-def prompt(messages: Sequence[Spoken]) -> list[dict[str, Any]]:
+def prompt(messages: Sequence[AnyMessage]) -> list[dict[str, Any]]:
     """Return the messages of a prompt, with arguments of calls as objects."""
     return [_completion(message, "object") for message in messages]
 
 
-def plain(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
+def plain(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
     """Return messages without flags, for trainers that decide by the role; `tools` are JSON text, for tables."""
-    further = {name: write_json(listed).decode() for name, listed in _listed(tools).items()}
-    return {"id": record_id, "messages": [*map(_completion, messages)], **further}
+    fields = {name: write_json(definitions).decode() for name, definitions in _tool_field(tools).items()}
+    return {"id": record_id, "messages": [*map(_completion, messages)], **fields}
 
 
-def prompt_completion(record_id: str, messages: Sequence[Spoken], tools: Sequence[Tool]) -> dict[str, Any]:
+def prompt_completion(record_id: str, messages: Sequence[AnyMessage], tools: Sequence[Tool]) -> dict[str, Any]:
     """Return TRL's prompt and completion, for conversations with only the last message trained."""
-    written = prompt(messages)
-    return {"id": record_id, "prompt": written[:-1], "completion": written[-1:], **_listed(tools)}
+    entries = prompt(messages)
+    return {"id": record_id, "prompt": entries[:-1], "completion": entries[-1:], **_tool_field(tools)}
 
 
-def _completion(message: Spoken, arguments: Literal["text", "object"] = "text") -> dict[str, Any]:
+def _completion(message: AnyMessage, arguments: Literal["text", "object"] = "text") -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         return message.openai(arguments=arguments)
     return {"role": message.role, "content": message.content}
 
 
-def _listed(tools: Sequence[Tool]) -> dict[str, list[JsonValue]]:
+def _tool_field(tools: Sequence[Tool]) -> dict[str, list[JsonValue]]:
     return {"tools": [tool.definition() for tool in tools]} if tools else {}

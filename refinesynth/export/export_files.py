@@ -64,7 +64,7 @@ def export(
     mask = find_masking(export_format, masking)
     return (
         record.data
-        for trajectory in _opened(trajectories)
+        for trajectory in _trajectories(trajectories)
         for record in export_format.records(trajectory, mask)
         if not record.omitted
     )
@@ -90,39 +90,39 @@ def write_export(
     path = Path(path)
     export_format = find_format(format, form)
     mask = find_masking(export_format, masking)
-    in_files = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
-    if in_files and path.is_dir():
+    in_folder = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
+    if in_folder and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
     counts, omitted = Counter[str](), Counter[str]()
-    with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
-        for trajectory in _opened(trajectories):
+    with _folder_of_files(path) if in_folder else _lines(path, overwrite=overwrite) as write_record:
+        for trajectory in _trajectories(trajectories):
             before = counts["records"]
             for record in export_format.records(trajectory, mask):
                 if record.omitted:
                     omitted[record.omitted] += 1
                     continue
                 counts.update(records=1, trained=record.trained, masked=record.masked)
-                put(write_json(record.data))
+                write_record(write_json(record.data))
             counts.update(trajectories=1, left_out=counts["records"] == before)
         if not counts["records"]:
-            wanted = "a turn to train on"
+            requirement = "a turn to train on"
             if isinstance(export_format, WorldFormat):
-                wanted = "a grounded script with a solution" + (
+                requirement = "a grounded script with a solution" + (
                     " and a mistake" if export_format.start == "mistakes" else ""
                 )
-            raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {wanted}")
+            raise InputError(f"nothing to export: none of {counts['trajectories']} trajectories has {requirement}")
     return ExportReport(
         path=path,
         format=export_format.name,
         masking=mask,
         advice=export_format.advice[mask],
-        remarks=tuple(f"Left out, {why}: {count:,}." for why, count in omitted.items()),
+        remarks=tuple(f"Left out, {reason}: {count:,}." for reason, count in omitted.items()),
         **{name: counts[name] for name in ("trajectories", "left_out", "records", "trained", "masked")},
     )
 
 
-def _opened(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
+def _trajectories(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
     return stored_trajectories(source) if isinstance(source, str | PathLike) else source
 
 
@@ -178,4 +178,4 @@ def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float,
         text = f"{seed}\n{group_of(trajectory)}".encode("utf-8", "surrogatepass")
         return int.from_bytes(blake2b(text, digest_size=8).digest()) < held_out * 2**64
 
-    return (one for one in trajectories if is_held_out(one) == (side == "held_out"))
+    return (trajectory for trajectory in trajectories if is_held_out(trajectory) == (side == "held_out"))

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Tool, tools_of
 from refinesynth.chat import ToolMessage, render_tool_turns, render_tools, render_turns, to_messages, to_tool_messages
 from refinesynth.entry_points import Table
-from refinesynth.environments.grounded import beginning, share_of_mistakes
+from refinesynth.environments.grounded import share_of_mistakes, turns_before_play
 from refinesynth.errors import InputError
 from refinesynth.export import chat_shapes
 from refinesynth.export.atif import AtifFormat
@@ -35,8 +35,8 @@ UNSOLVED = "worlds of which no solution was found"
 def band_of(difficulty: Difficulty) -> Band:
     """Return the band of a world in a curriculum; an action that can make the goal unreachable adds one level."""
     bands: tuple[Band, ...] = ("easy", "medium", "hard")
-    at = (difficulty.steps > EASY) + (difficulty.steps > MEDIUM) + bool(difficulty.losable)
-    return bands[min(at, 2)]
+    level = (difficulty.steps > EASY) + (difficulty.steps > MEDIUM) + bool(difficulty.losable)
+    return bands[min(level, 2)]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WorldFormat:
         del masking
         script = trajectory.script
         share = share_of_mistakes(self.start)
-        turns = beginning(trajectory, share)
+        turns = turns_before_play(trajectory, share)
         if script.rulebook is None or (not turns and (share == 1 or script.digest in self._seen)):
             return
         if not turns:
@@ -113,26 +113,26 @@ class ChatFormat:
     """Number of additional functions per record, and the functions to draw from."""
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
-        called = self.form == "tools"
-        play: Sequence[chat_shapes.Spoken] = to_tool_messages(trajectory) if called else to_messages(trajectory)
-        tools = self._offered(trajectory, play) if called else ()
+        with_calls = self.form == "tools"
+        play: Sequence[chat_shapes.AnyMessage] = to_tool_messages(trajectory) if with_calls else to_messages(trajectory)
+        tools = self._record_tools(trajectory, play) if with_calls else ()
         for number, messages in enumerate(conversations(play, masking), start=1):
-            spoken = sum(message.role == "assistant" for message in messages)
+            assistant_turns = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
-            name = trajectory.id + self._mark(masking, number)
+            name = trajectory.id + self._id_suffix(masking, number)
             labels = chat_shapes.labels(trajectory, messages) if self.takes_labels else {}
-            yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, spoken - trained)
+            yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, assistant_turns - trained)
 
-    def _offered(self, trajectory: Trajectory, messages: Sequence[chat_shapes.Spoken]) -> tuple[Tool, ...]:
+    def _record_tools(self, trajectory: Trajectory, messages: Sequence[chat_shapes.AnyMessage]) -> tuple[Tool, ...]:
         """Return the functions of a record; distractors exclude called functions and shuffle the order per record."""
-        own, (most, others) = tools_of(trajectory.script), self.distractors
-        calls = (one.call for message in messages if isinstance(message, ToolMessage) for one in message.calls)
-        taken = {tool.name for tool in own} | {call.name for call in calls if call is not None}
-        free, draw = [tool for tool in others if tool.name not in taken], Random(trajectory.id)
-        offered = [*own, *draw.sample(free, min(most, len(free)))]
-        return tuple(draw.sample(offered, len(offered))) if most else own
+        own_tools, (count, distractors) = tools_of(trajectory.script), self.distractors
+        calls = (item.call for message in messages if isinstance(message, ToolMessage) for item in message.calls)
+        used_names = {tool.name for tool in own_tools} | {call.name for call in calls if call is not None}
+        unused, rng = [tool for tool in distractors if tool.name not in used_names], Random(trajectory.id)
+        offered = [*own_tools, *rng.sample(unused, min(count, len(unused)))]
+        return tuple(rng.sample(offered, len(offered))) if count else own_tools
 
-    def _mark(self, masking: Masking, number: int) -> str:
+    def _id_suffix(self, masking: Masking, number: int) -> str:
         """Return the suffix of a record's id for `split`, and for `drop` in a format without flags."""
         if masking is Masking.SPLIT:
             return f"#{number}"
@@ -184,23 +184,23 @@ class PaperFormat:
             "trajectory": write_json(turns).decode(),
             **chat_shapes.labels(trajectory, to_messages(trajectory)),
         }
-        spoken = sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
+        player_turns = sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         mistakes = len(trajectory.mistakes())
-        yield ExportRecord(data, spoken - mistakes, mistakes)
+        yield ExportRecord(data, player_turns - mistakes, mistakes)
 
 
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
 _SPLIT = "One record per correct turn; only its last message is marked for training."
 
-_SEVERAL = {
+_PARALLEL_ADVICE = {
     Masking.FLAG: "A message of several calls has one flag: a mistake among them keeps it out of training whole.",
     Masking.SPLIT: "A message of several calls with a mistake among them is context alone.",
     Masking.DROP: "Of a message of several calls, only the mistakes are left out.",
 }
 
 
-def _flagged(how: str) -> Mapping[Masking, str]:
-    return {Masking.FLAG: how, Masking.SPLIT: f"{_SPLIT} {how}", Masking.DROP: f"{_DROP} {how}"}
+def _flag_advice(text: str) -> Mapping[Masking, str]:
+    return {Masking.FLAG: text, Masking.SPLIT: f"{_SPLIT} {text}", Masking.DROP: f"{_DROP} {text}"}
 
 
 _ALL: tuple[Format, ...] = (
@@ -219,21 +219,21 @@ _ALL: tuple[Format, ...] = (
     ChatFormat(
         "llamafactory",
         "LLaMA-Factory v1",
-        _flagged("`loss_weight` is read from each message; no converter is needed."),
+        _flag_advice("`loss_weight` is read from each message; no converter is needed."),
         chat_shapes.llamafactory,
         takes_calls=False,
     ),
     ChatFormat(
         "openai",
         "OpenAI fine-tuning",
-        _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
+        _flag_advice("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
         chat_shapes.openai,
         takes_labels=False,
     ),
     ChatFormat(
         "trl",
         "TRL, with a template that honours `loss`",
-        _flagged(
+        _flag_advice(
             "Set `assistant_only_loss=True` and a chat template whose generation markers honour the key `loss`; stock "
             "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
         ),
@@ -248,13 +248,13 @@ _ALL: tuple[Format, ...] = (
     ChatFormat(
         "axolotl",
         "Axolotl",
-        _flagged("Set `type: chat_template` and `message_field_training: training` for this data set."),
+        _flag_advice("Set `type: chat_template` and `message_field_training: training` for this data set."),
         chat_shapes.flagged("training"),
     ),
     ChatFormat(
         "tinker",
         "Tinker's cookbook",
-        _flagged(
+        _flag_advice(
             "`trainable` is on each message: set `train_on_what` to `TrainOnWhat.CUSTOMIZED`. The cookbook's "
             "FromConversationFileBuilder reads text; docs/export.md shows how to read tool calls."
         ),
@@ -263,7 +263,7 @@ _ALL: tuple[Format, ...] = (
     ChatFormat(
         "slime",
         "slime",
-        _flagged(
+        _flag_advice(
             "`step_loss_mask` is read from each message by slime.rollout.sft_rollout: set `--input-key messages`, a "
             "`--loss-mask-type` other than distill_qwen, and with tool calls `--tool-key tools`."
         ),
@@ -281,14 +281,14 @@ _ALL: tuple[Format, ...] = (
     ChatFormat(
         "agentinstruct",
         "the released form of AgentInstruct and AgentRefine",
-        _flagged("`loss` is true on the messages to train on."),
+        _flag_advice("`loss` is true on the messages to train on."),
         chat_shapes.agentinstruct,
         takes_calls=False,
     ),
     ChatFormat(
         "ms-swift",
         "ms-swift",
-        _flagged("`loss` is read from each message."),
+        _flag_advice("`loss` is read from each message."),
         chat_shapes.flagged("loss"),
         takes_calls=False,
     ),
@@ -301,7 +301,7 @@ _ALL: tuple[Format, ...] = (
 TOKENS = "tokens"
 """Name of the format of token ids and labels, which `refinesynth.train` writes."""
 
-FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
+FORMATS: Mapping[str, Format] = MappingProxyType({item.name: item for item in _ALL})
 
 INSTALLED = Table("export format", "refinesynth.formats")
 """Entry points such as `mine = "my_package.formats:MINE"`: a `Format` object with the name `mine`."""
@@ -313,10 +313,10 @@ def find_format(name: str | Format, form: str = "react") -> Format:
         raise InputError(f"there is no form {form!r}; choose one of: {', '.join(get_args(Form))}")
     if not isinstance(name, str):
         return name
-    if found := FORMATS.get(name.strip().casefold()):
-        if isinstance(found, WorldFormat):
+    if fmt := FORMATS.get(name.strip().casefold()):
+        if isinstance(fmt, WorldFormat):
             return WorldFormat("react" if form == "react" else "tools")
-        return found if form == "react" else _with_calls(found)
+        return fmt if form == "react" else _with_calls(fmt)
     if name.strip().casefold() == TOKENS:
         raise InputError(
             f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
@@ -324,19 +324,19 @@ def find_format(name: str | Format, form: str = "react") -> Format:
         )
     if name in (installed := INSTALLED.entries()):
 
-        def fits(found: Any) -> bool:
-            parts = all(hasattr(found, part) for part in ("name", "reader", "advice", "records"))
-            return parts and not isinstance(found, type) and found.name == name and bool(found.advice)
+        def is_format(value: Any) -> bool:
+            parts = all(hasattr(value, part) for part in ("name", "reader", "advice", "records"))
+            return parts and not isinstance(value, type) and value.name == name and bool(value.advice)
 
-        found = INSTALLED.load(name, fits, "a Format of this name")
-        return found if form == "react" else _with_calls(found)
-    near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else "."
-    known = ", ".join([*FORMATS, *installed])
-    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {known}, or {TOKENS}.")
+        fmt = INSTALLED.load(name, is_format, "a Format of this name")
+        return fmt if form == "react" else _with_calls(fmt)
+    similar = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
+    hint = f"; did you mean {similar[0]!r}?" if similar else "."
+    names = ", ".join([*FORMATS, *installed])
+    raise InputError(f"there is no export format {name!r}{hint} Choose one of: {names}, or {TOKENS}.")
 
 
-_DRAWN_FROM = 200
+_MAX_SOURCES = 200
 """Number of first trajectories with functions for distractors; they stay the same when a run grows."""
 
 
@@ -345,35 +345,35 @@ def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -
 
     Raises InputError: the format has no conversations with calls, or all scripts have the same functions.
     """
-    found, scripts = find_format(name, "tools"), [tools_of(one.script) for one in islice(trajectories, _DRAWN_FROM)]
-    others = {tool.name: tool for tools in reversed(scripts) for tool in tools}
-    if not isinstance(found, ChatFormat):
+    fmt, scripts = find_format(name, "tools"), [tools_of(item.script) for item in islice(trajectories, _MAX_SOURCES)]
+    by_name = {tool.name: tool for tools in reversed(scripts) for tool in tools}
+    if not isinstance(fmt, ChatFormat):
         raise InputError(f"the format {name!r} has no distractor tools; leave them out, or write conversations")
-    if scripts and len(others) <= min(map(len, scripts)):
+    if scripts and len(by_name) <= min(map(len, scripts)):
         raise InputError("all scripts have the same functions, so none is a distractor; leave distractor tools out")
-    return replace(found, distractors=(most, tuple(others[name] for name in sorted(others))))
+    return replace(fmt, distractors=(most, tuple(by_name[name] for name in sorted(by_name))))
 
 
-def _with_calls(found: Format) -> Format:
-    if isinstance(found, ChatFormat) and found.takes_calls:
-        advice = {masking: f"{how} {_SEVERAL[masking]}" for masking, how in found.advice.items()}
-        return replace(found, form="tools", advice=advice)
-    if isinstance(found, PreferenceFormat):
-        return replace(found, form="tools")
-    able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "takes_calls", False))
-    raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
+def _with_calls(fmt: Format) -> Format:
+    if isinstance(fmt, ChatFormat) and fmt.takes_calls:
+        advice = {masking: f"{text} {_PARALLEL_ADVICE[masking]}" for masking, text in fmt.advice.items()}
+        return replace(fmt, form="tools", advice=advice)
+    if isinstance(fmt, PreferenceFormat):
+        return replace(fmt, form="tools")
+    names = ", ".join(fmt.name for fmt in _ALL if isinstance(fmt, WorldFormat) or getattr(fmt, "takes_calls", False))
+    raise InputError(f"the format {fmt.name!r} cannot be written with tool calls; use one of: {names}")
 
 
 def find_masking(form: Format, masking: str | None) -> Masking:
     """Return the masking of that name, or the format's default for None; raises InputError for an unsupported masking."""
     if masking is None:
         return next(iter(form.advice))
-    for able in form.advice:
-        if able == masking:
-            return able
-    can = " or ".join(repr(str(able)) for able in form.advice)
+    for supported in form.advice:
+        if supported == masking:
+            return supported
+    can = " or ".join(repr(str(supported)) for supported in form.advice)
     if masking not in set(Masking):
         raise InputError(f"there is no masking {masking!r}; the format {form.name!r} can do {can}")
-    others = ", ".join(name for name, other in FORMATS.items() if masking in other.advice)
-    why = " It has no flag per message, so mistakes would be trained on." if masking == Masking.FLAG else ""
-    raise InputError(f"the format {form.name!r} cannot do masking={masking!r}.{why} Use {can}, or one of: {others}.")
+    others = ", ".join(name for name, fmt in FORMATS.items() if masking in fmt.advice)
+    hint = " It has no flag per message, so mistakes would be trained on." if masking == Masking.FLAG else ""
+    raise InputError(f"the format {form.name!r} cannot do masking={masking!r}.{hint} Use {can}, or one of: {others}.")

@@ -30,8 +30,8 @@ from refinesynth.trajectory import PlayerTurn, Trajectory
 UNREPAIRED: Final = "mistakes without a repair"
 CHANGED: Final = "mistakes repaired only after other actions had changed the world"
 HINDSIGHT: Final = "mistakes whose repair speaks or makes use of the refusal alone"
-AMONG: Final = "mistakes and repairs behind another call of their message"
-ALONE: Final = "mistakes that nothing of the environment comes before"
+PARALLEL: Final = "mistakes and repairs behind another call of their message"
+NO_CONTEXT: Final = "mistakes that nothing of the environment comes before"
 
 _ADMITS = re.compile(
     r"\b(?:mistake[ns]?|mistakenly|wrong(?:ly)?|errors?|erroneous|incorrect(?:ly)?|invalid|fail(?:s|ed|ure)?|misjudged|misread|misremembered"
@@ -46,7 +46,7 @@ _ADMITS = re.compile(
 _POINTS_BACK = re.compile(r"(?:it|its|that|this|these|those|they|them|he|she)\b", re.IGNORECASE)
 """Pronouns at the beginning of sentences that refer to the preceding sentence."""
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
-_LONG = 4
+_MIN_LENGTH = 4
 """Minimum length of a significant word, in letters."""
 _STEM = 5
 """Length of the prefix by which words are compared with function words, in letters."""
@@ -82,19 +82,19 @@ class PreferenceFormat:
         steps = list(exchanges(trajectory.turns))
         for number, repair in enumerate(repairs(trajectory.draft()), start=1):
             mistake = repair.mistake
-            taught = (step for step in steps if step.at == repair.retake and step.accepted and step.player.by)
-            answer = next(taught, next((step for step in steps if step.at == repair.answer), None))
+            repairer_steps = (step for step in steps if step.at == repair.retake and step.accepted and step.player.by)
+            answer = next(repairer_steps, next((step for step in steps if step.at == repair.answer), None))
             between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
             prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
             if mistake.player.parallel or (answer is not None and answer.player.parallel):
-                yield ExportRecord({}, omitted=AMONG)
+                yield ExportRecord({}, omitted=PARALLEL)
             elif answer is None:
                 yield ExportRecord({}, omitted=UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):
                 yield ExportRecord({}, omitted=CHANGED)
             elif prompt[-1].role != "user":
-                yield ExportRecord({}, omitted=ALONE)
-            elif (chosen := _foreseen(answer.player, between, prompt)) is None:
+                yield ExportRecord({}, omitted=NO_CONTEXT)
+            elif (chosen := _without_hindsight(answer.player, between, prompt)) is None:
                 yield ExportRecord({}, omitted=HINDSIGHT)
             else:
                 masked = sum(message.role == "assistant" for message in prompt)
@@ -105,23 +105,23 @@ class PreferenceFormat:
         script, parallel = trajectory.script, trajectory.provenance.parallel_calls
         render = partial(render_tool_turns, parallel=parallel) if self.form == "tools" else render_turns
         before = trajectory.turns[: mistake.at]
-        one, other = (render(script, (*before, turn))[-1:] for turn in (chosen, mistake.player))
-        parts = {"prompt": render(script, before), "chosen": one, "rejected": other}
+        accepted, rejected = (render(script, (*before, turn))[-1:] for turn in (chosen, mistake.player))
+        parts = {"prompt": render(script, before), "chosen": accepted, "rejected": rejected}
         tools = {"tools": render_tools(script)} if self.form == "tools" else {}
         return {"id": name, **{part: chat_shapes.prompt(messages) for part, messages in parts.items()}, **tools}
 
 
-def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:
+def _without_hindsight(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:
     """Return the repair without the sentences about the refusal; None if it depends on the refusal."""
-    revealed = {word for step in refused if step.answer is not None for word in _telling(step.answer.observation)}
+    revealed = {word for step in refused if step.answer is not None for word in _significant(step.answer.observation)}
     known = {word for message in prompt for word in words_of(message.content)}
     known.update(word for step in refused[:1] for word in words_of(render_player(step.player)))
-    if (revealed - known) & _telling(repair.action):
+    if (revealed - known) & _significant(repair.action):
         return None
     sentences: list[str] = []
     cut = False
     for sentence in filter(str.strip, _SENTENCES.split(repair.thought)):
-        words = _telling(sentence)
+        words = _significant(sentence)
         repeats = bool(words) and words <= revealed
         follows = cut and _POINTS_BACK.match(sentence) is not None
         cut = follows or repeats or bool(words & (revealed - known)) or _ADMITS.search(sentence) is not None
@@ -132,5 +132,5 @@ def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[
     return repair.model_copy(update={"thought": " ".join(sentences)})
 
 
-def _telling(text: str) -> frozenset[str]:
-    return frozenset(word for word in words_of(text) if len(word) >= _LONG and word[:_STEM] not in _COMMON)
+def _significant(text: str) -> frozenset[str]:
+    return frozenset(word for word in words_of(text) if len(word) >= _MIN_LENGTH and word[:_STEM] not in _COMMON)

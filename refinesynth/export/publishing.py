@@ -67,18 +67,18 @@ def row_schema(tables: Iterable[Path]) -> dict[str, Any]:
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
     names = {arrow.types.is_boolean: "boolean", arrow.types.is_integer: "integer", arrow.types.is_floating: "number"}
 
-    def described(kind: Any) -> dict[str, Any]:
+    def schema_of(kind: Any) -> dict[str, Any]:
         if arrow.types.is_struct(kind):
-            columns = {each.name: described(each.type) for each in kind.fields}
+            columns = {column.name: schema_of(column.type) for column in kind.fields}
             return {"type": ["object", "null"], "properties": columns, "additionalProperties": False}
         if arrow.types.is_list(kind):
-            return {"type": ["array", "null"], "items": described(kind.value_type)}
+            return {"type": ["array", "null"], "items": schema_of(kind.value_type)}
         if arrow.types.is_null(kind):
             return {"type": "null"}
-        return {"type": [next((name for fits, name in names.items() if fits(kind)), "string"), "null"]}
+        return {"type": [next((name for is_type, name in names.items() if is_type(kind)), "string"), "null"]}
 
     schema = arrow.unify_schemas([parquet.read_schema(path) for path in tables], promote_options="permissive")
-    row = {**described(arrow.struct(list(schema))), "type": "object"}
+    row = {**schema_of(arrow.struct(list(schema))), "type": "object"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **row}
 
 
@@ -91,9 +91,9 @@ def _shards(records: Path) -> Iterator[list[Any]]:
 def _without_nulls(value: Any) -> Any:
     """Return a value without nulls in objects, which a table adds for missing columns."""
     if isinstance(value, dict):
-        found = cast("dict[str, Any]", value)
-        return {key: _without_nulls(each) for key, each in found.items() if each is not None}
-    return [_without_nulls(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+        fields = cast("dict[str, Any]", value)
+        return {key: _without_nulls(item) for key, item in fields.items() if item is not None}
+    return [_without_nulls(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 _TRACE_KEYS: Final = {"reasoning_content": "reasoningContent", "tool_calls": "toolCalls", "tool_call_id": "toolCallId"}
@@ -104,24 +104,24 @@ def write_traces(trajectories: Iterable[Trajectory], folder: Path, split: str) -
 
     Thoughts are reasoning, actions are tool calls. The header lists the `mistakes` by the index of their message.
     """
-    place, written, spoken, masked = folder / "traces" / split, 0, 0, 0
-    place.mkdir(parents=True)
-    for written, trajectory in enumerate(trajectories, start=1):
+    target, count, assistant_turns, masked = folder / "traces" / split, 0, 0, 0
+    target.mkdir(parents=True)
+    for count, trajectory in enumerate(trajectories, start=1):
         messages = to_tool_messages(trajectory)
-        mistakes = [at for at, message in enumerate(messages) if message.role == "assistant" and not message.loss]
+        mistakes = [index for index, message in enumerate(messages) if message.role == "assistant" and not message.loss]
         header = {"harness": "refinesynth", "id": trajectory.id, "name": trajectory.script.goal, "mistakes": mistakes}
         lines: list[dict[str, Any]] = [{"type": "session", **header}]
         for message in messages:
-            entry = {_TRACE_KEYS.get(key, key): each for key, each in message.openai("reasoning_content").items()}
+            entry = {_TRACE_KEYS.get(key, key): value for key, value in message.openai("reasoning_content").items()}
             lines.append({"type": "message", "message": entry})
-        (place / f"{written:06}.jsonl").write_bytes(b"".join(write_json(line) + b"\n" for line in lines))
-        spoken += sum(message.role == "assistant" for message in messages)
+        (target / f"{count:06}.jsonl").write_bytes(b"".join(write_json(line) + b"\n" for line in lines))
+        assistant_turns += sum(message.role == "assistant" for message in messages)
         masked += len(mistakes)
-    if not written:
+    if not count:
         raise InputError(f"there are no trajectories for the split {split}")
     advice = "The header of each session has the indices of its `mistakes` among the messages."
     path = Path("traces") / split / "*.jsonl"
-    return ExportReport(path, "traces", Masking.FLAG, written, 0, written, spoken - masked, masked, advice)
+    return ExportReport(path, "traces", Masking.FLAG, count, 0, count, assistant_turns - masked, masked, advice)
 
 
 def write_dataset(
@@ -162,7 +162,7 @@ def write_dataset(
         raise InputError(f"{str(folder)!r} exists and is not an empty folder; give another one")
     counts = CardCounts()
 
-    def counted(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    def tallied(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
         for trajectory in trajectories:
             counts.add(trajectory)
             yield trajectory
@@ -171,9 +171,9 @@ def write_dataset(
     tables: list[Path] = []
     with TemporaryDirectory() as scratch:
         for split, side in (("train", "train"), *((("test", "held_out"),) if held_out is not None else ())):
-            every = stored_trajectories(source)
-            chosen = every if held_out is None else one_side(every, cast("Side", side), held_out=held_out)
-            chosen = counted(chosen) if split == "train" else chosen
+            stored = stored_trajectories(source)
+            chosen = stored if held_out is None else one_side(stored, cast("Side", side), held_out=held_out)
+            chosen = tallied(chosen) if split == "train" else chosen
             if format == "traces":
                 reports[split] = write_traces(chosen, folder, split)
                 continue
@@ -223,13 +223,13 @@ def upload(folder: Path, repo: str, *, public: bool = False) -> str:
     check_key()
     try:
         api.create_repo(repo, repo_type="dataset", private=not public, exist_ok=True)
-        exposed = not public and not api.repo_info(repo, repo_type="dataset").private
-        if not exposed:
+        is_exposed = not public and not api.repo_info(repo, repo_type="dataset").private
+        if not is_exposed:
             api.upload_folder(
                 repo_id=repo, folder_path=str(folder), repo_type="dataset", commit_message="Data made with refinesynth"
             )
     except Exception as error:  # the Hub's errors, and those of whichever HTTP client its library uses
         raise StorageError(f"the Hugging Face Hub did not take {repo!r}: {error}") from error
-    if exposed:
+    if is_exposed:
         raise InputError(f"the dataset {repo!r} is public; give --public to publish there, or another name")
     return f"{api.endpoint}/datasets/{repo}"

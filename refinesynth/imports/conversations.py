@@ -35,8 +35,8 @@ ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows."
 """Action of a script if the record lists none."""
 
 _GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of: "
-_SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
-MOST_ACTIONS = 256
+_SHARED_VALUES = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
+MAX_ACTIONS = 256
 """Maximum number of actions in a script; each turn is compared with all of them."""
 
 
@@ -65,71 +65,71 @@ def read_task(text: str) -> Task | None:
     parts = _parts(text, INSTRUCTIONS)
     if parts is None:
         return None
-    place, rest, opening = parts
-    goal, found, listed = rest.rpartition(_ACTIONS)
-    if not found or not goal or listed.count("\n- ") >= MOST_ACTIONS:
+    introduction, rest, opening = parts
+    goal, separator, actions = rest.rpartition(_ACTIONS)
+    if not separator or not goal or actions.count("\n- ") >= MAX_ACTIONS:
         return None
-    script = plain_script(place, goal, _actions(listed))
-    written = render_task(script)
-    return Task(script, opening) if text == _with_opening(written, opening) else None
+    script = plain_script(introduction, goal, _actions(actions))
+    rendered = render_task(script)
+    return Task(script, opening) if text == _with_opening(rendered, opening) else None
 
 
 def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
     """Read the text of `render_tool_task` and the list of `render_tools`; None for others."""
     instructions = tool_instructions_in(text)
     parts = _parts(text, instructions) if instructions else None
-    if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(action_of, tools)]):
+    if parts is None or not parts[1] or len(tools) > MAX_ACTIONS or None in (actions := [*map(action_of, tools)]):
         return None
-    place, goal, opening = parts
-    script = plain_script(place, goal, filter(None, actions))
-    written = render_tool_task(script, parallel=instructions == PARALLEL_INSTRUCTIONS)
-    same = text == _with_opening(written, opening) and render_tools(script) == list(tools)
-    return Task(script, opening) if same else None
+    introduction, goal, opening = parts
+    script = plain_script(introduction, goal, filter(None, actions))
+    rendered = render_tool_task(script, parallel=instructions == PARALLEL_INSTRUCTIONS)
+    is_same = text == _with_opening(rendered, opening) and render_tools(script) == list(tools)
+    return Task(script, opening) if is_same else None
 
 
 def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
     """Return the introduction, the text after `Goal:`, and the opening observation."""
-    head, found, after = text.partition(f"\n\n{instructions}")
-    place, goal, rest = head.partition(_GOAL)
-    if not found or not goal or (after and not after.startswith("\n\n")):
+    head, separator, opening = text.partition(f"\n\n{instructions}")
+    introduction, goal, rest = head.partition(_GOAL)
+    if not separator or not goal or (opening and not opening.startswith("\n\n")):
         return None
-    return place, rest, after[2:] if after else None
+    return introduction, rest, opening[2:] if opening else None
 
 
 def _with_opening(task: str, opening: str | None) -> str:
     return task if opening is None else f"{task}\n\n{opening}"
 
 
-def _actions(listed: str) -> list[ActionSpec]:
+def _actions(text: str) -> list[ActionSpec]:
     """Read the lines of `task_with_actions`."""
-    own, *further = _SHARED.split(listed, maxsplit=1)
+    action_lines, *shared_lines = _SHARED_VALUES.split(text, maxsplit=1)
     shared: dict[str, tuple[str, ...]] = {}
-    for line in further[0].split("\n") if further else ():
+    for line in shared_lines[0].split("\n") if shared_lines else ():
         name, _, values = line.partition(f"}}{_VALUES}")
         shared[name.removeprefix("{")] = tuple(values.split(", "))
-    return [_action(line, shared) for line in own.removeprefix("- ").split("\n- ") if line]
+    return [_action(line, shared) for line in action_lines.removeprefix("- ").split("\n- ") if line]
 
 
 def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
-    head, found, ends = line.rpartition(" ({")
-    stated = _stated(f"{{{ends[:-1]}") if found and ends.endswith(")") else None
-    own, types = stated or ({}, {})
+    head, separator, tail = line.rpartition(" ({")
+    stated = _parse_placeholders(f"{{{tail[:-1]}") if separator and tail.endswith(")") else None
+    values, types = stated or ({}, {})
     name, _, description = (line if stated is None else head).partition(": ")
     action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name), types=types)
-    parameters = own | {each: shared[each] for each in shared if each in action.placeholders and each not in own}
+    parameters = values | {key: shared[key] for key in shared if key in action.placeholders and key not in values}
     return action.model_copy(update={"parameters": parameters})
 
 
-def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterType]] | None:
+def _parse_placeholders(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterType]] | None:
     """Read the values and types of placeholders in the form of `render_action`; None for other text."""
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
-    for each in text.split("; {"):
-        place, _, words = each.removeprefix("{").partition("} is ")
+    for part in text.split("; {"):
+        name, _, words = part.removeprefix("{").partition("} is ")
         if words.startswith("one of: "):
-            values[place] = tuple(words.removeprefix("one of: ").split(", "))
+            values[name] = tuple(words.removeprefix("one of: ").split(", "))
         elif kind := ParameterType.from_words(words):
-            types[place] = kind
+            types[name] = kind
         else:
             return None
     return values, types
@@ -137,13 +137,13 @@ def _stated(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, ParameterT
 
 def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the parameters of a function with their allowed texts; empty if any text is allowed."""
-    found: dict[str, tuple[str, ...]] = {}
+    parameters: dict[str, tuple[str, ...]] = {}
     for name, schema in _object(_object(function.get("parameters")).get("properties")).items():
         values: object = _object(schema).get("enum")
-        every = cast("list[object]", values if isinstance(values, list) else [])
-        texts = tuple(one for one in every if isinstance(one, str))
-        found[name] = texts if len(texts) == len(every) else ()
-    return found
+        allowed = cast("list[object]", values if isinstance(values, list) else [])
+        texts = tuple(text for text in allowed if isinstance(text, str))
+        parameters[name] = texts if len(texts) == len(allowed) else ()
+    return parameters
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -177,16 +177,16 @@ class Functions:
             properties |= dict.fromkeys(properties.keys() - call.arguments.keys(), ())
             properties |= {name: () for name in call.arguments if name not in properties}
         self._answers = answers
-        if len(self._properties) > MOST_ACTIONS:
-            raise ValueError(f"there are {len(self._properties):,} functions; {MOST_ACTIONS} are taken")
+        if len(self._properties) > MAX_ACTIONS:
+            raise ValueError(f"there are {len(self._properties):,} functions; {MAX_ACTIONS} are taken")
         for separator in _SEPARATORS:
-            self._actions = dict(self._specified(separator))
-            if self._misread(calls) is None:
+            self._actions = dict(self._specs(separator))
+            if self._first_misread(calls) is None:
                 return
-        if wrong := self._misread(calls):
-            shown = write_json(dict(wrong.arguments)).decode(errors="replace")[:200]
+        if misread := self._first_misread(calls):
+            shown = write_json(dict(misread.arguments)).decode(errors="replace")[:200]
             raise ValueError(
-                f"the call of {wrong.name!r} with {shown} cannot be written as an action's text and be read back: "
+                f"the call of {misread.name!r} with {shown} cannot be written as an action's text and be read back: "
                 "an argument is not among the values of its function, or too long"
             )
 
@@ -206,24 +206,24 @@ class Functions:
     def _values(self, call: ToolCall) -> dict[str, str]:
         return {_placeholder(name): _text(call.arguments.get(name, "")) for name in self._properties[call.name]}
 
-    def _misread(self, calls: Sequence[ToolCall]) -> ToolCall | None:
+    def _first_misread(self, calls: Sequence[ToolCall]) -> ToolCall | None:
         """Return the first call with a text that does not parse back, ignoring blanks around arguments."""
         actions = tuple(self.actions)
         for call in calls:
-            found = match_action(actions, self.text_of(call))
+            match = match_action(actions, self.text_of(call))
             values = {name: value.strip() for name, value in self._values(call).items()}
-            if found is None or found.action != self._actions[call.name] or found.values != values:
+            if match is None or match.action != self._actions[call.name] or match.values != values:
                 return call
         return None
 
-    def _specified(self, separator: str) -> Iterable[tuple[str, ActionSpec]]:
+    def _specs(self, separator: str) -> Iterable[tuple[str, ActionSpec]]:
         for name, properties in self._properties.items():
-            places = {_placeholder(each): values for each, values in properties.items()}
-            arguments = separator.join(f"{{{place}}}" for place in places)
+            parameters = {_placeholder(key): values for key, values in properties.items()}
+            arguments = separator.join(f"{{{placeholder}}}" for placeholder in parameters)
             template = f"{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}({arguments})"
-            described = self._descriptions.get(name)
-            about = described if isinstance(described, str) else ""
-            yield name, ActionSpec(name=template, description=about, pattern=pattern_of(template), parameters=places)
+            text = value if isinstance(value := self._descriptions.get(name), str) else ""
+            pattern = pattern_of(template)
+            yield name, ActionSpec(name=template, description=text, pattern=pattern, parameters=parameters)
 
 
 def _placeholder(name: str) -> str:
@@ -246,36 +246,36 @@ class ParsedPlay(NamedTuple):
 _Reader = Callable[[Turn], PlayerTurn]
 
 
-def read_conversation(record: Mapping[str, Any], where: str) -> ParsedPlay:
+def read_conversation(record: Mapping[str, Any], location: str) -> ParsedPlay:
     """Read a record's messages as turns, with or without tool calls; messages flagged as not trained are mistakes.
 
     Messages without a flag are right.
 
     Raises:
-        InputError: The messages are not an agent's turns; the error begins with `where`.
+        InputError: The messages are not an agent's turns; the error begins with `location`.
     """
-    conversation = read_record(record, where, unflagged=True)
+    conversation = read_record(record, location, unflagged=True)
     if any(turn.label is TurnLabel.HISTORY for turn in conversation.turns):
         raise InputError(
-            f"{where}: only the last message is to be trained on, as in one of several records of a conversation, so it is not known "
+            f"{location}: only the last message is to be trained on, as in one of several records of a conversation, so it is not known "
             "which of the earlier turns are mistakes; export with a flag per message, and an id where there is a place for one"
         )
     preamble = list(takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, conversation.turns))
     played = conversation.turns[len(preamble) :]
     if not played:
-        raise InputError(f"{where}: the assistant takes no turn")
-    called = conversation.tools or any(turn.calls for turn in played)
+        raise InputError(f"{location}: the assistant takes no turn")
+    has_calls = conversation.tools or any(turn.calls for turn in played)
     try:
-        if called:
-            task, read = _with_calls(conversation, preamble, played)
+        if has_calls:
+            task, read = _task_with_calls(conversation, preamble, played)
         else:
-            ours = read_task(preamble[0].content) if len(preamble) == 1 else None
-            task, read = ours or Task(plain_script(*_introduction_and_goal(preamble)), None), _read_text
+            parsed = read_task(preamble[0].content) if len(preamble) == 1 else None
+            task, read = parsed or Task(plain_script(*_introduction_and_goal(preamble)), None), _read_text
         separate = bool(record.get("system")) and conversation.turns[0].role == "system"
         turns = _turns(task, played, read, first=len(preamble) + (0 if separate else 1))
         return ParsedPlay(task.script, labelled(tuple(turns), record))
     except ValueError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{location}: {error}") from error
 
 
 def _read_text(turn: Turn) -> PlayerTurn:
@@ -298,17 +298,17 @@ def _joined(thinking: str, text: str) -> str:
     return f"{thinking}\n\n{text}" if thinking and text.strip() else thinking or text
 
 
-def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Turn]) -> tuple[Task, _Reader]:
+def _task_with_calls(chat: Conversation, preamble: Sequence[Turn], played: Sequence[Turn]) -> tuple[Task, _Reader]:
     acting = [turn for turn in played if turn.role == "assistant"]
     silent = any(not turn.calls for turn in acting)
-    ours = read_tool_task(asked[0].content, found.tools) if len(asked) == 1 and not silent else None
-    if ours is not None:
-        return ours, lambda turn: PlayerTurn(
+    parsed = read_tool_task(preamble[0].content, chat.tools) if len(preamble) == 1 and not silent else None
+    if parsed is not None:
+        return parsed, lambda turn: PlayerTurn(
             thought=_joined(*_thoughts(turn)),
-            action=text_of(ours.script, Call(turn.calls[0].name, turn.calls[0].arguments)),
+            action=text_of(parsed.script, Call(turn.calls[0].name, turn.calls[0].arguments)),
         )
-    right = [call for turn in acting for call in turn.calls if not _is_wrong(turn._replace(calls=(call,)))]
-    functions = Functions(found.tools, right, answers=silent)
+    correct_calls = [call for turn in acting for call in turn.calls if not _is_mistake(turn._replace(calls=(call,)))]
+    functions = Functions(chat.tools, correct_calls, answers=silent)
 
     def read(turn: Turn) -> PlayerTurn:
         if not turn.calls:
@@ -316,17 +316,17 @@ def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Tur
             return PlayerTurn(thought=thinking, action=ANSWER.fill({"text": content}))
         return PlayerTurn(thought=_joined(*_thoughts(turn)), action=functions.text_of(turn.calls[0]))
 
-    return Task(plain_script(*_introduction_and_goal(asked), functions.actions), None), read
+    return Task(plain_script(*_introduction_and_goal(preamble), functions.actions), None), read
 
 
-def _is_wrong(turn: Turn) -> bool:
+def _is_mistake(turn: Turn) -> bool:
     return turn.label is TurnLabel.MISTAKE or any(call.id in turn.mistakes for call in turn.calls)
 
 
-def _introduction_and_goal(asked: Sequence[Turn]) -> tuple[str, str]:
+def _introduction_and_goal(preamble: Sequence[Turn]) -> tuple[str, str]:
     """Return introduction and goal; the last message before the first turn is the goal."""
-    *before, goal = (turn.content.strip() for turn in asked if turn.label is None)
-    return "\n\n".join(before), goal
+    *introduction, goal = (turn.content.strip() for turn in preamble if turn.label is None)
+    return "\n\n".join(introduction), goal
 
 
 def _turns(
@@ -335,35 +335,35 @@ def _turns(
     """Yield the player's turns, each followed by its answer; raises ValueError with a message's number."""
     if task.opening is not None:
         yield _answer(task.opening)
-    before = None
-    for at, speaker, heard in _exchanges(played):
+    last_index = None
+    for index, message, answers in _exchanges(played):
         try:
-            player = read(speaker)
+            player = read(message)
         except ValueError as error:
-            raise ValueError(f"message {first + at}: {error}") from error
-        yield player.model_copy(update={"parallel": True}) if at == before else player
-        before = at
-        observation = "\n\n".join(turn.content for turn in heard if turn.content.strip()) or UNANSWERED
+            raise ValueError(f"message {first + index}: {error}") from error
+        yield player.model_copy(update={"parallel": True}) if index == last_index else player
+        last_index = index
+        observation = "\n\n".join(turn.content for turn in answers if turn.content.strip()) or UNANSWERED
         unknown = match_in(task.script, player.action) is None
-        yield _answer(observation, wrong=_is_wrong(speaker), unknown=unknown)
+        yield _answer(observation, mistake=_is_mistake(message), unknown=unknown)
 
 
 def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]:
     """Yield the index of a message, a turn of it, and the turn's answers. Each of several calls is a turn; the thought
     belongs to the first turn.
     """
-    starts = [at for at, turn in enumerate(played) if turn.role == "assistant"]
-    for at, stop in zip(starts, [*starts[1:], len(played)], strict=True):
-        speaker, heard = played[at], list(played[at + 1 : stop])
-        for call in speaker.calls[:-1]:
-            answer = [turn for turn in heard if turn.role == "tool" and turn.answers == call.id][:1]
-            heard = [turn for turn in heard if turn not in answer]
-            yield at, speaker._replace(calls=(call,)), answer
-            speaker = speaker._replace(content="", thinking="")
-        yield at, speaker._replace(calls=speaker.calls[-1:]), heard
+    starts = [index for index, turn in enumerate(played) if turn.role == "assistant"]
+    for index, stop in zip(starts, [*starts[1:], len(played)], strict=True):
+        message, answers = played[index], list(played[index + 1 : stop])
+        for call in message.calls[:-1]:
+            answer = [turn for turn in answers if turn.role == "tool" and turn.answers == call.id][:1]
+            answers = [turn for turn in answers if turn not in answer]
+            yield index, message._replace(calls=(call,)), answer
+            message = message._replace(content="", thinking="")
+        yield index, message._replace(calls=message.calls[-1:]), answers
 
 
-def _answer(observation: str, *, wrong: bool = False, unknown: bool = False) -> DungeonMasterTurn:
+def _answer(observation: str, *, mistake: bool = False, unknown: bool = False) -> DungeonMasterTurn:
     """Return an answer; the flag of a mistake has no kind, thus unknown actions are `parameter` errors, others `logic`."""
-    kind = (MistakeKind.PARAMETER if unknown else MistakeKind.LOGIC) if wrong else None
+    kind = (MistakeKind.PARAMETER if unknown else MistakeKind.LOGIC) if mistake else None
     return DungeonMasterTurn.of_kind(kind, thought="", observation=observation)

@@ -18,15 +18,15 @@ from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Prove
 _VERSION = "ATIF-v"
 
 
-def _read_ours(document: Mapping[str, Any], where: str) -> Trajectory:
+def _read_own_document(document: Mapping[str, Any], location: str) -> Trajectory:
     """Read a document of `AtifFormat`; raises InputError for others."""
     try:
         name = document.get("trajectory_id") or document["session_id"]
         turns = [turn for step in document["steps"][1:] for turn in _turns(step)]
         return Trajectory.model_validate({**document["extra"], "id": name, "turns": turns})
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        why = explain(error) if isinstance(error, ValidationError) else repr(error)
-        raise InputError(f"{where}: this is no document that refinesynth wrote: {why}") from error
+        reason = explain(error) if isinstance(error, ValidationError) else repr(error)
+        raise InputError(f"{location}: this is no document that refinesynth wrote: {reason}") from error
 
 
 def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
@@ -40,21 +40,21 @@ def _turns(step: Mapping[str, Any]) -> Iterator[PlayerTurn | DungeonMasterTurn]:
         yield DungeonMasterTurn.model_validate({**judgement, "observation": text})
 
 
-def _as_chat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _as_chat(document: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return another program's document as chat messages with tool calls; raises InputError for unreadable steps."""
     messages: list[dict[str, Any]] = []
     try:
         for step in document["steps"]:
             for message in _messages(step):
-                before = messages[-1] if messages else {}
-                if message["role"] == before.get("role") != "assistant" and "tool_call_id" not in message:
-                    before["content"] = f"{_text(before['content'])}\n\n{_text(message['content'])}"
+                last = messages[-1] if messages else {}
+                if message["role"] == last.get("role") != "assistant" and "tool_call_id" not in message:
+                    last["content"] = f"{_text(last['content'])}\n\n{_text(message['content'])}"
                 else:
                     messages.append(message)
         agent: Any = document.get("agent") or {}
         return {"messages": messages, "tools": agent.get("tool_definitions")}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{where}: a step cannot be read: {error!r}") from error
+        raise InputError(f"{location}: a step cannot be read: {error!r}") from error
 
 
 def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -66,26 +66,26 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     message = {"role": "assistant", "content": step["message"], "reasoning_content": step.get("reasoning_content")}
     extra: Any = step.get("extra") or {}
     loss: Any = extra.get("loss")
-    written: list[dict[str, Any]] = []
+    tool_calls: list[dict[str, Any]] = []
     for call in calls:
         function: dict[str, Any] = {"name": call["function_name"], "arguments": call.get("arguments") or {}}
-        written.append({"id": call["tool_call_id"], "function": function})
-    yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": written}
+        tool_calls.append({"id": call["tool_call_id"], "function": function})
+    yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": tool_calls}
     observation: Any = step.get("observation") or {}
     results: list[dict[str, Any]] = observation.get("results") or []
     if not calls:
         if results:
-            yield {"role": "user", "content": "\n\n".join(_text(one.get("content")) for one in results)}
+            yield {"role": "user", "content": "\n\n".join(_text(result.get("content")) for result in results)}
         return
-    of_calls = [one.get("source_call_id") for one in results]
-    unanswered = [call["id"] for call in written if call["id"] not in of_calls]
+    call_ids = [result.get("source_call_id") for result in results]
+    unanswered = [call["id"] for call in tool_calls if call["id"] not in call_ids]
     # Results without a call id belong to the calls without a result, in order, if their numbers agree; else to the last
     # call.
-    others = iter(unanswered) if len(unanswered) == of_calls.count(None) else repeat(written[-1]["id"])
-    answers: dict[str, list[str]] = {call["id"]: [] for call in written}
-    for of_call, one in zip(of_calls, results, strict=True):
-        answers.setdefault(next(others) if of_call is None else of_call, []).append(_text(one.get("content")))
-    for call in written:
+    default_ids = iter(unanswered) if len(unanswered) == call_ids.count(None) else repeat(tool_calls[-1]["id"])
+    answers: dict[str, list[str]] = {call["id"]: [] for call in tool_calls}
+    for call_id, result in zip(call_ids, results, strict=True):
+        answers.setdefault(next(default_ids) if call_id is None else call_id, []).append(_text(result.get("content")))
+    for call in tool_calls:
         yield {"role": "tool", "content": "\n\n".join(answers[call["id"]]), "tool_call_id": call["id"]}
 
 
@@ -105,38 +105,38 @@ PLAY: Final = "imported"
 RULES: Final = repr(RequiredKeys())
 """Rule in the provenance of imported trajectories."""
 
-_SHOWN = 300
+_MAX_GOAL = 300
 
 
-def read_record(record: object, format: str, where: str, *, index: int = 0) -> Trajectory:  # noqa: A002
-    """Return a record as a trajectory; `index` gives it an id if it has none. Raises InputError with `where`: not valid."""
+def read_record(record: object, format: str, location: str, *, index: int = 0) -> Trajectory:  # noqa: A002
+    """Return a record as a trajectory; `index` gives it an id if it has none. Raises InputError with `location`: not valid."""
     read = find(format)
     if not isinstance(record, Mapping):
-        raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
+        raise InputError(f"{location}: expected a JSON object, got {type(record).__name__}")
     # Rows of a table have a null for every missing key.
     fields = {str(key): value for key, value in cast("Mapping[Any, Any]", record).items() if value is not None}
     try:
-        parsed = read(fields, where)
+        parsed = read(fields, location)
         return parsed if isinstance(parsed, Trajectory) else _trajectory(parsed, fields, index)
     except ValidationError as error:
-        raise InputError(f"{where}: {explain(error)}") from error
+        raise InputError(f"{location}: {explain(error)}") from error
     except RecursionError as error:
-        raise InputError(f"{where}: it is nested too deeply to be written down again") from error
+        raise InputError(f"{location}: it is nested too deeply to be written down again") from error
 
 
 def find(name: str) -> Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]:
     """Return the reader of that format; raises InputError for an unknown format."""
-    if found := FORMATS.get(name.strip().casefold()):
-        return found
-    near = get_close_matches(name.casefold(), FORMATS, n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else "."
-    raise InputError(f"there is no format {name!r} to import{meant} Choose one of: {', '.join(FORMATS)}")
+    if reader := FORMATS.get(name.strip().casefold()):
+        return reader
+    similar = get_close_matches(name.casefold(), FORMATS, n=1)
+    hint = f"; did you mean {similar[0]!r}?" if similar else "."
+    raise InputError(f"there is no format {name!r} to import{hint} Choose one of: {', '.join(FORMATS)}")
 
 
-def _trajectory(found: ParsedPlay, record: Mapping[str, Any], index: int) -> Trajectory:
-    script, turns = found
+def _trajectory(play: ParsedPlay, record: Mapping[str, Any], index: int) -> Trajectory:
+    script, turns = play
     stated = record.get("persona") if "trajectory" in record else None
-    persona = Persona(text=stated if isinstance(stated, str) else f"Somebody with this task: {script.goal[:_SHOWN]}")
+    persona = Persona(text=stated if isinstance(stated, str) else f"Somebody with this task: {script.goal[:_MAX_GOAL]}")
     name, agent = record.get("id") or record.get("trajectory_id") or record.get("session_id"), record.get("agent")
     model: object = cast("Mapping[str, Any]", agent).get("model_name") if isinstance(agent, Mapping) else None
     return Trajectory(
@@ -157,28 +157,28 @@ def _trajectory(found: ParsedPlay, record: Mapping[str, Any], index: int) -> Tra
     )
 
 
-def _chat(record: Mapping[str, Any], where: str, *keys: str) -> ParsedPlay:
+def _chat(record: Mapping[str, Any], location: str, *keys: str) -> ParsedPlay:
     if not record.keys() >= {*keys}:
-        raise InputError(f"{where}: expected `{'` and `'.join(keys)}` among the keys {sorted(record)[:8]}")
-    return ParsedPlay(*read_paper(record, where)) if "script" in keys else read_conversation(record, where)
+        raise InputError(f"{location}: expected `{'` and `'.join(keys)}` among the keys {sorted(record)[:8]}")
+    return ParsedPlay(*read_paper(record, location)) if "script" in keys else read_conversation(record, location)
 
 
-def _atif(record: Mapping[str, Any], where: str) -> Trajectory | ParsedPlay:
+def _atif(record: Mapping[str, Any], location: str) -> Trajectory | ParsedPlay:
     version, extra = record.get("schema_version"), record.get("extra")
     if not isinstance(version, str) or not version.startswith(_VERSION) or not isinstance(record.get("steps"), list):
         raise InputError(
-            f"{where}: this is no ATIF document: expected a schema_version such as {_VERSION}1.8, and steps"
+            f"{location}: this is no ATIF document: expected a schema_version such as {_VERSION}1.8, and steps"
         )
-    ours = isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
-    return _read_ours(record, where) if ours else read_conversation(_as_chat(record, where), where)
+    is_own = isinstance(extra, Mapping) and {"persona", "script", "provenance"} <= cast("dict[str, Any]", extra).keys()
+    return _read_own_document(record, location) if is_own else read_conversation(_as_chat(record, location), location)
 
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Trajectory | ParsedPlay]]] = MappingProxyType(
     {
-        "agentinstruct": lambda given, where: _chat(given, where, "conversations"),
-        "openai": lambda given, where: _chat(given, where, "messages"),
+        "agentinstruct": lambda record, location: _chat(record, location, "conversations"),
+        "openai": lambda record, location: _chat(record, location, "messages"),
         "atif": _atif,
-        "paper": lambda given, where: _chat(given, where, "script", "trajectory"),
+        "paper": lambda record, location: _chat(record, location, "script", "trajectory"),
     }
 )
 """Reader of each format by its name."""

@@ -29,25 +29,25 @@ from refinesynth.trajectory import Persona
 
 
 class Raw(NamedTuple):
-    where: str
+    location: str
     line: bytes
     """Content of the record; empty for a line that is too long."""
 
     def parsed(self) -> object:
         """Parse the record; raises InputError if the record is too long or is not JSON."""
         if not self.line:
-            raise InputError(f"{self.where}: it is longer than {MOST_BYTES:,} bytes")
+            raise InputError(f"{self.location}: it is longer than {MOST_BYTES:,} bytes")
         try:
             return load_json(self.line)
         except ValueError as error:
-            raise InputError(f"{self.where}: this is no JSON: {error}") from error
+            raise InputError(f"{self.location}: this is no JSON: {error}") from error
 
 
 def records(source: Path) -> Iterator[Raw]:
     """Yield the lines of a file, or the documents or list items of `.json` files by name. Raises InputError: unreadable."""
     files = [source]
     if source.is_dir():
-        files = sorted(found for found in source.glob("*.json") if found.is_file())
+        files = sorted(path for path in source.glob("*.json") if path.is_file())
         if not files or (source / "config.json").exists():
             raise InputError(f"{str(source)!r} is no folder of documents (*.json); give a file, or such a folder")
     elif not source.exists():
@@ -79,9 +79,9 @@ def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
         yield Raw(f"{path}: item {number}", write_json(item, exact=True))
 
 
-_AT_ONCE: Final = 64
+_BATCH_SIZE: Final = 64
 
-_NOBODY: Final = Persona(text="Nobody: the record could not be read.")
+_NO_PERSONA: Final = Persona(text="Nobody: the record could not be read.")
 
 
 async def import_trajectories(
@@ -110,8 +110,8 @@ async def import_trajectories(
     """
     path, folder = Path(source), None if output is None else Path(output)
     find(format)
-    known = iter(()) if folder is None or fresh else _known(folder)
-    count = await _survey(path, format, known, on_progress)
+    stored_digests = iter(()) if folder is None or fresh else _stored_digests(folder)
+    count = await _check_source(path, format, stored_digests, on_progress)
     run = RunWriter.claim(folder or next_run_folder(), _config(path, format, n=count), fresh=fresh)
     try:
         await _write(run, records(path), format, on_progress)
@@ -120,40 +120,40 @@ async def import_trajectories(
     return SynthesisResult.open(run.path)
 
 
-def _known(folder: Path) -> Iterator[str]:
+def _stored_digests(folder: Path) -> Iterator[str]:
     if (folder / "config.json").exists() and (run := RunFolder.open(folder)).config.play == PLAY:
         yield from (line.persona for line in run.episodes())
 
 
-async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
+async def _check_source(path: Path, format: str, stored: Iterator[str], on_progress: Callable[[int], object]) -> int:  # noqa: A002
     """Read the whole file and return its number of records; raises InputError without a valid one, or if imported
     records have changed.
     """
-    count, first, readable = 0, "there are none", False
+    count, reason, any_readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):
-        if (before := next(known, None)) is not None and before != _digest(raw):
+        if (stored_digest := next(stored, None)) is not None and stored_digest != _digest(raw):
             raise RunFolderError(
-                f"{raw.where} is not what was read there before; give the same file, to whose end more may have been added, another "
+                f"{raw.location} is not what was read there before; give the same file, to whose end more may have been added, another "
                 "folder, or start over with --fresh (in Python fresh=True) and keep the old one beside it"
             )
-        if not readable:
+        if not any_readable:
             try:
-                read_record(raw.parsed(), format, raw.where)
-                readable = True
+                read_record(raw.parsed(), format, raw.location)
+                any_readable = True
             except InputError as error:
-                first = str(error) if count == 1 else first
-        if count % _AT_ONCE == 0:
-            tell(count)
+                reason = str(error) if count == 1 else reason
+        if count % _BATCH_SIZE == 0:
+            on_progress(count)
             await checkpoint()
-    if not readable:
-        raise InputError(f"none of {count:,} records of {str(path)!r} can be read as {format}; of the first: {first}")
-    if next(known, None) is not None:
+    if not any_readable:
+        raise InputError(f"none of {count:,} records of {str(path)!r} can be read as {format}; of the first: {reason}")
+    if next(stored, None) is not None:
         raise RunFolderError(f"{str(path)!r} has {count:,} records, and more were read before; give the whole file")
     return count
 
 
-async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callable[[int], object]) -> None:  # noqa: A002
-    begun, why = monotonic(), "interrupted"
+async def _write(run: RunWriter, raws: Iterator[Raw], format: str, on_progress: Callable[[int], object]) -> None:  # noqa: A002
+    started, reason = monotonic(), "interrupted"
     facts = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
     run.milestones.info("run_started", **facts, finished=run.committed.episodes, accepted=run.committed.accepted)
     names = DistinctNames()
@@ -161,41 +161,41 @@ async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callab
         if line.accepted:
             names(line.id)
     try:
-        for some in _batches(islice(enumerate(found), run.committed.episodes, None)):
+        for batch in _batches(islice(enumerate(raws), run.committed.episodes, None)):
             with CancelScope(shield=True):
-                await run.append(*(_finished(index, raw, format, names) for index, raw in some))
-            tell(run.committed.episodes)
+                await run.append(*(_completed_episode(index, raw, format, names) for index, raw in batch))
+            on_progress(run.committed.episodes)
             await checkpoint()
         run.config = run.config.model_copy(update={"n": max(1, run.committed.accepted)})
         run.config.save(run.config_file)
-        why = "reached"
+        reason = "reached"
     finally:
-        accepted, seconds = run.committed.accepted, round(monotonic() - begun, 1)
-        run.milestones.info("run_ended", why=why, accepted=accepted, n=run.config.n, seconds=seconds)
+        accepted, seconds = run.committed.accepted, round(monotonic() - started, 1)
+        run.milestones.info("run_ended", why=reason, accepted=accepted, n=run.config.n, seconds=seconds)
 
 
-def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]:
-    some, size = list[tuple[int, Raw]](), 0
-    for index, raw in found:
-        some.append((index, raw))
+def _batches(raws: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]:
+    batch, size = list[tuple[int, Raw]](), 0
+    for index, raw in raws:
+        batch.append((index, raw))
         size += len(raw.line)
-        if len(some) == _AT_ONCE or size > MOST_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+        if len(batch) == _BATCH_SIZE or size > MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
-def _finished(index: int, raw: Raw, format: str, names: DistinctNames) -> CompletedEpisode:  # noqa: A002
+def _completed_episode(index: int, raw: Raw, format: str, names: DistinctNames) -> CompletedEpisode:  # noqa: A002
     """Return a record as a finished episode, with the record's digest as fingerprint; repeated ids get a number."""
     try:
-        trajectory = read_record(raw.parsed(), format, raw.where, index=index)
+        trajectory = read_record(raw.parsed(), format, raw.location, index=index)
         trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})
         outcome = EpisodeOutcome(index=index, id=trajectory.id, persona=trajectory.persona, trajectories=(trajectory,))
     except InputError as error:
-        name, record, why = f"{index:06d}", raw.line.decode(errors="replace"), str(error)
-        refused = Refused(episode=name, persona=_NOBODY, stage="script", attempt=1, text=why, record=record)
-        outcome = EpisodeOutcome(index=index, id=name, persona=_NOBODY, refused=(refused,), reason=why)
+        name, record, reason = f"{index:06d}", raw.line.decode(errors="replace"), str(error)
+        refused = Refused(episode=name, persona=_NO_PERSONA, stage="script", attempt=1, text=reason, record=record)
+        outcome = EpisodeOutcome(index=index, id=name, persona=_NO_PERSONA, refused=(refused,), reason=reason)
     finished = CompletedEpisode.of(outcome.model_copy(update={"cost_usd": 0.0}))
     return replace(finished, line=finished.line.model_copy(update={"persona": _digest(raw)}))
 

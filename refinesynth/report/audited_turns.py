@@ -30,7 +30,7 @@ from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import LineWriter, cut, last_line_end, read_lines
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, Usage, explain
 
-_AT_ONCE: Final = 16
+_MAX_CONCURRENT: Final = 16
 """Concurrent requests to a judge if its backend sets no bound; the rate limiter adapts below it."""
 
 
@@ -44,28 +44,29 @@ class AuditedTurn:
     """`not flagged` or the kind of mistake; for labelled data, the label."""
     right: bool
     """The verdict: False for a flagged turn."""
-    shown: Callable[[], Mapping[str, JsonValue]]
+    content: Callable[[], Mapping[str, JsonValue]]
     """Returns `task`, `history` and `turn` as raters see them."""
 
 
 def turns_of_run(folder: RunFolder) -> Iterator[AuditedTurn]:
     """Yield the player's turns of the accepted trajectories that the DungeonMaster answered."""
     for trajectory in folder.trajectories():
-        for at, (turn, after) in enumerate(pairwise(trajectory.turns)):
-            if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn):
-                kind = after.mistake_kind
+        for index, (turn, answer) in enumerate(pairwise(trajectory.turns)):
+            if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
+                kind = answer.mistake_kind
                 cell = "not flagged" if kind is None else kind.value
-                yield AuditedTurn(f"{trajectory.id}#{at + 1}", cell, kind is None, partial(_shown_turn, trajectory, at))
+                content = partial(_turn_content, trajectory, index)
+                yield AuditedTurn(f"{trajectory.id}#{index + 1}", cell, kind is None, content)
 
 
-def _shown_turn(of: Trajectory, at: int) -> dict[str, JsonValue]:
+def _turn_content(trajectory: Trajectory, index: int) -> dict[str, JsonValue]:
     def plain(turn: PlayerTurn | DungeonMasterTurn) -> dict[str, JsonValue]:
         if isinstance(turn, PlayerTurn):
             return {"thought": turn.thought, "action": turn.action}
         return {"observation": turn.observation}
 
-    task = of.script.imagined().model_dump(mode="json")
-    return {"task": task, "history": [*map(plain, of.turns[:at])], "turn": plain(of.turns[at])}
+    task = trajectory.script.imagined().model_dump(mode="json")
+    return {"task": task, "history": [*map(plain, trajectory.turns[:index])], "turn": plain(trajectory.turns[index])}
 
 
 class _Labelled(BaseModel, frozen=True):
@@ -78,8 +79,8 @@ class _Labelled(BaseModel, frozen=True):
 
     @model_validator(mode="after")
     def _labels_have_messages(self) -> Self:
-        if strange := [at for at in self.step_labels if not 0 <= at < len(self.messages)]:
-            raise ValueError(f"step_labels: there is no message {strange[0]}")
+        if unknown := [index for index in self.step_labels if not 0 <= index < len(self.messages)]:
+            raise ValueError(f"step_labels: there is no message {unknown[0]}")
         return self
 
 
@@ -99,33 +100,33 @@ def labelled_turns(path: Path) -> list[AuditedTurn]:
             record = _Labelled.model_validate(orjson.loads(line))
         except ValueError as error:
             raise InputError(f"line {number} of {str(path)!r} has no labelled steps: {explain(error)}") from error
-        for at, label in sorted(record.step_labels.items()):
+        for index, label in sorted(record.step_labels.items()):
             cell = {1: "correct", 0: "neutral", -1: "erroneous"}[label]
-            shown = partial(_shown_message, record.messages, record.tools, at)
-            turns.append(AuditedTurn(f"{path.stem}:{number}#{at + 1}", cell, label >= 0, shown))
+            content = partial(_message_content, record.messages, record.tools, index)
+            turns.append(AuditedTurn(f"{path.stem}:{number}#{index + 1}", cell, label >= 0, content))
     return turns
 
 
-def _shown_message(messages: Sequence[dict[str, JsonValue]], tools: JsonValue, at: int) -> dict[str, JsonValue]:
-    begin = next(number for number, each in enumerate(messages) if number == at or each.get("role") == "assistant")
-    task: JsonValue = {"tools": tools, "messages": [*messages[:begin]]}
-    return {"task": task, "history": [*messages[begin:at]], "turn": messages[at]}
+def _message_content(messages: Sequence[dict[str, JsonValue]], tools: JsonValue, index: int) -> dict[str, JsonValue]:
+    start = next(n for n, message in enumerate(messages) if n == index or message.get("role") == "assistant")
+    task: JsonValue = {"tools": tools, "messages": [*messages[:start]]}
+    return {"task": task, "history": [*messages[start:index]], "turn": messages[index]}
 
 
-def drawn(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[AuditedTurn]:
+def sample_turns(turns: Iterable[AuditedTurn], per_cell: int, seed: int) -> list[AuditedTurn]:
     """Return at most `per_cell` turns of each cell, in random order.
 
-    The place of a turn depends on its id and the seed only; a larger sample therefore contains a smaller one.
+    The rank of a turn depends on its id and the seed only; a larger sample therefore contains a smaller one.
     """
     cells: dict[str, list[tuple[int, int, AuditedTurn]]] = {}
     for number, turn in enumerate(turns):
-        place = int.from_bytes(blake2b(f"{seed}/{turn.id}".encode(), digest_size=8).digest())
+        rank = int.from_bytes(blake2b(f"{seed}/{turn.id}".encode(), digest_size=8).digest())
         heap = cells.setdefault(turn.cell, [])
-        # The largest place is at the root; numbers differ, so turns are not compared.
+        # The largest rank is at the root; numbers differ, so turns are not compared.
         if len(heap) < per_cell:
-            heappush(heap, (-place, number, turn))
+            heappush(heap, (-rank, number, turn))
         else:
-            heappushpop(heap, (-place, number, turn))
+            heappushpop(heap, (-rank, number, turn))
     return [turn for _, _, turn in sorted((entry for heap in cells.values() for entry in heap), reverse=True)]
 
 
@@ -162,8 +163,8 @@ class Answers:
         return answers
 
     @contextmanager
-    def appended(self) -> Generator[None]:
-        """Open the file for `give`; raises StorageError if it cannot be written, InputError if another process writes it."""
+    def open_for_writing(self) -> Generator[None]:
+        """Open the file for `append`; raises StorageError if it cannot be written, InputError if another process writes it."""
         with alone_with(self.path):
             cut(self.path, end=last_line_end(self.path))
             self._writer = LineWriter(self.path)
@@ -172,7 +173,7 @@ class Answers:
             finally:
                 self._writer.close()
 
-    def give(self, answer: Rating) -> None:
+    def append(self, answer: Rating) -> None:
         """Append an answer; raises StorageError."""
         self._writer.write(answer.model_dump_json(exclude_defaults=True).encode())
         self._add(answer)
@@ -198,10 +199,10 @@ async def judge_turns(
         RunStopped: The model cannot be used, or the budget is spent.
         StorageError: The file of answers cannot be written.
     """
-    rater, failed, stopped = backend.label, 0, list[Exception]()
+    rater, failed, errors = backend.label, 0, list[Exception]()
     tracker = BudgetTracker(budget, spent=answers.paid.get(rater), prices=[price_of(backend)])
     model, prompts = open_model(backend), Prompts()
-    limit = anyio.CapacityLimiter(backend.max_in_flight or _AT_ONCE)
+    limit = anyio.CapacityLimiter(backend.max_in_flight or _MAX_CONCURRENT)
 
     async def rate(index: int, turn: AuditedTurn) -> None:
         nonlocal failed
@@ -209,14 +210,14 @@ async def judge_turns(
         async with limit:
             try:
                 judge = Judge(session.model(Role.JUDGE, model), prompts)
-                right, reason = await judge.rate(**turn.shown())
+                right, reason = await judge.rate(**turn.content())
                 usage, cost = session.spent.usage, session.spent.cost_usd
                 answer = Rating(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
-                answers.give(answer)
+                answers.append(answer)
             except EpisodeAbandoned:
                 failed += 1
             except Exception as error:  # noqa: BLE001 - raised below: out of a task group it would come wrapped
-                stopped.append(error)
+                errors.append(error)
                 tasks.cancel_scope.cancel()
 
     try:
@@ -226,12 +227,12 @@ async def judge_turns(
                     tasks.start_soon(rate, index, turn)
     finally:
         await close_models([model])
-    if stopped:
-        raise stopped[0]
+    if errors:
+        raise errors[0]
     return failed
 
 
-_DRAWS: Final = 2_000
+_RESAMPLES: Final = 2_000
 
 
 class Agreement(NamedTuple):
@@ -255,9 +256,9 @@ def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: in
         cluster[2 * first[turn] + second[turn]] += 1
     counts = list(clusters.values())
     totals = _summed(counts)
-    draw = random.Random(seed)
-    draws = (_kappa(_summed(draw.choices(counts, k=len(counts)))) for _ in range(_DRAWS if counts else 0))
-    kappas = sorted(kappa for kappa in draws if kappa is not None)
+    rng = random.Random(seed)
+    samples = (_kappa(_summed(rng.choices(counts, k=len(counts)))) for _ in range(_RESAMPLES if counts else 0))
+    kappas = sorted(kappa for kappa in samples if kappa is not None)
     low, high = (kappas[int(0.025 * len(kappas))], kappas[int(0.975 * (len(kappas) - 1))]) if kappas else (None, None)
     return Agreement(sum(totals), totals[0] + totals[3], _kappa(totals), low, high)
 

@@ -10,11 +10,11 @@ from refinesynth.text.printable import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_TEXT: Final = 4_000
+MAX_TEXT: Final = 4_000
 """Most characters of one text in a page."""
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_page(template: str, **values: Any) -> str:
     """Return a page; values are escaped unless the template says otherwise."""
     return _environment().get_template(template).render(values)
 
@@ -32,7 +32,7 @@ def script_data(value: object) -> str:
     return write_json(value).decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def shortened(text: str) -> str:
-    """Return a text for a page: printable, and cut at `MOST_TEXT` characters."""
-    cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text):,} characters)"
+def shorten(text: str) -> str:
+    """Return a text for a page: printable, and cut at `MAX_TEXT` characters."""
+    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
     return printable(cut)

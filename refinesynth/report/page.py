@@ -15,7 +15,7 @@ from refinesynth.errors import RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import write_text_file
 from refinesynth.outcome import Refused
-from refinesynth.report.html_page import rendered, script_data, shortened
+from refinesynth.report.html_page import render_page, script_data, shorten
 from refinesynth.report.plots import bars, histogram, scatter
 from refinesynth.rules import rejects
 from refinesynth.rules.repairs import marks
@@ -55,19 +55,19 @@ def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:
     folder = RunFolder.open(run)
     status = RunStatus.of(folder)
     counted, seed = folder.committed_part(), folder.config.seed
-    shown = _sampled(folder.trajectories_file, counted and counted.trajectories_end, Trajectory, sample, seed)
-    refused = _sampled(folder.rejected_file, counted and counted.rejected_end, Refused, sample, seed)
-    scripts = list({found.script.digest: found.script for found in shown}.values())
-    return rendered(
+    accepted = _sample_records(folder.trajectories_file, counted and counted.trajectories_end, Trajectory, sample, seed)
+    refused = _sample_records(folder.rejected_file, counted and counted.rejected_end, Refused, sample, seed)
+    scripts = list({trajectory.script.digest: trajectory.script for trajectory in accepted}.values())
+    return render_page(
         "page.html.jinja",
         status=status,
         config=folder.config,
         rows=_overview(status),
-        reasons=_reasons(status, refused),
+        reasons=_refusal_reasons(status, refused),
         plots=[plot for plot in _plots(status, scatter(scripts)) if plot[1]],
-        accepted=[script_data(chunk) for chunk in _chunks(map(_of_trajectory, shown))],
-        refused=[script_data(chunk) for chunk in _chunks(map(_of_refused, refused))],
-        sizes=(len(shown), len(refused)),
+        accepted=[script_data(chunk) for chunk in _chunks(map(_trajectory_data, accepted))],
+        refused=[script_data(chunk) for chunk in _chunks(map(_refused_data, refused))],
+        sizes=(len(accepted), len(refused)),
         version=__version__,
     )
 
@@ -85,34 +85,34 @@ def _overview(status: RunStatus) -> Iterator[tuple[str, str]]:
     total = status.spending.total.usage
     yield "requests", f"{total.requests:,}"
     yield "tokens", f"{total.input_tokens:,} in ({total.cached_tokens:,} cached), {total.output_tokens:,} out"
-    each = "" if status.cost_per_accepted is None else f", {dollars(status.cost_per_accepted)} per trajectory"
-    yield "cost", "unknown" if status.cost_usd is None else f"{dollars(status.cost_usd)}{each}"
+    per_trajectory = "" if status.cost_per_accepted is None else f", {dollars(status.cost_per_accepted)} per trajectory"
+    yield "cost", "unknown" if status.cost_usd is None else f"{dollars(status.cost_usd)}{per_trajectory}"
 
 
 def _plots(status: RunStatus, projection: str) -> Iterator[tuple[str, str]]:
     figures, spending = status.variety.figures, status.spending
     answered = figures.refinements - figures.abandoned
-    fates = {"repaired": answered, "goal reached without": figures.abandoned, "unanswered": figures.unanswered}
+    outcomes = {"repaired": answered, "goal reached without": figures.abandoned, "unanswered": figures.unanswered}
     yield "Mistakes by kind", bars(dict(figures.mistakes.most_common()))
     yield "Mistakes by tenth of the play", histogram(figures.tenths, [f"{tenth + 1}" for tenth in range(10)])
-    yield "Outcome of mistakes", bars(fates if any(fates.values()) else {})
+    yield "Outcome of mistakes", bars(outcomes if any(outcomes.values()) else {})
     turns = sorted(figures.turns)
     lengths = range(turns[0], turns[-1] + 1) if turns else range(0)
-    yield "Turns per trajectory", histogram([figures.turns[each] for each in lengths], [str(each) for each in lengths])
+    yield "Turns per trajectory", histogram([figures.turns[n] for n in lengths], [str(n) for n in lengths])
     unit = " USD" if status.cost_usd else " tokens"
     for title, parts in (("Cost by role", spending.by_role), ("Cost by model", spending.by_model)):
-        costs = {name: (one.cost_usd or 0.0) if status.cost_usd else one.tokens for name, one in parts.items()}
+        costs = {name: (cost.cost_usd or 0.0) if status.cost_usd else cost.tokens for name, cost in parts.items()}
         yield title, bars(costs, unit=unit)
     yield "Scripts by their words (two main components)", projection
 
 
-def _reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, int, str, str]]:
+def _refusal_reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, int, str, str]]:
     """Return rules with their number of refusals, an example's message and its episode; the most frequent first."""
     examples: dict[str, tuple[str, str]] = {}
-    for one in refused:
-        for violation in one.violations:
-            if violation.rule in one.rejecting:
-                examples.setdefault(violation.rule, (violation.message, one.episode))
+    for record in refused:
+        for violation in record.violations:
+            if violation.rule in record.rejecting:
+                examples.setdefault(violation.rule, (violation.message, record.episode))
     ordered = sorted(status.totals.by_rule.items(), key=lambda item: (-item[1], item[0]))
     rows = ((rule, count, *examples.get(rule, ("", ""))) for rule, count in ordered)
     return [
@@ -129,69 +129,69 @@ def _chunks(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
 _Record = TypeVar("_Record", Trajectory, Refused)
 
 
-def _sampled(path: Path, end: int | None, kind: type[_Record], most: int, seed: int) -> list[_Record]:
+def _sample_records(path: Path, end: int | None, kind: type[_Record], size: int, seed: int) -> list[_Record]:
     # Algorithm R (Vitter, 1985). Only the lines of the sample are parsed.
-    draw, sample = random.Random(seed), list[tuple[int, bytes]]()
+    rng, sample = random.Random(seed), list[tuple[int, bytes]]()
     for number, line in enumerate(read_lines(path, end=end), start=1):
-        if len(sample) < most:
+        if len(sample) < size:
             sample.append((number, line))
-        elif (place := draw.randrange(number)) < most:
-            sample[place] = (number, line)
+        elif (index := rng.randrange(number)) < size:
+            sample[index] = (number, line)
     records: list[_Record] = []
     for number, line in sorted(sample):
         try:
             records.append(kind.model_validate(orjson.loads(line)))
         except ValueError as error:
-            where = f"line {number} of {str(path)!r} is not a {kind.__name__}"
-            raise RunFolderError(f"{where}: {explain(error)}") from error
+            subject = f"line {number} of {str(path)!r} is not a {kind.__name__}"
+            raise RunFolderError(f"{subject}: {explain(error)}") from error
     return records
 
 
-def _of_trajectory(trajectory: Trajectory) -> dict[str, JsonValue]:
+def _trajectory_data(trajectory: Trajectory) -> dict[str, JsonValue]:
     return {
-        "id": shortened(trajectory.id),
-        "by": shortened(", ".join(f"{role}: {model}" for role, model in trajectory.provenance.models.items())),
-        "persona": shortened(trajectory.persona.text),
+        "id": shorten(trajectory.id),
+        "by": shorten(", ".join(f"{role}: {model}" for role, model in trajectory.provenance.models.items())),
+        "persona": shorten(trajectory.persona.text),
         **_script(trajectory.script),
         "turns": _turns(trajectory.draft()),
     }
 
 
-def _of_refused(refused: Refused) -> dict[str, JsonValue]:
+def _refused_data(refused: Refused) -> dict[str, JsonValue]:
     evidence = refused.evidence()
     return {
-        "id": shortened(refused.episode),
+        "id": shorten(refused.episode),
         "by": f"{refused.stage}, attempt {refused.attempt}",
-        "persona": shortened(refused.persona.text),
+        "persona": shorten(refused.persona.text),
         **({} if evidence is None else _script(evidence.script)),
         "turns": [] if evidence is None else _turns(evidence),
-        "why": [shortened(f"{one.rule} ({one.code}): {one.message}") for one in refused.violations if rejects(one)]
-        or [shortened(refused.text or "unreadable")],
+        "why": [shorten(f"{item.rule} ({item.code}): {item.message}") for item in refused.violations if rejects(item)]
+        or [shorten(refused.text or "unreadable")],
     }
 
 
 def _script(script: Script) -> dict[str, JsonValue]:
     return {
-        "goal": shortened(script.goal),
-        "place": shortened(script.introduction.strip()),
-        "actions": [shortened(action.name) for action in script.actions],
+        "goal": shorten(script.goal),
+        "place": shorten(script.introduction.strip()),
+        "actions": [shorten(action.name) for action in script.actions],
     }
 
 
 def _turns(draft: Draft) -> list[JsonValue]:
     marked, mistakes = marks(draft), set(flagged_turns(draft.turns))
     turns: list[JsonValue] = []
-    for at, turn in enumerate(draft.turns):
+    for index, turn in enumerate(draft.turns):
         if isinstance(turn, PlayerTurn):
-            mark, note = marked.get(at), ""
+            mark, note = marked.get(index), ""
             if mark is not None and mark.kind is not None:
                 note = f"mistake ({mark.kind.value})"
             elif mark is not None and mark.label == "refinement":
-                note = f"repairs turn {', '.join(str(at + 1) for at in mark.of)}"
-            texts = {"thought": shortened(turn.thought), "action": shortened(turn.action), "note": note}
-            turns.append({"who": label_of(turn, mistake=at in mistakes), **texts})
+                note = f"repairs turn {', '.join(str(number + 1) for number in mark.of)}"
+            texts = {"thought": shorten(turn.thought), "action": shorten(turn.action), "note": note}
+            turns.append({"who": label_of(turn, mistake=index in mistakes), **texts})
         elif isinstance(turn, DungeonMasterTurn):
-            turns.append({"who": "dm", "text": shortened(turn.observation)})
+            turns.append({"who": "dm", "text": shorten(turn.observation)})
         else:
-            turns.append({"who": "malformed", "text": shortened(str(turn.raw)), "note": shortened(turn.problem)})
+            turns.append({"who": "malformed", "text": shorten(str(turn.raw)), "note": shorten(turn.problem)})
     return turns

@@ -23,9 +23,9 @@ def bars(values: Mapping[str, float], *, unit: str = "") -> str:
     figure = _figure(0.35 * len(values) + 0.5)
     axes = figure.subplots()
     names = [one_line(name, most=32) for name in values]
-    drawn = axes.barh(range(len(names)), list(values.values()), color="#4c78a8")
-    numbers = (compact(int(one)) if one >= 1_000 or one == int(one) else f"{one:.4f}" for one in values.values())  # noqa: PLR2004
-    axes.bar_label(drawn, [f" {number}{unit}" for number in numbers], fontsize=9)
+    containers = axes.barh(range(len(names)), list(values.values()), color="#4c78a8")
+    numbers = (compact(int(x)) if x >= 1_000 or x == int(x) else f"{x:.4f}" for x in values.values())  # noqa: PLR2004
+    axes.bar_label(containers, [f" {number}{unit}" for number in numbers], fontsize=9)
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.invert_yaxis()
     axes.margins(x=0.3)
@@ -40,8 +40,8 @@ def histogram(values: Sequence[float], labels: Sequence[str]) -> str:
     figure = _figure(2.2)
     axes = figure.subplots()
     axes.bar(range(len(values)), list(values), color="#4c78a8")
-    every = max(1, len(labels) // 12)
-    axes.set_xticks(range(0, len(labels), every), labels[::every], fontsize=8)
+    step = max(1, len(labels) // 12)
+    axes.set_xticks(range(0, len(labels), step), labels[::step], fontsize=8)
     axes.tick_params(axis="y", labelsize=8)
     return svg(figure)
 
@@ -59,10 +59,10 @@ def scatter(scripts: Sequence[Script]) -> str:
             row[crc32(word.encode()) % _DIMENSIONS] += 1
     table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
     table -= table.mean(axis=0)
-    places = table @ np.linalg.svd(table, full_matrices=False)[2][:2].T
+    points = table @ np.linalg.svd(table, full_matrices=False)[2][:2].T
     figure = _figure(4.0)
     axes = figure.subplots()
-    axes.scatter(places[:, 0], places[:, 1], s=16, alpha=0.7, color="#4c78a8", linewidths=0)
+    axes.scatter(points[:, 0], points[:, 1], s=16, alpha=0.7, color="#4c78a8", linewidths=0)
     axes.set_xticks([])
     axes.set_yticks([])
     return svg(figure)
@@ -86,6 +86,6 @@ def svg(figure: Any) -> str:
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "refinesynth", "text.parse_math": False}):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     # Black becomes the text colour of the page, in light and dark.
-    drawn = text.getvalue()
-    drawn = re.sub(r"(stroke|fill): #000000", r"\1: currentColor", drawn[drawn.index("<svg") :])
-    return drawn.replace("<text ", '<text fill="currentColor" ')
+    markup = text.getvalue()
+    markup = re.sub(r"(stroke|fill): #000000", r"\1: currentColor", markup[markup.index("<svg") :])
+    return markup.replace("<text ", '<text fill="currentColor" ')

@@ -33,7 +33,7 @@ _JSON = "application/json"
 MAX_BODY_BYTES = 10_000_000
 """Largest body of a request that is read."""
 
-PASSED_ON = frozenset(
+FORWARDED_KEYS = frozenset(
     {
         "frequency_penalty", "max_completion_tokens", "max_tokens", "messages", "model", "parallel_tool_calls",
         "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "temperature", "tool_choice", "tools",
@@ -74,7 +74,7 @@ class _ChatRequest(BaseModel):
     seed: int | None = None
 
 
-async def _read(request: web.Request) -> dict[str, Any] | web.Response:
+async def _read_body(request: web.Request) -> dict[str, Any] | web.Response:
     """Return the body of a chat request, or the response that refuses it."""
     if request.content_type != _JSON:
         return _refusal(400, f"the request's content type is {request.content_type!r}; send application/json")
@@ -97,25 +97,25 @@ def _response(data: object) -> web.Response:
     return web.Response(body=write_json(data), content_type=_JSON)
 
 
-def _streamed(answer: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
+def _stream_response(completion: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
     """Return a whole completion as server-sent events: the message, the finish reason, and the usage if requested.
 
     The chunk with the usage has no choices, on which clients that did not request it fail.
     """
-    shared = {key: answer[key] for key in ("id", "created", "model") if key in answer}
+    shared = {key: completion[key] for key in ("id", "created", "model") if key in completion}
     shared["object"] = "chat.completion.chunk"
-    [choice] = answer["choices"]
+    [choice] = completion["choices"]
     delta = {key: value for key, value in choice["message"].items() if value is not None}
     if calls := delta.get("tool_calls"):
-        delta["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
-    pieces: list[dict[str, Any]] = [
+        delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
+    chunks: list[dict[str, Any]] = [
         {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
         {**shared, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
     ]
     options: dict[str, Any] = body.get("stream_options") or {}
     if options.get("include_usage"):
-        pieces.append({**shared, "choices": [], "usage": answer.get("usage")})
-    content = b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
+        chunks.append({**shared, "choices": [], "usage": completion.get("usage")})
+    content = b"".join(b"data: " + chunk + b"\n\n" for chunk in (*map(write_json, chunks), b"[DONE]"))
     return web.Response(body=content, content_type="text/event-stream")
 
 
@@ -138,35 +138,35 @@ class _Server:
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_openai_errors])
-        app.router.add_post("/v1/chat/completions", self._counted)
+        app.router.add_post("/v1/chat/completions", self._count_request)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/stats", self._stats)
         return app
 
-    async def _counted(self, request: web.Request) -> web.Response:
-        number, ending = self.requests, "none"
+    async def _count_request(self, request: web.Request) -> web.Response:
+        number, status = self.requests, "none"
         self.requests += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
-            body = await _read(request)
-            answer = body if isinstance(body, web.Response) else await self._complete(body, number)
-            ending = str(answer.status)
+            body = await _read_body(request)
+            response = body if isinstance(body, web.Response) else await self._complete(body, number)
+            status = str(response.status)
         except ConnectionError:
             # The client is gone: aiohttp sends nothing, and logs no traceback.
-            answer = web.Response(status=_CLIENT_GONE)
+            response = web.Response(status=_CLIENT_GONE)
         finally:
             self.in_flight -= 1
-            self.by_status[ending] += 1
-        return answer
+            self.by_status[status] += 1
+        return response
 
     async def _complete(self, body: dict[str, Any], number: int) -> web.Response:
-        spread = self.jitter * Random(f"{self.seed}:{number}").uniform(-1.0, 1.0)
-        await anyio.sleep(self.latency * (1.0 + spread))
+        deviation = self.jitter * Random(f"{self.seed}:{number}").uniform(-1.0, 1.0)
+        await anyio.sleep(self.latency * (1.0 + deviation))
         try:
-            arguments = {key: value for key, value in body.items() if key in PASSED_ON and value is not None}
-            answer = cast("dict[str, Any]", await self.call(**arguments))
-            return _streamed(answer, body) if body.get("stream") else _response(answer)
+            arguments = {key: value for key, value in body.items() if key in FORWARDED_KEYS and value is not None}
+            completion = cast("dict[str, Any]", await self.call(**arguments))
+            return _stream_response(completion, body) if body.get("stream") else _response(completion)
         except HttpError as refusal:
             return _refusal(refusal.status_code, str(refusal))
         except Exception as error:  # noqa: BLE001 - whatever the completion function does, the next request is answered
@@ -225,12 +225,12 @@ def running(app: web.Application, *, port: int = 0) -> Generator[str]:
     Raises:
         InputError: The port cannot be listened on.
     """
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_served(app, port)) as address:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_serving(app, port)) as address:
         yield address
 
 
 @asynccontextmanager
-async def _served(app: web.Application, port: int) -> AsyncGenerator[str]:
+async def _serving(app: web.Application, port: int) -> AsyncGenerator[str]:
     try:
         listener = socket.create_server((_HOST, port), backlog=_BACKLOG)
     except OSError as error:

@@ -21,7 +21,7 @@ from bench.repairs.unit import ARMS, PRICE, TEACHER, Sizes, base_of, path_of, ru
 from bench.rl.rollouts import play as play_all
 from refinesynth.chat import render_player, to_messages
 from refinesynth.environments import GroundedEnvironment
-from refinesynth.environments.grounded import behind_mistake
+from refinesynth.environments.grounded import turns_to_mistake
 from refinesynth.settings.mistakes import spread
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
@@ -107,7 +107,7 @@ def test_a_policy_reads_the_play_that_it_begins_behind(cache: Path) -> None:
     base = cache / "seed-03" / "base"
     model, tokenizer = (cast("Any", one).from_pretrained(base) for one in (AutoModelForCausalLM, AutoTokenizer))
     played = play("test 1", scene_of("test 1"), spread(1.0, clean=0), episode=1)
-    before = behind_mistake(played)
+    before = turns_to_mistake(played)
     world = GroundedEnvironment(played.script, steps=2)
     world.reset(before=before)
     (one,) = play_all(model, tokenizer, [world])

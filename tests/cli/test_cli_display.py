@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
-from refinesynth.cli.display import Display, Pace, board, in_parts
+from refinesynth.cli.display import Display, Pace, status_board, status_clauses
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
@@ -30,7 +30,7 @@ BUSY = moment(
 
 
 def in_a_line(progress: Progress, pace: Pace, now: float) -> str:
-    return "; ".join(in_parts(progress, pace, now))
+    return "; ".join(status_clauses(progress, pace, now))
 
 
 def console(*, terminal: bool, width: int = 80) -> tuple[SafeConsole, io.StringIO]:
@@ -47,7 +47,7 @@ def drawn(progress: Progress, *, width: int = 80) -> list[str]:
     screen, written = console(terminal=True, width=width)
     pace = Pace()
     pace.observe(progress)
-    screen.print(board(progress, pace, progress.elapsed))
+    screen.print(status_board(progress, pace, progress.elapsed))
     return [line.rstrip() for line in written.getvalue().splitlines()]
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from refinesynth.cli.app import CommandLine, main
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, exits_on_signals, interruptible
+from refinesynth.cli.interrupt import EXIT_CODES, exit_despite_threads, exit_on_signals, interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +29,14 @@ def _handlers() -> Generator[None]:
     [
         (signal.SIGINT, ExitCode.INTERRUPTED),
         (signal.SIGTERM, ExitCode.TERMINATED),
-        (signal.SIGHUP, ExitCode.HUNG_UP),
+        (signal.SIGHUP, ExitCode.HANGUP),
     ],
 )
 def test_a_signal_stops_what_is_to_be_stopped(number: signal.Signals, code: ExitCode) -> None:
     stopped: list[str] = []
     with interruptible() as interrupt:
         assert interrupt.exit_code is None
-        interrupt.stops(lambda: stopped.append("now"))
+        interrupt.call_on_signal(lambda: stopped.append("now"))
         os.kill(os.getpid(), number)
         assert stopped == ["now"]
         assert interrupt.exit_code == code
@@ -46,14 +46,14 @@ def test_a_signal_that_came_early_is_not_lost() -> None:
     stopped: list[str] = []
     with interruptible() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
-        interrupt.stops(lambda: stopped.append("at once"))
+        interrupt.call_on_signal(lambda: stopped.append("at once"))
     assert stopped == ["at once"]
 
 
 def test_the_same_press_received_twice_is_one() -> None:
     stopped: list[str] = []
     with interruptible() as interrupt:
-        interrupt.stops(lambda: stopped.append("now"))
+        interrupt.call_on_signal(lambda: stopped.append("now"))
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
         assert interrupt.exit_code is ExitCode.INTERRUPTED
@@ -117,7 +117,7 @@ def test_commands_without_handlers_of_their_own_exit_with_their_cleanup_done(
             cleaned.append("once")
 
     signal.signal(number, signal.SIG_DFL)
-    with exits_on_signals():
+    with exit_on_signals():
         with pytest.raises(SystemExit) as exited:
             work()
         assert (exited.value.code, cleaned, ended) == (EXIT_CODES[number], ["once"], [])
@@ -130,7 +130,7 @@ def test_commands_without_handlers_of_their_own_exit_with_their_cleanup_done(
 def test_exits_on_signals_leaves_ignored_signals_and_handlers_as_they_are() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with exits_on_signals():
+    with exit_on_signals():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
@@ -139,14 +139,14 @@ def test_exits_on_signals_leaves_ignored_signals_and_handlers_as_they_are() -> N
 def test_only_a_thread_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch, *, stuck: bool) -> None:
     ended: list[int] = []
     monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
-    monkeypatch.setattr("refinesynth.cli.interrupt.LET_GO", 0.05 if stuck else 60.0)
+    monkeypatch.setattr("refinesynth.cli.interrupt.THREAD_TIMEOUT", 0.05 if stuck else 60.0)
     free = threading.Event()
     thread = threading.Thread(target=free.wait)
     thread.start()
     try:
         if not stuck:
             free.set()
-        end_promptly(ExitCode.INTERRUPTED)
+        exit_despite_threads(ExitCode.INTERRUPTED)
     finally:
         free.set()
         thread.join()
@@ -157,7 +157,7 @@ def test_an_interrupted_command_ends_the_process_if_that_is_its_own(monkeypatch:
     """A notebook or a test that runs the application has threads of its own."""
     ended: list[int] = []
     monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
-    monkeypatch.setattr("refinesynth.cli.interrupt.LET_GO", 0.05)
+    monkeypatch.setattr("refinesynth.cli.interrupt.THREAD_TIMEOUT", 0.05)
     interrupted = typer.Typer(cls=CommandLine)
 
     @interrupted.command()

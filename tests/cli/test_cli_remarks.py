@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from samples import POT
 
-from refinesynth.cli.run_display import remarks
+from refinesynth.cli.run_display import show_events
 from refinesynth.rules import Violation, verify
 from refinesynth.rules import rule as rule_module
 from refinesynth.trajectory import Draft
@@ -25,7 +25,7 @@ def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_not
         {"event": "goes_without", "text": "m does not take seed\x1b"},
         {"event": "tool_parser", "text": "none"},
     ]
-    with remarks(said.append):
+    with show_events(said.append):
         for _ in range(2):
             assert verify(Draft(script=POT), lazy).accepted
             for facts in known:

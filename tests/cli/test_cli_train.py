@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.cli.train import typed_settings
-from refinesynth.cli.train_display import TrainDisplay, as_lines, in_a_line, preview_laid_out
+from refinesynth.cli.train_display import TrainDisplay, metrics_line, plan_lines, preview_layout
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.conversation_reader import SourceSizes
@@ -416,7 +416,7 @@ def test_a_mix_is_named_by_arguments_and_options_and_shown_source_by_source(tmp_
         SourceSizes("a", 1, 1000, unmarked=0, taken=1000, held_out=20, tokens=5000, trained_tokens=400),
         SourceSizes("b", 0.3, 1000, unmarked=0, taken=300, held_out=0, tokens=60, trained_tokens=5),
     )
-    lines = as_lines(replace(plan, sizes=replace(plan.sizes, sources=sources))).splitlines()
+    lines = plan_lines(replace(plan, sizes=replace(plan.sizes, sources=sources))).splitlines()
     assert f"{'':<15}a: 1,000 conversations, 20 held out; 5,000 tokens, 400 trained" in lines
     assert f"{'':<15}b: 300 (weight 0.3) of 1,000 conversations, 0 held out; 60 tokens, 5 trained" in lines
 
@@ -442,7 +442,7 @@ def test_only_rank_0_speaks_and_writes(
 
 def test_other_ranks_leave_it_to_rank_0_to_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr("refinesynth.cli.train._HEAD_START", 0.0)
+    monkeypatch.setattr("refinesynth.cli.train._RANK_EXIT_DELAY", 0.0)
     (tmp_path / "thesis.tex").write_text("precious")
     result = train("runs/first", "--model", "m", "-o", tmp_path)
     assert (result.exit_code, result.output) == (2, "")
@@ -499,8 +499,8 @@ def test_a_board_only_on_a_terminal(terminal: bool, tmp_path: Path) -> None:
 
 def test_metrics_that_are_not_there_are_left_out() -> None:
     metrics: Mapping[str, float] = {"loss": 1.0, "grad_norm": 12.345, "memory_gib": 70.04, "something_else": 1.0}
-    assert in_a_line(metrics) == "loss 1.0000  grad norm 12.3  70.0 GiB"
-    assert in_a_line({"loss": float("nan"), "trained_tokens_per_second": 99.0}) == "loss nan  99 trained/s"
+    assert metrics_line(metrics) == "loss 1.0000  grad norm 12.3  70.0 GiB"
+    assert metrics_line({"loss": float("nan"), "trained_tokens_per_second": 99.0}) == "loss nan  99 trained/s"
 
 
 def test_every_piece_of_a_preview_has_its_sign_and_nothing_is_obeyed() -> None:
@@ -512,7 +512,7 @@ def test_every_piece_of_a_preview_has_its_sign_and_nothing_is_obeyed() -> None:
     )
     text = StringIO()
     console = SafeConsole(file=text, width=60, markup=False, emoji=False, highlight=False)
-    console.print(preview_laid_out(Preview("a-1\x07", segments, tokens=17, trained=3, mistakes=4)))
+    console.print(preview_layout(Preview("a-1\x07", segments, tokens=17, trained=3, mistakes=4)))
     assert [line.rstrip() for line in text.getvalue().splitlines()] == [
         "a-1\\u0007: 17 tokens, 3 trained (18%), 4 in mistakes",
         "| <user>⏎",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from refinesynth.cli.app import app
 from refinesynth.environments import GroundedEnvironment, NamedWorld
-from refinesynth.environments.grounded import behind_mistake
+from refinesynth.environments.grounded import turns_to_mistake
 from refinesynth.environments.integrity import check_integrity
 from refinesynth.testing import valid_grounded_drafts, valid_grounded_scripts
 from refinesynth.trajectory import ActionSpec, Draft, Draw, Effect, EffectOp, Requirement, Rulebook, Script
@@ -42,22 +42,22 @@ def rewards(script: Script, seeds: int = 2) -> dict[str, float]:
 def test_a_valid_world_is_sound(script: Script) -> None:
     found = check_integrity(NamedWorld("x", script), seeds=range(2))
     if len(check_solvability(script).shortest or ()) > 1:
-        assert found.sound
+        assert found.is_sound
     assert found == check_integrity(NamedWorld("x", script), seeds=range(2))
 
 
 def test_a_world_that_rewards_talking_is_not_sound() -> None:
     found = check_integrity(NamedWorld("x", TALK), seeds=range(2))
-    assert not found.sound
+    assert not found.is_sound
     failing = {one.policy for one in found.baselines if one.fails}
     assert failing == {"echo", "forge"}
-    assert {one.policy for one in found.baselines if one.lucky} == {"random", "search"}
+    assert {one.policy for one in found.baselines if one.is_easy} == {"random", "search"}
 
 
 def test_a_world_that_is_won_by_the_same_action_again_is_sound() -> None:
     alone = TALK.model_copy(update={"actions": TALK.actions[:1], "environment": {"words": -1}})
     found = check_integrity(NamedWorld("x", alone), seeds=range(1))
-    assert found.sound
+    assert found.is_sound
     with pytest.raises(ValueError, match="has 3 actions, and steps is 2; give steps=3"):
         check_integrity(NamedWorld("x", alone), steps=2)
 
@@ -79,7 +79,7 @@ def test_a_world_that_cannot_be_won_is_not_sound() -> None:
         update={"actions": tuple(one.model_copy(update={"requires": (never,)}) for one in TALK.actions)}
     )
     assert rewards(script)["oracle"] == 0
-    assert not check_integrity(NamedWorld("x", script)).sound
+    assert not check_integrity(NamedWorld("x", script)).is_sound
 
 
 def test_each_seed_draws_another_beginning_for_the_oracle_too() -> None:
@@ -93,7 +93,7 @@ def test_each_seed_draws_another_beginning_for_the_oracle_too() -> None:
 @given(valid_grounded_drafts())
 def test_a_play_that_begins_behind_a_mistake_is_won_by_the_oracle(draft: Draft) -> None:
     one = trajectory(script=draft.script).model_copy(update={"turns": draft.turns})
-    world = NamedWorld("x", draft.script, behind_mistake(one))
+    world = NamedWorld("x", draft.script, turns_to_mistake(one))
     found = check_integrity(world, seeds=range(1))
     assert next(each.reward for each in found.baselines if each.policy == "oracle") == 1
 

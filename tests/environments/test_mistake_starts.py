@@ -12,7 +12,7 @@ from samples import SHED_GROUNDED, trajectory
 
 from refinesynth.chat import render_act_task, render_task, render_tool_turns, render_turns
 from refinesynth.environments import GroundedEnvironment, find_world, read_worlds
-from refinesynth.environments.grounded import SO_FAR, behind_mistake
+from refinesynth.environments.grounded import HISTORY_HEADING, turns_to_mistake
 from refinesynth.environments.trl import TextWorld, world_class
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
@@ -51,7 +51,7 @@ def test_a_play_begins_in_the_state_behind_a_mistake_and_its_repair_is_seen(draf
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.transient:
             whole.rule(turn.action)
     task = behind.reset(before=turns[: at + 1])
-    assert task.startswith(f"{render_task(draft.script)}\n\n{SO_FAR}\n")
+    assert task.startswith(f"{render_task(draft.script)}\n\n{HISTORY_HEADING}\n")
     assert all(turn.action in task for turn in turns[: at + 1] if isinstance(turn, PlayerTurn))
     assert (behind.state, behind.progress) == (whole.state, whole.progress)
     assert (behind.taken, behind.mistakes, behind.repeats, behind.recovered) == (0, 0, 0, False)
@@ -64,7 +64,7 @@ def test_a_play_begins_in_the_state_behind_a_mistake_and_its_repair_is_seen(draf
 
 
 def test_what_the_mistake_lacked_is_rewarded_once_and_in_time() -> None:
-    before = behind_mistake(LOGICAL)
+    before = turns_to_mistake(LOGICAL)
     assert before[-1] == LOGICAL.turns[1]
     world = GroundedEnvironment(SHED_GROUNDED)
     world.reset(before=before)
@@ -89,7 +89,7 @@ def test_what_the_mistake_lacked_is_rewarded_once_and_in_time() -> None:
 
 def test_a_slip_of_form_is_repaired_by_an_action_that_is_accepted() -> None:
     world = GroundedEnvironment(SHED_GROUNDED)
-    world.reset(before=behind_mistake(MISTAKEN))
+    world.reset(before=turns_to_mistake(MISTAKEN))
     world.act("dance")
     assert not world.recovered
     world.act(SOLUTION[0])
@@ -98,7 +98,7 @@ def test_a_slip_of_form_is_repaired_by_an_action_that_is_accepted() -> None:
 
 def test_repeating_what_just_failed_costs_until_the_state_is_another() -> None:
     world = GroundedEnvironment(SHED_GROUNDED)
-    world.reset(before=behind_mistake(LOGICAL))
+    world.reset(before=turns_to_mistake(LOGICAL))
     world.act(EARLY)
     world.act(f"  {EARLY} ")
     world.act("sing")
@@ -148,7 +148,7 @@ def test_behind_a_mistake_nothing_is_drawn() -> None:
     script = Script.model_validate(data)
     world = GroundedEnvironment(script)
     for seed in range(8):
-        world.reset(seed, before=behind_mistake(MISTAKEN))
+        world.reset(seed, before=turns_to_mistake(MISTAKEN))
         assert world.script == as_written(script)
 
 
@@ -164,12 +164,12 @@ def test_rows_hold_the_conversation_up_to_the_mistake_and_play_on(form: Any) -> 
         assert prompt[-1]["role"] in {"user", "tool"}
         world = TextWorld(recovered=0.5)
         task = world.reset(script=str(row["script"]), before=str(row["before"]))
-        assert task.startswith(f"{render_act_task(one.script)}\n\n{SO_FAR}")
+        assert task.startswith(f"{render_act_task(one.script)}\n\n{HISTORY_HEADING}")
         for action in SOLUTION:
             world.act(action)
         assert world.get_reward() == 1.5
     one = world_class(SHED_GROUNDED, recovered=0.5)()
-    assert SO_FAR in one.reset(before=str(rows[0]["before"]))
+    assert HISTORY_HEADING in one.reset(before=str(rows[0]["before"]))
 
 
 def test_a_share_of_the_trajectories_begins_behind_its_mistake_always_the_same() -> None:

@@ -66,7 +66,7 @@ class SolvingScienceWorld(ScienceWorld):
         self._world.load(*self._task, SIMPLIFICATIONS, generateGoldPath=True)
         self._world.reset()
         path = [str(action) for action in self._world.get_gold_action_sequence()]
-        self._loaded()
+        self._load()
         return None if not path or path[0].startswith("ERROR") else path
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.evaluate.comparing import comparison
-from refinesynth.evaluate.comparing.comparison import Floats, estimate, sign_test, spread
+from refinesynth.evaluate.comparing.comparison import Floats, estimate, mean_and_deviation, sign_test
 
 
 def of_signs(differences: Floats | list[float]) -> tuple[float, str]:
@@ -42,7 +42,7 @@ def test_a_weighted_interval_adds_the_variances_of_its_tasks() -> None:
 def test_about_95_of_100_intervals_hold_the_truth(
     instances: int, least: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "_RESAMPLED", 1_000)
+    monkeypatch.setattr(comparison, "_RESAMPLES", 1_000)
     generator = np.random.default_rng(3)
     covered = 0
     for _ in range(600):
@@ -60,7 +60,7 @@ def test_where_all_give_the_same_there_is_no_interval() -> None:
 
 def test_drawing_in_chunks_changes_nothing_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(5).random(50)
-    monkeypatch.setattr(comparison, "_AT_ONCE", 700)
+    monkeypatch.setattr(comparison, "_MAX_DRAWS", 700)
     found = estimate([(1.0, values)])
     error = values.std() / math.sqrt(50)
     assert found.low is not None
@@ -100,8 +100,8 @@ def test_drawn_signs_agree_with_all_signs(monkeypatch: pytest.MonkeyPatch) -> No
     differences = np.array([0.1, 0.5, -0.2, 0.7, 0.3, -0.4, 0.9, 0.25, 0.15, -0.05, 0.35, 0.6])
     exact, test = of_signs(differences)
     assert test == "sign flips, exact"
-    monkeypatch.setattr(comparison, "_ENUMERATED", 5)
-    monkeypatch.setattr(comparison, "_AT_ONCE", 1_000)
+    monkeypatch.setattr(comparison, "_MAX_ENUMERATED", 5)
+    monkeypatch.setattr(comparison, "_MAX_DRAWS", 1_000)
     drawn, test = of_signs(differences)
     assert test == "sign flips, drawn"
     assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact / 20_000))
@@ -121,5 +121,5 @@ def test_weights_of_tasks_weigh_in_the_test() -> None:
 
 
 def test_both_standard_deviations() -> None:
-    assert spread([1.0, 3.0]) == comparison.MeanAndDeviation(2.0, 1.0, math.sqrt(2))
-    assert spread([1.0]) == comparison.MeanAndDeviation(1.0, 0.0, None)
+    assert mean_and_deviation([1.0, 3.0]) == comparison.MeanAndDeviation(2.0, 1.0, math.sqrt(2))
+    assert mean_and_deviation([1.0]) == comparison.MeanAndDeviation(1.0, 0.0, None)

@@ -17,7 +17,7 @@ from refinesynth.evaluate.environment_pool import (
     EnvironmentFault,
     EnvironmentPool,
     EnvironmentProcess,
-    usual_size,
+    default_pool_size,
 )
 from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.synthesis import concurrency
@@ -161,8 +161,8 @@ def test_a_request_is_not_waited_for_longer_than_a_step_may_take():
 
 
 def test_a_pool_has_room_for_what_its_processes_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    assert 1 <= usual_size(BENCHMARK) <= 16
-    assert usual_size(replace(BENCHMARK, memory_mb=10**9)) == 1
+    assert 1 <= default_pool_size(BENCHMARK) <= 16
+    assert default_pool_size(replace(BENCHMARK, memory_mb=10**9)) == 1
     (tmp_path / "memory.max").write_text(str(1_024 * 2**20))
     monkeypatch.setattr(concurrency, "_LIMITS", (str(tmp_path / "memory.max"),))
-    assert usual_size(replace(BENCHMARK, memory_mb=128)) == 4
+    assert default_pool_size(replace(BENCHMARK, memory_mb=128)) == 4

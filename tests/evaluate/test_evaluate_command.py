@@ -161,7 +161,7 @@ def test_the_same_settings_go_on_and_others_are_named(countdown: Path, tmp_path:
     evaluate(asked(1), on_progress=states.append)
     assert server.asked[-1]["max_tokens"] == 99
     evaluate(asked(2), on_progress=states.append)
-    assert [(one.finished, one.of, one.max_tokens) for one in states] == [
+    assert [(one.finished, one.total, one.max_tokens) for one in states] == [
         (0, 1, 99),
         (1, 1, 99),
         (1, 2, 99),

@@ -14,7 +14,7 @@ from refinesynth.actions.calls import Call
 from refinesynth.chat import ToolMessage, render_player, render_tools, to_messages, to_react
 from refinesynth.export import Masking, export, find_format, write_export
 from refinesynth.export.chat_shapes import ExportRecord
-from refinesynth.export.preferences import ALONE, CHANGED, HINDSIGHT, UNREPAIRED
+from refinesynth.export.preferences import CHANGED, HINDSIGHT, NO_CONTEXT, UNREPAIRED
 from refinesynth.rules.repairs import repairs
 from refinesynth.rules.world_replay import world_played
 from refinesynth.testing import valid_grounded_drafts
@@ -74,7 +74,7 @@ def test_each_mistake_gives_one_pair_or_one_reason(played: Trajectory) -> None:
     whole = [(message.role, message.content) for message in to_messages(played)]
     for repair, record in zip(found, records(played), strict=True):
         if record.omitted:
-            assert record.omitted in {UNREPAIRED, CHANGED, HINDSIGHT, ALONE}
+            assert record.omitted in {UNREPAIRED, CHANGED, HINDSIGHT, NO_CONTEXT}
             assert (record.omitted == UNREPAIRED) == (repair.answer is None)
             continue
         assert repair.answer is not None

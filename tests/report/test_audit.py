@@ -25,8 +25,8 @@ from refinesynth.report.audited_turns import (
     AuditedTurn,
     Rating,
     agreement,
-    drawn,
     labelled_turns,
+    sample_turns,
     turns_of_run,
 )
 from refinesynth.run import RunFolder
@@ -64,12 +64,12 @@ def test_every_answered_turn_has_the_cell_of_its_flag(run: Path) -> None:
 @given(few=st.integers(1, 8), more=st.integers(0, 20), seed=st.integers())
 def test_a_larger_sample_contains_the_smaller_one(run: Path, few: int, more: int, seed: int) -> None:
     every = turns(run)
-    small, large = (drawn(every, count, seed) for count in (few, few + more))
+    small, large = (sample_turns(every, count, seed) for count in (few, few + more))
     assert {turn.id for turn in small} <= {turn.id for turn in large}
     sizes = Counter(turn.cell for turn in every)
     assert Counter(turn.cell for turn in small) == {cell: min(few, size) for cell, size in sizes.items()}
-    assert [turn.id for turn in drawn(reversed(every), few, seed)] == [turn.id for turn in small]
-    assert len(drawn([*every, *every], few, seed)) == len(small)
+    assert [turn.id for turn in sample_turns(reversed(every), few, seed)] == [turn.id for turn in small]
+    assert len(sample_turns([*every, *every], few, seed)) == len(small)
     kept = {turn.id for turn in small}
     assert [turn.id for turn in large if turn.id in kept] == [turn.id for turn in small]
 
@@ -113,16 +113,16 @@ def test_kappa_is_that_of_the_textbook() -> None:
 def test_the_last_answer_counts_and_half_a_line_does_not(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     answers = Answers.read(path)
-    with answers.appended():
+    with answers.open_for_writing():
         for right in (True, False):
-            answers.give(Rating(turn="a#1", rater="ann", right=right))
+            answers.append(Rating(turn="a#1", rater="ann", right=right))
     with path.open("ab") as file:
         file.write(b'{"turn":"b#1","ra')
     again = Answers.read(path)
     assert again.by_rater == {"ann": {"a#1": False}}
-    with again.appended():
-        again.give(Rating(turn="c#1", rater="ann", right=True))
-        with pytest.raises(StorageError), Answers.read(tmp_path / "no folder" / "answers.jsonl").appended():
+    with again.open_for_writing():
+        again.append(Rating(turn="c#1", rater="ann", right=True))
+        with pytest.raises(StorageError), Answers.read(tmp_path / "no folder" / "answers.jsonl").open_for_writing():
             pass
     assert Answers.read(path).by_rater == {"ann": {"a#1": False, "c#1": True}}
     path.write_text('{"turn": 1}\n')
@@ -132,10 +132,10 @@ def test_the_last_answer_counts_and_half_a_line_does_not(tmp_path: Path) -> None
 
 async def test_the_page_takes_answers_about_its_turns_alone_and_shows_no_verdict(run: Path, tmp_path: Path) -> None:
     hostile = turns(altered(run, tmp_path / "hostile", id=HOSTILE))
-    sample, answers = drawn(hostile, 3, 0), Answers.read(tmp_path / "answers.jsonl")
+    sample, answers = sample_turns(hostile, 3, 0), Answers.read(tmp_path / "answers.jsonl")
     first = next(turn for turn in hostile if turn.id.startswith(HOSTILE))
     sample.append(first)
-    with answers.appended():
+    with answers.open_for_writing():
         async with TestClient(TestServer(audit_app(sample, answers, "<b>ann</b>"))) as client:
             page = await (await client.get("/")).text()
             assert "document.title" in page
@@ -164,14 +164,14 @@ def test_a_model_rates_each_turn_once_and_is_compared_with_people(run: Path, tmp
     file = tmp_path / "answers.jsonl"
     assert audit(run, "--judge", "rehearsal", "--per-cell", 4, "-o", file).exit_code == 0
     rated = len(file.read_bytes().splitlines())
-    assert rated == len(drawn(turns(run), 4, 0))
+    assert rated == len(sample_turns(turns(run), 4, 0))
     assert audit(run, "--judge", "rehearsal", "--per-cell", 4, "-o", file).exit_code == 0
     assert len(file.read_bytes().splitlines()) == rated
     answers = Answers.read(file)
     verdicts = {turn.id: turn.right for turn in turns(run)}
-    with answers.appended():
+    with answers.open_for_writing():
         for turn in answers.by_rater["rehearsal"]:
-            answers.give(Rating(turn=turn, rater="ann", right=verdicts[turn]))
+            answers.append(Rating(turn=turn, rater="ann", right=verdicts[turn]))
     found = json.loads(audit(run, "--results", "--json", "-o", file).stdout)
     kappas = {tuple(one["raters"]): one["kappa"] for one in found["agreement"]}
     assert kappas["flags", "ann"] == 1
@@ -217,7 +217,7 @@ def test_labelled_steps_are_turns(tmp_path: Path) -> None:
         ("steps:1#4", "erroneous", False),
         ("steps:3#4", "correct", True),
     ]
-    shown = found[1].shown()
+    shown = found[1].content()
     assert shown["task"] == {"tools": CHAT["tools"], "messages": CHAT["messages"][:1]}
     assert shown["history"] == CHAT["messages"][1:3]
     assert shown["turn"] == CHAT["messages"][3]

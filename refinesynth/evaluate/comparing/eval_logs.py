@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSampleSummary
 
 Floats = NDArray[np.float64]
-_NEEDED = ("success", "progress")
+_REQUIRED = ("success", "progress")
 _SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
 THIRDS = ("early", "middle", "late")
 """Positions of a mistake, in their order."""
@@ -35,7 +35,7 @@ class LoggedEvaluation:
     settings: Mapping[str, str]
     ids: tuple[str, ...]
     """Instances with at least one episode, sorted."""
-    of: int
+    total: int
     measures: Mapping[str, Floats]
     """Name to an array of shape (instances, epochs); nan for missing episodes."""
     counts: Counts
@@ -49,8 +49,8 @@ class LoggedEvaluation:
     def bounds(self, measure: str) -> Bounds:
         values = self.measures[measure]
         episodes = int(np.count_nonzero(~np.isnan(values))) + self.missing
-        reached = float(np.nansum(values))
-        return Bounds(reached / episodes, (reached + self.missing) / episodes)
+        scored = float(np.nansum(values))
+        return Bounds(scored / episodes, (scored + self.missing) / episodes)
 
     def means(self, measure: str) -> Floats:
         """Mean over epochs for each instance."""
@@ -67,20 +67,20 @@ class LoggedEvaluation:
                 group, _, cell = part.rpartition("=")
                 ids_by_cell.setdefault(group or "level", {}).setdefault(cell, []).append(id_)
         return {
-            group: {cell: np.isin(self.ids, cells[cell]) for cell in sorted(cells, key=_in_order)}
+            group: {cell: np.isin(self.ids, cells[cell]) for cell in sorted(cells, key=_cell_order)}
             for group, cells in ids_by_cell.items()
         }
 
-    def shares(self, other: "LoggedEvaluation") -> bool:
+    def overlaps(self, other: "LoggedEvaluation") -> bool:
         return not set(self.ids).isdisjoint(other.ids)
 
     def differences(self, other: "LoggedEvaluation", measure: str) -> Floats:
         """Means of `other` minus the means of this evaluation, over the common instances in the order of their ids."""
-        mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
-        return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
+        own_means, other_means = (dict(zip(log.ids, log.means(measure), strict=True)) for log in (self, other))
+        return np.array([other_means[id_] - own_means[id_] for id_ in self.ids if id_ in other_means])
 
 
-def _in_order(cell: str) -> tuple[int, str]:
+def _cell_order(cell: str) -> tuple[int, str]:
     """Sort key: thirds of a play in their order, then other cells by name."""
     return (THIRDS.index(cell) if cell in THIRDS else -1), cell
 
@@ -111,13 +111,13 @@ def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
         benchmark, argument, perturb = (str(facts.get(name) or "") for name in ("benchmark", "argument", "perturb"))
         logs.setdefault((benchmark, argument, perturb), []).append(log)
     if not logs:
-        below = sorted({path.parent.name for path in folder.glob("*/*.eval")})
-        hint = f"; there are some in its folders {', '.join(below)}, of which each can be given" if below else ""
+        names = sorted({path.parent.name for path in folder.glob("*/*.eval")})
+        hint = f"; there are some in its folders {', '.join(names)}, of which each can be given" if names else ""
         raise InputError(f"{str(folder)!r} holds no logs of an evaluation (*.eval){hint}")
-    played = [_played(*key, sorted(task_logs, key=lambda log: log[:3])) for key, task_logs in sorted(logs.items())]
-    if not any(evaluation.ids for evaluation in played):
-        raise InputError(f"the logs in {str(folder)!r} hold no scored episode: {'; '.join(played[0].remarks)}")
-    return played
+    results = [_evaluation(*key, sorted(task_logs, key=lambda log: log[:3])) for key, task_logs in sorted(logs.items())]
+    if not any(evaluation.ids for evaluation in results):
+        raise InputError(f"the logs in {str(folder)!r} hold no scored episode: {'; '.join(results[0].remarks)}")
+    return results
 
 
 def _read(path: Path) -> _Log:
@@ -131,7 +131,7 @@ def _read(path: Path) -> _Log:
     return _Log(header.status == "success", header.eval.created, path, header, samples)
 
 
-def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> LoggedEvaluation:
+def _evaluation(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> LoggedEvaluation:
     from refinesynth.evaluate.task import task_facts
 
     finished, _, path, header, samples = logs[-1]
@@ -145,12 +145,12 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         if level := str(metadata.get("level") or ""):
             levels[str(sample.id)] = level
         values = _numbers(score and score.value)
-        if sample.error or not all(0 <= values.get(name, -1) <= 1 for name in _NEEDED):
+        if sample.error or not all(0 <= values.get(name, -1) <= 1 for name in _REQUIRED):
             failed.append(sample.error or "no score")
             continue
         episodes[str(sample.id), sample.epoch] = {name: values[name] for name in values if name not in _RATES}
-        counted = _numbers(metadata.get("counts"))
-        counts += Counts(**{name: int(counted.get(name, 0)) for name in Counts.__dataclass_fields__})
+        stored_counts = _numbers(metadata.get("counts"))
+        counts += Counts(**{name: int(stored_counts.get(name, 0)) for name in Counts.__dataclass_fields__})
         if metadata.get("stopped") == "environment":
             broken.append(str((metadata.get("faults") or ["no reason"])[-1])[:200])
     planned = len(header.eval.dataset.sample_ids or ()) * (header.eval.config.epochs or 1)
@@ -175,10 +175,10 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         model=header.eval.model,
         settings={name: str(value) for name, value in settings.items() if value is not None},
         ids=ids,
-        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_numbers(facts).get("instances", 0))),
+        total=max(len(ids), INSTANCES.get(benchmark, 0) or int(_numbers(facts).get("instances", 0))),
         measures=_measures(episodes, ids, epochs),
         counts=counts,
-        remarks=tuple(remark for remark, holds in remarks.items() if holds),
+        remarks=tuple(remark for remark, applies in remarks.items() if applies),
         levels=levels,
         missing=0 if finished else max(planned, len(samples)) - len(episodes),
     )
@@ -187,15 +187,15 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
 def _numbers(values: object) -> dict[str, float]:
     """The finite numbers among untrusted values."""
     mapping = cast("Mapping[str, object]", values if isinstance(values, Mapping) else {})
-    return {name: float(one) for name, one in mapping.items() if isinstance(one, int | float) and math.isfinite(one)}
+    return {name: float(x) for name, x in mapping.items() if isinstance(x, int | float) and math.isfinite(x)}
 
 
 def _measures(
     episodes: Mapping[tuple[str, int], Mapping[str, float]], ids: Sequence[str], epochs: Sequence[int]
 ) -> dict[str, Floats]:
     """Arrays of the measures; a measure is 0 in episodes that lack it, and nan for missing episodes."""
-    names = [*_NEEDED, *sorted({name for values in episodes.values() for name in values} - set(_NEEDED))]
-    rows, columns = ({one: at for at, one in enumerate(many)} for many in (ids, epochs))
+    names = [*_REQUIRED, *sorted({name for values in episodes.values() for name in values} - set(_REQUIRED))]
+    rows, columns = ({key: index for index, key in enumerate(keys)} for keys in (ids, epochs))
     measures = {name: np.full((len(ids), len(epochs)), np.nan) for name in names}
     for (id_, epoch), values in episodes.items():
         for name in names:

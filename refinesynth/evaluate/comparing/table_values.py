@@ -13,7 +13,7 @@ from refinesynth._version import __version__
 from refinesynth.text.markup import plain_text
 
 NOTHING = "-"
-_LEAST_P = 0.001
+_MIN_P = 0.001
 
 
 def _percent(share: float | None, sign: str = "") -> str:
@@ -77,14 +77,14 @@ class Change(Estimate):
 
 
 @dataclass(frozen=True)
-class Chance:
+class PValue:
     """The p value of a test."""
 
     p: float
     test: str
 
     def __str__(self) -> str:
-        return f"<{_LEAST_P}" if self.p < _LEAST_P else f"{self.p:.3f}"
+        return f"<{_MIN_P}" if self.p < _MIN_P else f"{self.p:.3f}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Pair:
         return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
 
 
-Cell = str | int | Share | Number | Estimate | Bounds | Chance | MeanAndDeviation | Pair
+Cell = str | int | Share | Number | Estimate | Bounds | PValue | MeanAndDeviation | Pair
 
 
 @dataclass(frozen=True)
@@ -143,17 +143,18 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """The whole comparison with unrounded figures."""
-        rows = {one.name: [dict(zip(one.columns, row, strict=True)) for row in one.rows] for one in self.tables}
+        rows = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables}
         return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
 
     def as_markdown(self, *, picture: bool = False) -> str:
         """The whole comparison as Markdown, with `compare.png` on top if `picture`."""
-        lines = ["# Comparison", "", *(f"- {plain_text(f'{name}: {one}')}" for name, one in self.models.items()), ""]
+        models = [f"- {plain_text(f'{name}: {model}')}" for name, model in self.models.items()]
+        lines = ["# Comparison", "", *models, ""]
         lines += ["![Scores](compare.png)", ""] if picture else []
         for table in self.tables:
-            align = "".join("| --- " if at < table.labels else "| ---: " for at in range(len(table.columns)))
-            head, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))
-            lines += [f"## {plain_text(table.title)}", "", head, f"{align}|", *rows, ""]
+            align = "".join("| --- " if index < table.labels else "| ---: " for index in range(len(table.columns)))
+            header, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))
+            lines += [f"## {plain_text(table.title)}", "", header, f"{align}|", *rows, ""]
             lines += [*(f"- {plain_text(note)}" for note in table.notes), ""]
         if self.warnings:
             lines += ["## Warnings", "", *(f"- {plain_text(warning)}" for warning in self.warnings), ""]
@@ -187,7 +188,7 @@ ROWS: Final[Mapping[str, Mapping[str, Pair]]] = {
 """Row to benchmark to the published scores, in the paper's order."""
 
 
-def held_out(cells: Mapping[str, Pair]) -> Pair | None:
+def held_out_score(cells: Mapping[str, Pair]) -> Pair | None:
     """Held-out score of a row; None if a task is missing."""
     if not cells.keys() >= set(HELD_OUT):
         return None
@@ -196,13 +197,13 @@ def held_out(cells: Mapping[str, Pair]) -> Pair | None:
     return Pair(success, progress, held_in=any(cells[task].held_in for task in HELD_OUT))
 
 
-def main_table(ours: Mapping[str, Mapping[str, Pair]], *, paper: bool) -> Table:
+def main_table(own_rows: Mapping[str, Mapping[str, Pair]], *, paper: bool) -> Table:
     """Main table: the paper's rows if `paper`, then our rows."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    for name, cells in (*(ROWS.items() if paper else ()), *ours.items()):
-        rows.append((name, *(cells.get(task, NOTHING) for task in INSTANCES), held_out(cells) or NOTHING))
-        if needs := [task for task in HELD_OUT if task not in cells]:
-            notes.append(f"{HELD_OUT_TASK} of {name} needs {', '.join(needs)}")
+    for name, cells in (*(ROWS.items() if paper else ()), *own_rows.items()):
+        rows.append((name, *(cells.get(task, NOTHING) for task in INSTANCES), held_out_score(cells) or NOTHING))
+        if missing := [task for task in HELD_OUT if task not in cells]:
+            notes.append(f"{HELD_OUT_TASK} of {name} needs {', '.join(missing)}")
     notes += ["† the method had seen the training split of this task, or of one in the held-out score"] * paper
     return Table("main", "Success/progress, %", ("evaluation", *INSTANCES, HELD_OUT_TASK), 1, rows, notes)

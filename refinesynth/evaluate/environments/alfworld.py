@@ -25,8 +25,8 @@ from refinesynth.evaluate.environments.environment import (
 )
 
 _SPLIT = "json_2.1.1/valid_unseen"
-_HOLDS = f"ALFWorld's games ({_SPLIT}/*/trial_*/game.tw-pddl), which `alfworld-download` fetches"
-_MOST_BYTES = 8_000_000
+_FILES = f"ALFWorld's games ({_SPLIT}/*/trial_*/game.tw-pddl), which `alfworld-download` fetches"
+_MAX_BYTES = 8_000_000
 """Largest game file; ALFWorld's longest has 150 kB."""
 
 _KINDS = {
@@ -88,7 +88,7 @@ class AlfWorld:
             games.PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
         )
         self._state: Any = None
-        self._seen = ""
+        self._last_view = ""
         self._subgoals: dict[str, bool] = {}
 
     def reset(self, instance: Instance, /) -> Start:
@@ -98,26 +98,26 @@ class AlfWorld:
             with _translated_once(self._translator):
                 self._game.load(game)
                 self._state = self._game.reset()
-            _, self._seen, goal = str(self._state.feedback).strip().split("\n\n")
+            _, self._last_view, goal = str(self._state.feedback).strip().split("\n\n")
         except (Exception, SystemExit) as error:  # The parsers and the planner may raise anything.
             raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
         self._subgoals = dict.fromkeys(subgoals(instance.level, data["object"], data["place"]), False)
-        return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), _ACTIONS, _INTRODUCTION)
+        return Start(self._last_view, goal.partition("Your task is to: ")[2].strip(), _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
         """Take one action. A final full stop is ignored; `put X in Y` and `put X on Y` are read as `put X in/on Y`."""
         action = re.sub(r"^(put .*?) (?:in|on) ", r"\1 in/on ", action.strip().removesuffix(".").strip())
         if action == CHECK:
             observation = f"Choose an action from these valid actions: {', '.join((*self.valid_actions(), CHECK))}"
-            return self._came(observation)
+            return self._result(observation)
         self._state, _, _ = self._game.step(action)
         # AgentBoard's games do not name the place of arrival in a sentence of its own.
         observation = re.sub(r"^You arrive at [^.]*\. ", "", self._state.feedback)
         if action.startswith(("go to ", "open ")) and observation != _REFUSED:
-            self._seen = observation
-        return self._came(self._seen if action == "look" else observation)
+            self._last_view = observation
+        return self._result(self._last_view if action == "look" else observation)
 
-    def _came(self, observation: str) -> Step:
+    def _result(self, observation: str) -> Step:
         for pattern in self._subgoals:
             self._subgoals[pattern] |= re.search(pattern, observation) is not None
         won = bool(self._state.won)
@@ -153,12 +153,12 @@ def subgoals(kind: str, item: str, place: str) -> tuple[str, ...]:
 def _translated_once(translator: Any) -> Generator[None]:
     """Translate a game once instead of four times, without optimization; translations take most of a start."""
     translate: Callable[[str, str], Any] = translator.pddl2sas
-    once = lru_cache(maxsize=1)(translate)
+    cached_translate = lru_cache(maxsize=1)(translate)
 
-    def of(domain: str, problem: str, **_: bool) -> Any:
-        return once(domain, problem)
+    def translate_once(domain: str, problem: str, **_: bool) -> Any:
+        return cached_translate(domain, problem)
 
-    translator.pddl2sas = of
+    translator.pddl2sas = translate_once
     try:
         yield
     finally:
@@ -167,41 +167,41 @@ def _translated_once(translator: Any) -> Generator[None]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if (size := path.stat().st_size) > _MOST_BYTES:
-            raise BadInstance(f"the game {str(path)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            raise BadInstance(f"the game {str(path)!r} has {size:,} bytes; expected {_MAX_BYTES:,} at most")
         game: object = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInstance(f"the game {str(path)!r} cannot be read: {error}; expected {_HOLDS}") from error
+        raise BadInstance(f"the game {str(path)!r} cannot be read: {error}; expected {_FILES}") from error
     values = cast("dict[str, Any]", game if isinstance(game, dict) else {})
     walkthrough: object = values.get("walkthrough", [])
     texts = [values.get("pddl_domain"), values.get("pddl_problem"), values.get("grammar")]
     texts += cast("list[object]", walkthrough) if isinstance(walkthrough, list) else [None]
-    if not all(isinstance(one, str) for one in texts):
+    if not all(isinstance(text, str) for text in texts):
         raise BadInstance(
-            f"the game {str(path)!r} lacks pddl_domain, pddl_problem, grammar or walkthrough; expected {_HOLDS}"
+            f"the game {str(path)!r} lacks pddl_domain, pddl_problem, grammar or walkthrough; expected {_FILES}"
         )
-    for today, agentboards in _WORDING:
-        values["grammar"] = values["grammar"].replace(today, agentboards)
+    for current, original in _WORDING:
+        values["grammar"] = values["grammar"].replace(current, original)
     return values
 
 
 def _instances(source: Source) -> list[Instance]:
     """Instances in the order of AgentBoard's paths: the 134 solvable games without slices and movable receptacles."""
-    folder = source.folder("alfworld", holds=_HOLDS) / _SPLIT
-    named = [path for path in folder.glob("*/trial_*/game.tw-pddl") if not re.search("movable|Sliced", path.parts[-3])]
-    paths = [path for path in sorted(named) if re.search(rb'"solvable":\s*true', path.read_bytes())]
+    folder = source.folder("alfworld", holds=_FILES) / _SPLIT
+    games = [path for path in folder.glob("*/trial_*/game.tw-pddl") if not re.search("movable|Sliced", path.parts[-3])]
+    paths = [path for path in sorted(games) if re.search(rb'"solvable":\s*true', path.read_bytes())]
     if not paths:
-        raise BadInstance(f"there are no games in {str(folder)!r}; expected {_HOLDS}")
+        raise BadInstance(f"there are no games in {str(folder)!r}; expected {_FILES}")
     instances: list[Instance] = []
     for path in paths:
         task = path.parent.parent
-        named = _FOLDER.fullmatch(task.name)
-        if not named or named[1] not in _KINDS:
+        match = _FOLDER.fullmatch(task.name)
+        if not match or match[1] not in _KINDS:
             raise BadInstance(
                 f"{str(task)!r} names no task; expected a folder such as {next(iter(_KINDS))}-Mug-None-Desk-308"
             )
-        kind, item, place = _KINDS[named[1]], named[2].lower(), named[4].lower()
-        name = f"{kind}-{item}-{place}-{named[5]}-{path.parent.name[-6:]}"
+        kind, item, place = _KINDS[match[1]], match[2].lower(), match[4].lower()
+        name = f"{kind}-{item}-{place}-{match[5]}-{path.parent.name[-6:]}"
         instances.append(Instance(name, {"game": str(path), "object": item, "place": place}, kind))
     return instances
 

@@ -51,7 +51,7 @@ _KINDS = {2: "wall", 4: "door", 5: "key", 6: "ball", 7: "box"}
 """minigrid's codes of the things in BabyAI's levels."""
 _COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 _DOORS = ("open", "closed", "locked")
-_AHEAD, _ASIDE = 6, 3
+_VIEW_AHEAD, _VIEW_ASIDE = 6, 3
 """Cells that the agent sees ahead and to each side."""
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
@@ -73,7 +73,7 @@ class Thing:
         return self.name.partition(" ")[0]
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         ahead, right = self.cell
         if right == 0:
             return f"right in front of you {ahead} steps away."
@@ -82,7 +82,7 @@ class Thing:
 
 def _things(image: Sequence[Sequence[Sequence[int]]]) -> list[Thing]:
     size = len(image)
-    seen: list[tuple[int, str, str, Cell]] = []
+    visible: list[tuple[int, str, str, Cell]] = []
     for row in range(size):
         for column in range(size):
             code, colour, state = image[column][row]
@@ -91,11 +91,11 @@ def _things(image: Sequence[Sequence[Sequence[int]]]) -> list[Thing]:
             if kind is None or cell == (0, 0):  # A carried thing appears on the agent's own cell.
                 continue
             name = f"{_COLOURS[colour]} {_DOORS[state]} door" if kind == "door" else f"{_COLOURS[colour]} {kind}"
-            seen.append((cell[0] + abs(cell[1]), kind, name, cell))
-    seen.sort(key=lambda one: one[0])
+            visible.append((cell[0] + abs(cell[1]), kind, name, cell))
+    visible.sort(key=lambda item: item[0])
     numbers: Counter[str] = Counter()
     things: list[Thing] = []
-    for _, kind, name, cell in seen:
+    for _, kind, name, cell in visible:
         numbers[name] += 1
         things.append(Thing(kind, name, cell, numbers[name]))
     return things
@@ -110,35 +110,35 @@ class _Paths:
 
     def __init__(self, things: Sequence[Thing], heading: int) -> None:
         self._blocked = {thing.cell for thing in things if thing.kind != "door"}
-        self._behind = -1 if heading in {0, 1} else 0
-        self._rightmost = 4 if heading in {1, 2} else _ASIDE
+        self._min_ahead = -1 if heading in {0, 1} else 0
+        self._rightmost = 4 if heading in {1, 2} else _VIEW_ASIDE
         self._moves: dict[Pose, list[int]] = {}
-        came: dict[Pose, list[int]] = {((0, 0), 0): []}
-        queue = deque(came)
+        moves_to: dict[Pose, list[int]] = {((0, 0), 0): []}
+        queue = deque(moves_to)
         while queue:
             pose = queue.popleft()
-            moves = self._moves.setdefault(pose, came[pose])
-            for move, reached in _next(pose):
+            moves = self._moves.setdefault(pose, moves_to[pose])
+            for move, next_pose in _next_poses(pose):
                 # AgentBoard's search closes a pose when it leaves the queue: the last path found to it wins.
-                ahead, right = reached[0]
-                seen = self._behind <= ahead <= _AHEAD and -_ASIDE <= right <= self._rightmost
-                if seen and reached not in self._moves and reached[0] not in self._blocked:
-                    came[reached] = [*moves, move]
-                    queue.append(reached)
+                ahead, right = next_pose[0]
+                in_view = self._min_ahead <= ahead <= _VIEW_AHEAD and -_VIEW_ASIDE <= right <= self._rightmost
+                if in_view and next_pose not in self._moves and next_pose[0] not in self._blocked:
+                    moves_to[next_pose] = [*moves, move]
+                    queue.append(next_pose)
 
-    def onto(self, cell: Cell) -> list[int] | None:
+    def moves_onto(self, cell: Cell) -> list[int] | None:
         """Moves onto the cell; None if there is no path."""
-        return self._first({(cell, heading) for heading in range(4)})
+        return self._moves_to({(cell, heading) for heading in range(4)})
 
-    def before(self, cell: Cell) -> list[int] | None:
+    def moves_to_face(self, cell: Cell) -> list[int] | None:
         """Moves to a pose in front of the cell, facing it."""
-        return self._first({((cell[0] - dx, cell[1] - dy), heading) for heading, (dx, dy) in enumerate(_HEADINGS)})
+        return self._moves_to({((cell[0] - dx, cell[1] - dy), heading) for heading, (dx, dy) in enumerate(_HEADINGS)})
 
-    def _first(self, wanted: set[Pose]) -> list[int] | None:
-        return next((moves for pose, moves in self._moves.items() if pose in wanted), None)
+    def _moves_to(self, targets: set[Pose]) -> list[int] | None:
+        return next((moves for pose, moves in self._moves.items() if pose in targets), None)
 
 
-def _next(pose: Pose) -> tuple[tuple[int, Pose], ...]:
+def _next_poses(pose: Pose) -> tuple[tuple[int, Pose], ...]:
     (ahead, right), heading = pose
     dx, dy = _HEADINGS[heading]
     return (
@@ -161,41 +161,41 @@ class View:
         `heading` is its direction (0 right, 1 down, 2 left, 3 up), `carrying` such as `red key`, or empty.
         """
         things = _things(image)
-        named = [thing for thing in things if thing.kind != "wall"]
-        self.description = _description(things, named, carrying)
+        objects = [thing for thing in things if thing.kind != "wall"]
+        self.description = _description(things, objects, carrying)
         self.actions: dict[str, Sequence[int]] = {"turn left": [LEFT], "turn right": [RIGHT]}
         """Accepted texts in AgentBoard's order, with their primitive moves."""
         self.refusals: dict[str, str] = {}
         """Refused texts about things in view, with reasons."""
         self._paths, self._carrying = _Paths(things, heading), carrying
-        self._forward(things)
+        self._add_forward(things)
         if not carrying:
-            self._each("pickup", [thing for thing in named if thing.kind != "door"], [PICKUP])
-        self._drop(things)
-        for thing in named:
+            self._add_reachable("pickup", [thing for thing in objects if thing.kind != "door"], [PICKUP])
+        self._add_drop(things)
+        for thing in objects:
             if thing.kind == "door":
-                self._door(thing, thing.name.split()[1])
-        self._each("go to", named, [])
+                self._add_door(thing, thing.name.split()[1])
+        self._add_reachable("go to", objects, [])
 
-    def _forward(self, things: Sequence[Thing]) -> None:
+    def _add_forward(self, things: Sequence[Thing]) -> None:
         barrier = _barrier(things)
         if barrier is not None and barrier.cell[0] == 1:
             self.refusals["move forward"] = "There is a barrier in front of you, you can't move forward."
         else:
             self.actions["move forward"] = [FORWARD]
 
-    def _each(self, verb: str, things: Sequence[Thing], then: Sequence[int]) -> None:
+    def _add_reachable(self, verb: str, things: Sequence[Thing], final_moves: Sequence[int]) -> None:
         reachable: Counter[str] = Counter()
         for thing in things:
-            path = self._paths.before(thing.cell)
-            what = f"{thing.name} {reachable[thing.name] + 1}"
+            path = self._paths.moves_to_face(thing.cell)
+            target = f"{thing.name} {reachable[thing.name] + 1}"
             if path is None:
-                self.refusals[f"{verb} {what}"] = f"You cannot {verb} {what}, as there is no path leading to it."
+                self.refusals[f"{verb} {target}"] = f"You cannot {verb} {target}, as there is no path leading to it."
             else:
                 reachable[thing.name] += 1
-                self.actions[f"{verb} {what}"] = [*path, *then]
+                self.actions[f"{verb} {target}"] = [*path, *final_moves]
 
-    def _drop(self, things: Sequence[Thing]) -> None:
+    def _add_drop(self, things: Sequence[Thing]) -> None:
         if not self._carrying:
             self.refusals["drop"] = "You cannot drop the object, as you are not carrying anything."
         elif any(thing.cell == (1, 0) and thing.kind != "door" for thing in things):
@@ -203,8 +203,8 @@ class View:
         else:
             self.actions["drop"] = [DROP]
 
-    def _door(self, door: Thing, state: str) -> None:
-        what = f"{door.name} {door.number}"
+    def _add_door(self, door: Thing, state: str) -> None:
+        target = f"{door.name} {door.number}"
         verb = "go through" if state == "open" else "toggle and go through"
         reason, path = "there is no path leading to it", None
         if state == "locked" and not self._carrying.endswith(" key"):
@@ -212,26 +212,26 @@ class View:
         elif state == "locked" and not self._carrying.startswith(f"{door.colour} "):
             reason = "the color of the key you are carrying does not match the color of door"
         elif state == "open":
-            path = self._paths.onto(door.cell)
+            path = self._paths.moves_onto(door.cell)
         else:
-            path = self._paths.before(door.cell)
+            path = self._paths.moves_to_face(door.cell)
         if path is None:
-            self.refusals[f"{verb} {what}"] = f"You cannot {verb} {what}, as {reason}."
+            self.refusals[f"{verb} {target}"] = f"You cannot {verb} {target}, as {reason}."
         else:
-            self.actions[f"{verb} {what}"] = path if state == "open" else [*path, TOGGLE, FORWARD]
+            self.actions[f"{verb} {target}"] = path if state == "open" else [*path, TOGGLE, FORWARD]
             if state != "open" and not path:
                 self.actions["toggle"] = [TOGGLE]
         if state == "closed":
-            self.refusals[f"go through {what}"] = (
-                f"You cannot go through {what}, as it is closed. You should toggle it first."
+            self.refusals[f"go through {target}"] = (
+                f"You cannot go through {target}, as it is closed. You should toggle it first."
             )
 
 
-def _description(things: Sequence[Thing], named: Sequence[Thing], carrying: str) -> str:
+def _description(things: Sequence[Thing], objects: Sequence[Thing], carrying: str) -> str:
     text = "In front of you in this room, you can see several objects: "
     if not things:
         text = "You cannot see any objects within sight."
-    text += "".join(f"There is a {thing.name} {thing.number} {thing.place}  " for thing in named)
+    text += "".join(f"There is a {thing.name} {thing.number} {thing.position}  " for thing in objects)
     text += "The room has walls around you. "
     if barrier := _barrier(things):
         text += f"You are facing a {barrier.kind} {barrier.cell[0]} steps away. "
@@ -245,24 +245,24 @@ _COMPLETED = "\n The task is completed."
 class Level:
     """A level in play. It can be pickled, which lets a search continue from any state."""
 
-    def __init__(self, level: Any, seen: Any, subgoals: Sequence[Sequence[str]]) -> None:
-        """`level` is minigrid's, just reset, and `seen` its observation; each way of `subgoals` has the same length."""
+    def __init__(self, level: Any, state: Any, subgoals: Sequence[Sequence[str]]) -> None:
+        """`level` is minigrid's, just reset, and `state` its observation; each plan of `subgoals` has the same length."""
         self.level = level
-        self.subgoals = [list(way) for way in subgoals]
-        """Remaining subgoals of each alternative way."""
-        self._of = len(self.subgoals[0])
+        self.subgoals = [list(plan) for plan in subgoals]
+        """Remaining subgoals of each alternative plan."""
+        self._subgoal_count = len(self.subgoals[0])
         self.progress, self.done, self.won = 0.0, False, False
-        self._look(seen["image"])
+        self._update_view(state["image"])
 
     @property
     def goal(self) -> str:
         return str(self.level.mission).replace("then", "and").replace("after you", "and")
 
-    def _look(self, image: Any) -> None:
+    def _update_view(self, image: Any) -> None:
         self._image = image
         carrying = self.level.carrying
-        held = "" if carrying is None else f"{carrying.color} {carrying.type}"
-        self.view = View(image.tolist(), int(self.level.agent_dir), held)
+        carried = "" if carrying is None else f"{carrying.color} {carrying.type}"
+        self.view = View(image.tolist(), int(self.level.agent_dir), carried)
 
     def step(self, action: str) -> Step:
         text = action.lower().strip()
@@ -270,24 +270,24 @@ class Level:
             listed = ", ".join((*self.view.actions, _CHECK))
             return self._reply(f"You can take the following actions: {listed}")
         if moves := self.view.actions.get(text):
-            return self._reply(self._moved(moves))
-        known = not text or text in self.view.actions
-        return self._reply(NO_CHANGE if known else self.view.refusals.get(text, UNKNOWN), refused=True)
+            return self._reply(self._move(moves))
+        is_valid = not text or text in self.view.actions
+        return self._reply(NO_CHANGE if is_valid else self.view.refusals.get(text, UNKNOWN), refused=True)
 
     def _reply(self, text: str, *, refused: bool = False) -> Step:
         return Step(text, self.progress, self.done, self.won, refused=refused)
 
-    def _moved(self, moves: Iterable[int]) -> str:
+    def _move(self, moves: Iterable[int]) -> str:
         ended = False
         for move in moves:
             image = self._image
-            seen, _, ended, _, _ = self.level.step(move)
-            self._image = seen["image"]
+            state, _, ended, _, _ = self.level.step(move)
+            self._image = state["image"]
             if (image == self._image).all():
                 break
-        self._look(self._image)
+        self._update_view(self._image)
         observation = self.view.description + (_COMPLETED if ended else "")
-        self._count(observation)
+        self._update_progress(observation)
         self.done = ended and self.progress > 0.5  # noqa: PLR2004 - AgentBoard's own bound
         if self.progress == 1 and not self.done:
             self.done = True
@@ -295,15 +295,15 @@ class Level:
         self.won = self.done
         return observation
 
-    def _count(self, observation: str) -> None:
-        """Remove the first subgoal that the observation shows; the ways of one level are alternatives, place by place."""
+    def _update_progress(self, observation: str) -> None:
+        """Remove the first subgoal that the observation shows; the plans of one level are alternatives, place by place."""
         sentences = observation.split(".")
-        places = range(len(self.subgoals[0]))
-        shown = next((at for at in places if any(_shows(sentences, way[at]) for way in self.subgoals)), None)
+        indices = range(len(self.subgoals[0]))
+        shown = next((i for i in indices if any(_shows(sentences, plan[i]) for plan in self.subgoals)), None)
         if shown is not None:
-            for way in self.subgoals:
-                way.pop(shown)
-        self.progress = max(self.progress, (self._of - len(self.subgoals[0])) / self._of)
+            for plan in self.subgoals:
+                plan.pop(shown)
+        self.progress = max(self.progress, (self._subgoal_count - len(self.subgoals[0])) / self._subgoal_count)
 
 
 def _shows(sentences: Iterable[str], pattern: str) -> bool:
@@ -348,40 +348,40 @@ class BabyAI:
 
         del minigrid  # Imported for the levels that it registers.
         self._make: Any = gymnasium.make
-        self._playing: Level | None = None
+        self._current: Level | None = None
 
     @property
     def _level(self) -> Level:
-        if self._playing is None:
+        if self._current is None:
             raise RuntimeError("reset comes first")
-        return self._playing
+        return self._current
 
     def reset(self, instance: Instance, /) -> Start:
         try:
-            self._playing = self._begin(instance)
+            self._current = self._begin(instance)
         except Exception as error:  # minigrid may raise anything for an unknown level or seed.
             raise BadInstance(
                 f"the BabyAI level {instance.id!r} cannot be made: {error!r}; expected a level of minigrid 3.2, a seed and "
                 "ways of as many subgoals"
             ) from error
-        seen, label = self._level.view.description, instance.data.get("observation")
-        if label is not None and label != seen:
+        actual, label = self._level.view.description, instance.data.get("observation")
+        if label is not None and label != actual:
             raise BadInstance(
-                f"the BabyAI level {instance.id!r} begins with {seen!r}, but its label says {label!r}; expected the levels "
+                f"the BabyAI level {instance.id!r} begins with {actual!r}, but its label says {label!r}; expected the levels "
                 "that minigrid 3.2 makes"
             )
-        return Start(seen, self._level.goal, _ACTIONS, _INTRODUCTION)
+        return Start(actual, self._level.goal, _ACTIONS, _INTRODUCTION)
 
     def _begin(self, instance: Instance) -> Level:
         name, seed = str(instance.data["level"]), int(instance.data["seed"])
-        ways = [list(map(str, way)) for way in instance.data["subgoals"]]
-        if not _LEVEL.fullmatch(name) or not ways[0] or any(len(way) != len(ways[0]) for way in ways):
-            raise ValueError(f"{name!r} with the subgoals {ways!r}")
+        plans = [list(map(str, plan)) for plan in instance.data["subgoals"]]
+        if not _LEVEL.fullmatch(name) or not plans[0] or any(len(plan) != len(plans[0]) for plan in plans):
+            raise ValueError(f"{name!r} with the subgoals {plans!r}")
         with redirect_stdout(StringIO()):  # minigrid prints each layout that it rejects.
             level = self._make(_RENAMED.get(name, name), disable_env_checker=True).unwrapped
-            seen, _ = level.reset(seed=seed)
+            state, _ = level.reset(seed=seed)
         level.max_steps = 10**9
-        return Level(level, seen, ways)
+        return Level(level, state, plans)
 
     def step(self, action: str, /) -> Step:
         return self._level.step(action)

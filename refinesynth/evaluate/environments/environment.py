@@ -156,13 +156,13 @@ class Benchmark:
 
 
 AGENTBOARD = "AgentBoard's data, huggingface.co/datasets/hkust-nlp/agentboard"
-_MOST_ROWS = 10_000
+_MAX_ROWS = 10_000
 
 
 class Label(dict[str, Any]):
     """Fields of one row and of its additional_info; a field of another type raises BadInstance."""
 
-    where: str
+    location: str
 
     def text(self, name: str) -> str:
         return self._checked(name, isinstance(self.get(name), str), "a text")
@@ -172,7 +172,7 @@ class Label(dict[str, Any]):
 
     def texts(self, name: str) -> list[str]:
         values = cast("list[object]", value) if isinstance(value := self.get(name), list) else []
-        return self._checked(name, bool(values) and all(isinstance(one, str) for one in values), "a list of texts")
+        return self._checked(name, bool(values) and all(isinstance(text, str) for text in values), "a list of texts")
 
     def patterns(self, name: str) -> list[str]:
         """A field with at least one regular expression."""
@@ -180,12 +180,12 @@ class Label(dict[str, Any]):
             try:
                 re.compile(text)
             except re.error as error:
-                raise BadInstance(f"{self.where} has {name} {text!r}, which is no pattern: {error}") from error
+                raise BadInstance(f"{self.location} has {name} {text!r}, which is no pattern: {error}") from error
         return self.texts(name)
 
-    def _checked(self, name: str, fits: bool, expected: str) -> Any:
-        if not fits:
-            raise BadInstance(f"{self.where} has {name} {self.get(name)!r}; expected {expected}, as in {AGENTBOARD}")
+    def _checked(self, name: str, is_valid: bool, expected: str) -> Any:
+        if not is_valid:
+            raise BadInstance(f"{self.location} has {name} {self.get(name)!r}; expected {expected}, as in {AGENTBOARD}")
         return self[name]
 
 
@@ -196,18 +196,18 @@ def labels(folder: Path) -> Iterator[Label]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected the labels of {AGENTBOARD}") from error
-    if len(lines) > _MOST_ROWS:
-        raise BadInstance(f"{str(path)!r} has {len(lines):,} lines; expected at most {_MOST_ROWS:,}")
+    if len(lines) > _MAX_ROWS:
+        raise BadInstance(f"{str(path)!r} has {len(lines):,} lines; expected at most {_MAX_ROWS:,}")
     for number, line in enumerate(lines, start=1):
-        where = f"line {number} of {str(path)!r}"
+        location = f"line {number} of {str(path)!r}"
         try:
             row: object = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise BadInstance(f"{where} is no JSON: {error}") from error
+            raise BadInstance(f"{location} is no JSON: {error}") from error
         if not isinstance(row, dict):
-            raise BadInstance(f"{where} is no JSON object; expected a label of {AGENTBOARD}")
+            raise BadInstance(f"{location} is no JSON object; expected a label of {AGENTBOARD}")
         fields = cast("dict[str, Any]", row)
         info: object = fields.get("additional_info")
         label = Label({**cast("dict[str, Any]", info if isinstance(info, dict) else {}), **fields})
-        label.where = where
+        label.location = location
         yield label

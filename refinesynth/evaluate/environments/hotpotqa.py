@@ -20,12 +20,12 @@ from refinesynth.evaluate.environments.environment import (
 )
 
 FILE = "hotpot_dev_distractor_v1.json"
-_HOLDS = f"hotpotqa/{FILE}, from hotpotqa.github.io"
-_MOST_BYTES = 200_000_000
+_FILES = f"hotpotqa/{FILE}, from hotpotqa.github.io"
+_MAX_BYTES = 200_000_000
 """Largest file; the development set has 46 MB."""
-_SENTENCES = 5
-_SIMILAR = 5
-_MOST_TEXT = 1_000
+_MAX_SENTENCES = 5
+_MAX_TITLES = 5
+_MAX_TEXT = 1_000
 
 _FORM = re.compile(r"(?P<verb>search|lookup|finish)\s*\[(?P<text>.*)\]\.?", re.IGNORECASE | re.DOTALL)
 _INTRODUCTION = (
@@ -46,20 +46,20 @@ class HotpotQA:
         self._ranking: Any = import_module("rank_bm25").BM25Okapi
         self._data: Mapping[str, Any] = {}
         self._paragraphs: dict[str, list[str]] = {}
-        self._open: list[str] = []
-        self._looked: tuple[str, int] = ("", 0)
+        self._paragraph: list[str] = []
+        self._last_lookup: tuple[str, int] = ("", 0)
 
     def reset(self, instance: Instance, /) -> Start:
         self._data = instance.data
         self._paragraphs = {title: list(sentences) for title, sentences in self._data["paragraphs"]}
-        self._open, self._looked = [], ("", 0)
+        self._paragraph, self._last_lookup = [], ("", 0)
         return Start("", self._data["question"], _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
-        read = _FORM.fullmatch(action.strip())
-        if read is None:
+        match = _FORM.fullmatch(action.strip())
+        if match is None:
             return self._reply("This is no action: write search[...], lookup[...] or finish[...].", refused=True)
-        verb, text = read["verb"].lower(), read["text"].strip()[:_MOST_TEXT]
+        verb, text = match["verb"].lower(), match["text"].strip()[:_MAX_TEXT]
         if verb == "search":
             return self._search(text)
         if verb == "lookup":
@@ -68,12 +68,12 @@ class HotpotQA:
         return Step("The task is finished.", f1, done=True, success=exact == 1, measures={"em": exact, "f1": f1})
 
     def _search(self, entity: str) -> Step:
-        title = next((one for one in self._paragraphs if one.casefold() == entity.casefold()), None)
-        self._looked = ("", 0)
+        title = next((key for key in self._paragraphs if key.casefold() == entity.casefold()), None)
+        self._last_lookup = ("", 0)
         if title is None:
             return self._reply(f"Could not find {entity}. Similar: {self._similar(entity)}.", refused=True)
-        self._open = self._paragraphs[title]
-        return self._reply("".join(self._open[:_SENTENCES]).strip())
+        self._paragraph = self._paragraphs[title]
+        return self._reply("".join(self._paragraph[:_MAX_SENTENCES]).strip())
 
     def _similar(self, entity: str) -> list[str]:
         """Titles of the most similar paragraphs (BM25), the best first."""
@@ -82,17 +82,17 @@ class HotpotQA:
             return []
         ranking = self._ranking([_normal(f"{title} {''.join(self._paragraphs[title])}").split() for title in titles])
         scores = cast("Sequence[float]", ranking.get_scores(_normal(entity).split()))
-        return [title for _, title in sorted(zip(scores, titles, strict=True), key=lambda one: -one[0])][:_SIMILAR]
+        return [title for _, title in sorted(zip(scores, titles, strict=True), key=lambda pair: -pair[0])][:_MAX_TITLES]
 
     def _look_up(self, keyword: str) -> Step:
-        if not self._open:
+        if not self._paragraph:
             return self._reply("There is no paragraph to look in: search one first.", refused=True)
-        found = [one.strip() for one in self._open if keyword and keyword.casefold() in one.casefold()]
-        at = self._looked[1] if self._looked[0] == keyword else 0
-        self._looked = (keyword, at + 1)
-        if at >= len(found):
+        matches = [text.strip() for text in self._paragraph if keyword and keyword.casefold() in text.casefold()]
+        index = self._last_lookup[1] if self._last_lookup[0] == keyword else 0
+        self._last_lookup = (keyword, index + 1)
+        if index >= len(matches):
             return self._reply("No more results.", refused=True)
-        return self._reply(f"(Result {at + 1} / {len(found)}) {found[at]}")
+        return self._reply(f"(Result {index + 1} / {len(matches)}) {matches[index]}")
 
     def _reply(self, observation: str, *, refused: bool = False) -> Step:
         return Step(observation, 0.0, done=False, success=False, refused=refused, measures={"em": 0.0, "f1": 0.0})
@@ -100,7 +100,7 @@ class HotpotQA:
     def valid_actions(self) -> Sequence[str]:
         """A search for each paragraph, and each title as the answer."""
         titles = list(self._paragraphs)
-        return [*(f"search[{one}]" for one in titles), *(f"finish[{one}]" for one in titles)]
+        return [*(f"search[{title}]" for title in titles), *(f"finish[{title}]" for title in titles)]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -113,9 +113,9 @@ def scores(answer: str, expected: str) -> tuple[float, float]:
     closed = {"yes", "no", "noanswer"}
     if answered != correct and (answered in closed or correct in closed):
         return exact, 0.0
-    one, other = answered.split(), correct.split()
-    same = sum((Counter(one) & Counter(other)).values())
-    return exact, 2 * same / (len(one) + len(other)) if same else 0.0
+    words, expected_words = answered.split(), correct.split()
+    same = sum((Counter(words) & Counter(expected_words)).values())
+    return exact, 2 * same / (len(words) + len(expected_words)) if same else 0.0
 
 
 def _normal(text: str) -> str:
@@ -124,28 +124,28 @@ def _normal(text: str) -> str:
 
 
 def _instances(source: Source) -> list[Instance]:
-    path = source.folder("hotpotqa", holds=_HOLDS) / FILE
+    path = source.folder("hotpotqa", holds=_FILES) / FILE
     try:
-        if (size := path.stat().st_size) > _MOST_BYTES:
-            raise BadInstance(f"{str(path)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            raise BadInstance(f"{str(path)!r} has {size:,} bytes; expected {_MAX_BYTES:,} at most")
         rows: object = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected {_HOLDS}") from error
+        raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected {_FILES}") from error
     if not isinstance(rows, list):
-        raise BadInstance(f"{str(path)!r} holds no list of questions; expected {_HOLDS}")
+        raise BadInstance(f"{str(path)!r} holds no list of questions; expected {_FILES}")
     return [_instance(path, number, row) for number, row in enumerate(cast("list[object]", rows), start=1)]
 
 
 def _instance(path: Path, number: int, row: object) -> Instance:
     try:
         values = cast("dict[str, Any]", row)
-        paragraphs = [(str(title), [str(one) for one in sentences]) for title, sentences in values["context"]]
+        paragraphs = [(str(title), [str(text) for text in sentences]) for title, sentences in values["context"]]
         data = {"question": str(values["question"]), "answer": str(values["answer"]), "paragraphs": paragraphs}
         level = f"{values.get('type', '')} {values.get('level', '')}".strip()
         return Instance(str(values["_id"]), data, level)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInstance(
-            f"question {number} of {str(path)!r} cannot be read ({error!r}); expected {_HOLDS}"
+            f"question {number} of {str(path)!r} cannot be read ({error!r}); expected {_FILES}"
         ) from error
 
 

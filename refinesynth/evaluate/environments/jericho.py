@@ -20,13 +20,13 @@ from refinesynth.evaluate.environments.environment import (
     labels,
 )
 
-_HOLDS = f"jericho/test.jsonl of {AGENTBOARD} and the games (NAME.z5, NAME.z8, ...) below jericho/"
-_MOST_BYTES = 4_000_000
+_FILES = f"jericho/test.jsonl of {AGENTBOARD} and the games (NAME.z5, NAME.z8, ...) below jericho/"
+_MAX_BYTES = 4_000_000
 """Largest game; the Z-machine's limit is 512 kB."""
-_MOST_WORDS, _MOST_LETTERS = 20, 150
+_MAX_WORDS, _MAX_LETTERS = 20, 150
 """Most words and letters of an action; the interpreter's buffer holds 198 bytes."""
 
-_OF_THE_INTERPRETER = re.compile(
+_INTERPRETER_COMMAND = re.compile(
     r"[#$][a-z].*|(?:quit|q|restart|restore|save|script|unscript|transcript|record(?:ing)?|replay|verify|undo)"
     r"(?: (?:the|this|my|game|story|position|file|now|please|on|off|again))*",
     re.IGNORECASE,
@@ -62,20 +62,20 @@ class Jericho:
 
     def __init__(self) -> None:
         self._package: Any = import_module("jericho")
-        self._words: Any = import_module("jericho.util")
+        self._utilities: Any = import_module("jericho.util")
         # jericho's own function needs a language model that no package index has; the game's dictionary has its nouns.
-        self._words.extract_objs = self._nouns_in
+        self._utilities.extract_objs = self._nouns_in
         self._game: Any = None
         self._nouns: frozenset[str] = frozenset()
-        self._longest = 0
-        self._left: list[str] = []
-        self._subgoals = 0
+        self._max_word_length = 0
+        self._remaining: list[str] = []
+        self._subgoal_count = 0
 
     def reset(self, instance: Instance, /) -> Start:
         data = instance.data
         path = Path(data["game"])
         if not _is_story(path):
-            raise BadInstance(f"{str(path)!r} is no whole story file of the Z-machine; expected {_HOLDS}")
+            raise BadInstance(f"{str(path)!r} is no whole story file of the Z-machine; expected {_FILES}")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # jericho warns about games with unknown scores.
@@ -83,41 +83,41 @@ class Jericho:
                 if "seed" not in self._game.bindings:
                     self._game.seed(1)  # Without a seed, random events depend on the clock.
                 opening, _ = self._game.reset()
-            dictionary = [str(one.word) for one in self._game.get_dictionary()]
+            dictionary = [str(entry.word) for entry in self._game.get_dictionary()]
         except Exception as error:  # The emulator may raise anything for a file.
             raise BadInstance(f"the game {str(path)!r} cannot be played: {type(error).__name__}: {error}") from error
-        self._longest = max(map(len, dictionary), default=0)
+        self._max_word_length = max(map(len, dictionary), default=0)
         self._nouns = frozenset(word for word in dictionary if len(word) > 1)
-        self._left = [_bare(one) for one in data["subgoals"]]
-        self._subgoals = len(self._left)
+        self._remaining = [_bare(subgoal) for subgoal in data["subgoals"]]
+        self._subgoal_count = len(self._remaining)
         return Start(data["observation"] or _clean(str(opening)), data["goal"], _ACTIONS, _INTRODUCTION)
 
     def _nouns_in(self, text: str) -> list[tuple[str, str]]:
         words = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
-        return [(word, "NOUN") for word in words if word[: self._longest] in self._nouns]
+        return [(word, "NOUN") for word in words if word[: self._max_word_length] in self._nouns]
 
     def step(self, action: str, /) -> Step:
         # The interpreter is written in C and gets printable ASCII only.
         words = re.sub(r"[^ -~]", " ", re.split(r"[,.;\n]|\bthen\b", action.strip(), maxsplit=1)[0]).split()
-        command = " ".join(words[:_MOST_WORDS])[:_MOST_LETTERS]
+        command = " ".join(words[:_MAX_WORDS])[:_MAX_LETTERS]
         if "check" in command.lower() and "action" in command.lower():
             listed = ", ".join((*self.valid_actions(), CHECK))
-            return self._came(f"You can take the following actions: {listed}", over=False)
-        if not command or _OF_THE_INTERPRETER.fullmatch(command.rstrip(" !?")):
-            return self._came("That is no command of this story.", over=False, refused=True)
+            return self._result(f"You can take the following actions: {listed}", over=False)
+        if not command or _INTERPRETER_COMMAND.fullmatch(command.rstrip(" !?")):
+            return self._result("That is no command of this story.", over=False, refused=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             observation, _, over, _ = self._game.step(command)
         text = _clean(str(observation))
         bare = _bare(text)
-        if met := next((one for one in self._left if one in bare), None):
-            self._left.remove(met)
-        refused = text.startswith("You can't ") or not self._words.recognized(text)
-        return self._came(text, over=bool(over), refused=refused)
+        if met := next((subgoal for subgoal in self._remaining if subgoal in bare), None):
+            self._remaining.remove(met)
+        refused = text.startswith("You can't ") or not self._utilities.recognized(text)
+        return self._result(text, over=bool(over), refused=refused)
 
-    def _came(self, observation: str, *, over: bool, refused: bool = False) -> Step:
-        won = not self._left
-        progress = 1 - len(self._left) / self._subgoals
+    def _result(self, observation: str, *, over: bool, refused: bool = False) -> Step:
+        won = not self._remaining
+        progress = 1 - len(self._remaining) / self._subgoal_count
         return Step(observation, progress, done=won or over, success=won, refused=refused)
 
     def valid_actions(self) -> Sequence[str]:
@@ -140,7 +140,7 @@ def _is_story(path: Path) -> bool:
     except OSError:
         return False
     unit = {1: 2, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 8, 8: 8}.get(header[0] if header else 0)
-    return unit is not None and len(header) == 64 and unit * int.from_bytes(header[26:28]) <= size <= _MOST_BYTES  # noqa: PLR2004
+    return unit is not None and len(header) == 64 and unit * int.from_bytes(header[26:28]) <= size <= _MAX_BYTES  # noqa: PLR2004
 
 
 def _clean(text: str) -> str:
@@ -152,13 +152,13 @@ def _bare(text: str) -> str:
 
 
 def _instances(source: Source) -> list[Instance]:
-    folder = source.folder("jericho", holds=_HOLDS)
+    folder = source.folder("jericho", holds=_FILES)
     games = {path.stem: path for path in sorted(folder.rglob("*.z[1-8]"))}
     instances: list[Instance] = []
     for label in labels(folder):
         name = label.text("game_name")
         if name not in games:
-            raise BadInstance(f"there is no game {name!r} below {str(folder)!r}; expected {_HOLDS}")
+            raise BadInstance(f"there is no game {name!r} below {str(folder)!r}; expected {_FILES}")
         data = {
             "game": str(games[name]),
             "goal": label.text("goal"),

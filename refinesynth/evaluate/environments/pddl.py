@@ -33,25 +33,25 @@ from refinesynth.evaluate.environments.environment import (
 )
 
 _DATA: Any = json.loads(Path(__file__).with_name("pddl.json").read_text(encoding="utf-8"))
-_WORDS: Mapping[str, str] = _DATA["words"]
+_TEMPLATES: Mapping[str, str] = _DATA["words"]
 
 
 def sentence(name: str, objects: Sequence[str]) -> str:
     """A fact or an action in words."""
-    template = _WORDS.get(name)
+    template = _TEMPLATES.get(name)
     if template is None or template.count("{") > len(objects):
         return " ".join((name, *objects)) if objects else f"{name} "
     return template.format(*objects)
 
 
 _LOOK = "look around"
-_TOLD_NEWS = frozenset({"barman", "tyreworld"})
+_REPORTS_CHANGES = frozenset({"barman", "tyreworld"})
 """Games that only report new facts after the first observation, and list `look around`."""
 
 ACTIONS: Mapping[str, tuple[Action, ...]] = {
     name: (
         *(Action(*action) for action in game["actions"].items()),
-        *([Action(_LOOK, "All that is the case.")] if name in _TOLD_NEWS else []),
+        *([Action(_LOOK, "All that is the case.")] if name in _REPORTS_CHANGES else []),
         Action(CHECK, "List what you can do now."),
     )
     for name, game in _DATA["games"].items()
@@ -59,13 +59,13 @@ ACTIONS: Mapping[str, tuple[Action, ...]] = {
 
 INTRODUCTIONS: Mapping[str, str] = {name: game["introduction"] for name, game in _DATA["games"].items()}
 
-_HOLDS = f"pddl/ of {AGENTBOARD}: test.jsonl, and for each domain DOMAIN.pddl and the folder DOMAIN/ of its problems"
+_FILES = f"pddl/ of {AGENTBOARD}: test.jsonl, and for each domain DOMAIN.pddl and the folder DOMAIN/ of its problems"
 _UNKNOWN = "The action is not valid and therefore takes no effect. Please check valid actions."
 _REFUSED = (
     "The action is not valid and therefore takes no effect. Please remember to satisfy the restriction of actions. You can "
     "also check valid actions."
 )
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 _WORD = re.compile(r"[\w-]+")
 
 
@@ -91,7 +91,7 @@ class Pddl:
         try:
             game, goal = str(instance.data["game"]), str(instance.data["goal"])
             self._begin(Path(instance.data["domain"]), Path(instance.data["problem"]))
-            self._check(game, [str(one).strip() for one in instance.data["subgoals"]])
+            self._check(game, [str(text).strip() for text in instance.data["subgoals"]])
         except Exception as error:  # pddlgym may raise anything for unreadable files.
             raise BadInstance(
                 f"the problem {instance.id!r} cannot be played: {error!r}; expected {', '.join(ACTIONS)}, with the files and "
@@ -103,7 +103,7 @@ class Pddl:
         return Start(self._facts(self._state.literals), goal, ACTIONS[game], INTRODUCTIONS[game])
 
     def _begin(self, domain: Path, problem: Path) -> None:
-        if (size := max(path.stat().st_size for path in (domain, problem))) > _MOST_BYTES:
+        if (size := max(path.stat().st_size for path in (domain, problem))) > _MAX_BYTES:
             raise ValueError(f"a file of {size:,} bytes")
         self._folder = TemporaryDirectory(prefix="refinesynth-pddl-")
         self._spaces.TMP_PDDL_DIR = self._folder.name
@@ -117,56 +117,56 @@ class Pddl:
         self._goal = frozenset(getattr(goal, "literals", (goal,)))
 
     def _check(self, game: str, subgoals: Sequence[str]) -> None:
-        goals = sorted(self._say(fact).strip() for fact in self._goal)
+        goals = sorted(self._in_words(fact).strip() for fact in self._goal)
         if game not in ACTIONS or goals != list(subgoals):
             raise ValueError(f"{game!r} has the goals {goals}, its label {subgoals}")
 
     def _enter(self, state: Any) -> None:
         self._state = state
-        valid = ((self._say(action), action) for action in self._world.action_space.all_ground_literals(state))
-        self._valid = dict(sorted(valid, key=lambda one: one[0]))
+        valid = ((self._in_words(action), action) for action in self._world.action_space.all_ground_literals(state))
+        self._valid = dict(sorted(valid, key=lambda pair: pair[0]))
 
-    def _say(self, literal: Any) -> str:
-        return sentence(literal.predicate.name, [str(one.name) for one in literal.variables])
+    def _in_words(self, literal: Any) -> str:
+        return sentence(literal.predicate.name, [str(variable.name) for variable in literal.variables])
 
     def _facts(self, literals: Iterable[Any]) -> str:
-        return " ".join(sorted(self._say(fact).capitalize() for fact in literals))
+        return " ".join(sorted(self._in_words(fact).capitalize() for fact in literals))
 
     def step(self, action: str, /) -> Step:
         text = action.lower()
         if "check" in text:
-            look = (_LOOK,) if self._game in _TOLD_NEWS else ()
+            look = (_LOOK,) if self._game in _REPORTS_CHANGES else ()
             return self._reply("Valid actions are: " + ", ".join((*self._valid, CHECK, *look)))
         if _LOOK in text:
             return self._reply(self._facts(self._state.literals))
-        literal = self._read(text)
+        literal = self._parse(text)
         if literal is None:
             return self._reply(_UNKNOWN, refused=True)
         if literal not in self._valid.values():
             return self._reply(_REFUSED, refused=True)
-        before = self._state
+        previous = self._state
         state, _, self._done, *_ = self._world.step(literal)
-        if state.literals == before.literals:
+        if state.literals == previous.literals:
             return self._reply(_REFUSED, refused=True)
         self._enter(state)
         satisfied = len(self._goal & state.literals) / max(len(self._goal), 1)
         self._progress = max(self._progress, satisfied)
-        facts = state.literals - before.literals if self._game in _TOLD_NEWS else state.literals
+        facts = state.literals - previous.literals if self._game in _REPORTS_CHANGES else state.literals
         return self._reply(self._facts(facts) + (" The goal is satisfied." if self._done else ""))
 
     def _reply(self, text: str, *, refused: bool = False) -> Step:
         return Step(text, self._progress, self._done, self._done, refused=refused)
 
-    def _read(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """The action of the first word that names a valid one, with the first named objects; None if there are too few."""
         predicates = {action.predicate.name.lower(): action.predicate for action in self._valid.values()}
-        objects = {str(one.name): one for one in self._state.objects}
+        objects = {str(item.name): item for item in self._state.objects}
         words = [word[0] for word in _WORD.finditer(text)]
         predicate = next((predicates[word] for word in words if word in predicates), None)
         if predicate is None:
             return None
-        named = [objects[word] for word in words if word in objects][: predicate.arity]
-        return predicate(*named) if len(named) == predicate.arity else None
+        arguments = [objects[word] for word in words if word in objects][: predicate.arity]
+        return predicate(*arguments) if len(arguments) == predicate.arity else None
 
     def valid_actions(self) -> Sequence[str]:
         return [text.strip() for text in self._valid]
@@ -179,7 +179,7 @@ class Pddl:
 
 def _instances(source: Source) -> list[Instance]:
     """One instance per row; the n-th row of a domain has its n-th problem by file name."""
-    folder = source.folder("pddl", holds=_HOLDS)
+    folder = source.folder("pddl", holds=_FILES)
     seen: Counter[str] = Counter()
     instances: list[Instance] = []
     for label in labels(folder):
@@ -188,7 +188,7 @@ def _instances(source: Source) -> list[Instance]:
             raise BadInstance(f"{str(folder)!r} has the domain {game!r}; expected one of {', '.join(ACTIONS)}")
         problems = sorted((folder / game).glob("*.pddl"))
         if seen[game] >= len(problems) or not (folder / f"{game}.pddl").is_file():
-            raise BadInstance(f"{str(folder / game)!r} holds {len(problems)} problems, too few; expected {_HOLDS}")
+            raise BadInstance(f"{str(folder / game)!r} holds {len(problems)} problems, too few; expected {_FILES}")
         problem = problems[seen[game]]
         seen[game] += 1
         data = {

@@ -22,24 +22,24 @@ _NAME = r"((?:(?!\b(?:take|from)\b).)+)"
 _NUMBERED = re.compile(r"(?<=[A-Za-z])( ?)(?=[0-9])")
 
 
-def _of_clauses(*ways: tuple[str, str]) -> Swap:
+def _rewrite_clauses(*rules: tuple[str, str]) -> Swap:
     """Rewrite each clause by the first pattern that matches the whole clause."""
-    compiled = [(re.compile(pattern), wording) for pattern, wording in ways]
+    compiled = [(re.compile(pattern), wording) for pattern, wording in rules]
 
     def swap(clause: re.Match[str]) -> str:
-        found = ((pattern.fullmatch(clause[0]), wording) for pattern, wording in compiled)
-        return next((match.expand(wording) for match, wording in found if match), clause[0])
+        matches = ((pattern.fullmatch(clause[0]), wording) for pattern, wording in compiled)
+        return next((match.expand(wording) for match, wording in matches if match), clause[0])
 
     return lambda text: _CLAUSE.sub(swap, text)
 
 
 PERTURBATIONS: Mapping[str, Swap] = {
-    "P1": _of_clauses(
+    "P1": _rewrite_clauses(
         (r"(\s*clean .+? )with( .+)", r"\1using\2"),
         (r"(\s*clean .+? )using( .+)", r"\1with\2"),
     ),
-    "P2": _of_clauses((r"(\s*)go( to\b.*)", r"\1move\2"), (r"(\s*)move( to\b.*)", r"\1go\2")),
-    "P3": _of_clauses(
+    "P2": _rewrite_clauses((r"(\s*)go( to\b.*)", r"\1move\2"), (r"(\s*)move( to\b.*)", r"\1go\2")),
+    "P3": _rewrite_clauses(
         (rf"(\s*)take {_NAME} from {_NAME}", r"\1from \3 take \2"),
         (rf"(\s*)from {_NAME} take {_NAME}", r"\1take \3 from \2"),
     ),
@@ -62,11 +62,11 @@ class Perturbed:
         return Start(
             observation=self._swap(start.observation),
             goal=self._swap(start.goal),
-            actions=tuple(map(self._worded, start.actions)),
+            actions=tuple(map(self._swap_action, start.actions)),
             introduction=self._swap(start.introduction),
         )
 
-    def _worded(self, action: Action) -> Action:
+    def _swap_action(self, action: Action) -> Action:
         parameters = {name: tuple(map(self._swap, values)) for name, values in action.parameters.items()}
         return Action(self._swap(action.name), self._swap(action.description), parameters, action.types)
 

@@ -22,11 +22,11 @@ from refinesynth.evaluate.environments.environment import (
     labels,
 )
 
-_HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
+_FILES = f"scienceworld/test.jsonl of {AGENTBOARD}"
 SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
-_MOST_ACTION = 1_000
+_MAX_ACTION = 1_000
 """Most characters of an action; the simulator parses longer ones word by word, which takes seconds."""
-_SIMULATORS_STEPS = 1_000_000
+_SIMULATOR_STEPS = 1_000_000
 """Step limit of the simulator, which no episode reaches."""
 
 _REFUSED = re.compile(
@@ -80,7 +80,7 @@ class ScienceWorld:
         package: Any = import_module("scienceworld")
         if shutil.which("java") is None:
             raise BadInstance("scienceworld needs Java, and there is no program 'java': install a JRE, 11 or newer")
-        self._world: Any = package.ScienceWorldEnv("", envStepLimit=_SIMULATORS_STEPS)
+        self._world: Any = package.ScienceWorldEnv("", envStepLimit=_SIMULATOR_STEPS)
         self._task: tuple[str, int] = ("", 0)
         self._met: dict[str, bool] = {}
 
@@ -88,10 +88,10 @@ class ScienceWorld:
         data = instance.data
         self._task = (data["name"], data["variation"])
         self._met = dict.fromkeys(data["subgoals"], False)
-        first = self._loaded()
-        return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
+        observation = self._load()
+        return Start(f"{observation}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
 
-    def _loaded(self) -> str:
+    def _load(self) -> str:
         try:
             self._world.load(*self._task, SIMPLIFICATIONS, generateGoldPath=False)
             observation, _ = self._world.reset()
@@ -101,17 +101,17 @@ class ScienceWorld:
 
     def step(self, action: str, /) -> Step:
         # The bridge to Java cannot pass lone surrogates.
-        action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MOST_ACTION]
+        action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MAX_ACTION]
         if action == CHECK:
             forms = [form for form in self._world.get_possible_actions() if "reset" not in form]
-            return self._came(f"Choose an action from these valid actions: {', '.join((*forms, CHECK))}")
+            return self._result(f"Choose an action from these valid actions: {', '.join((*forms, CHECK))}")
         # The package's own `step` also lists all valid actions, which takes most of its time.
         observation = str(self._world.server.step(action))
         for pattern in self._met:
             self._met[pattern] |= re.search(pattern, observation) is not None
-        return self._came(observation)
+        return self._result(observation)
 
-    def _came(self, observation: str) -> Step:
+    def _result(self, observation: str) -> Step:
         progress = sum(self._met.values()) / len(self._met)
         won = progress == 1.0
         refused = _REFUSED.match(observation) is not None
@@ -119,7 +119,7 @@ class ScienceWorld:
 
     def valid_actions(self) -> Sequence[str]:
         return sorted(
-            {str(one) for one in self._world.get_valid_action_object_combinations() if "reset" not in str(one)}
+            {str(action) for action in self._world.get_valid_action_object_combinations() if "reset" not in str(action)}
         )
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class ScienceWorld:
 
 def _instances(source: Source) -> list[Instance]:
     instances: list[Instance] = []
-    for at, label in enumerate(labels(source.folder("scienceworld", holds=_HOLDS))):
+    for index, label in enumerate(labels(source.folder("scienceworld", holds=_FILES))):
         name, variation = label.text("env_name"), label.number("var")
         data = {
             "name": name,
@@ -136,7 +136,7 @@ def _instances(source: Source) -> list[Instance]:
             "goal": label.text("goal"),
             "subgoals": label.patterns("subgoals"),
         }
-        instances.append(Instance(f"{at}-{name}-{variation}", data, label.text("difficulty")))
+        instances.append(Instance(f"{index}-{name}-{variation}", data, label.text("difficulty")))
     return instances
 
 

@@ -34,10 +34,10 @@ from refinesynth.world.rulebook_errors import RulebookError
 _POSITIONS = ("early", "middle", "late")
 """Thirds of a play."""
 
-_MOST_IN_A_ROW = 3
+_MAX_ROW = 3
 """Largest number of consecutive mistakes in a level; longer stretches have the same level."""
 
-_MOST_LISTED = 2_000
+_MAX_ACTIONS = 2_000
 """Most ground actions that `valid_actions` tries; if there are more, each action gets a share."""
 
 
@@ -45,37 +45,37 @@ class GroundedWorld:
     """Environment of grounded scripts. Progress is the highest share of the goal's conditions so far."""
 
     def __init__(self) -> None:
-        self._played: GroundedEnvironment | None = None
+        self._environment: GroundedEnvironment | None = None
         self._measured = False
 
     def reset(self, instance: Instance, /) -> Start:
         try:
             script = Script.model_validate(instance.data["script"])
             turns = _turns(script, instance.data.get("turns", ()))
-            self._played = GroundedEnvironment(script)
+            self._environment = GroundedEnvironment(script)
             seed = int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
-            self._played.reset(seed, before=turns)
-            self._played.slips = float(instance.data.get("slips", 0))
+            self._environment.reset(seed, before=turns)
+            self._environment.slips = float(instance.data.get("slips", 0))
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
         self._measured = bool(instance.data.get("measured"))
-        pairs = ((act.thought, act.action, reply.observation, reply.flagged) for _, act, reply in _pairs(turns))
-        return _start(script, tuple(Exchange(*one) for one in pairs))
+        pairs = ((turn.thought, turn.action, answer.observation, answer.flagged) for _, turn, answer in _pairs(turns))
+        return _start(script, tuple(Exchange(*pair) for pair in pairs))
 
     @property
-    def _now(self) -> GroundedEnvironment:
-        if self._played is None:
+    def _active(self) -> GroundedEnvironment:
+        if self._environment is None:
             raise RuntimeError("reset comes first")
-        return self._played
+        return self._environment
 
     def step(self, action: str, /) -> Step:
         """Take one action. An action that slips does not count as refused."""
-        ruled, _ = self._now.rule(action)
+        ruled, _ = self._active.rule(action)
         refused = ruled.ruling.kind is not None and not ruled.transient
-        measures = {"repaired": float(self._now.recovered)} if self._measured else {}
+        measures = {"repaired": float(self._active.recovered)} if self._measured else {}
         return Step(
             ruled.text,
-            self._now.progress,
+            self._active.progress,
             ruled.done,
             ruled.done,
             refused=refused,
@@ -84,41 +84,41 @@ class GroundedWorld:
         )
 
     def valid_actions(self) -> Sequence[str]:
-        world, state = self._now.world, self._now.state
-        texts, _ = some_ground_actions(world, _MOST_LISTED)
+        world, state = self._active.world, self._active.state
+        texts, _ = some_ground_actions(world, _MAX_ACTIONS)
         return [text for text in texts if world.step(state, text).kind is None]
 
     def solution(self) -> Sequence[str] | None:
-        return self._now.solution()
+        return self._active.solution()
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
-    written = (
+    specs = (
         spec.model_dump(mode="json", include={"name", "description", "types", "pattern", "function"})
         for spec in script.actions
     )
     actions = tuple(
-        Action(**one, parameters=spec.parameters) for one, spec in zip(written, script.actions, strict=True)
+        Action(**fields, parameters=spec.parameters) for fields, spec in zip(specs, script.actions, strict=True)
     )
     return Start("", script.goal, actions, script.introduction, history)
 
 
 def _turns(script: Any, turns: Any) -> list[PlayerTurn | DungeonMasterTurn]:
     """The turns of a record; raises ValueError."""
-    read = Draft.model_validate({"script": script, "turns": turns}).turns
-    return [turn for turn in read if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
+    parsed = Draft.model_validate({"script": script, "turns": turns}).turns
+    return [turn for turn in parsed if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
 
 
 def _pairs(
     turns: Sequence[PlayerTurn | DungeonMasterTurn],
 ) -> Iterator[tuple[int, PlayerTurn, DungeonMasterTurn]]:
     """Number of turns up to each answer, the player's turn and the answer."""
-    for end, (act, answer) in enumerate(pairwise(turns), 2):
-        if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
-            yield end, act, answer
+    for end, (turn, answer) in enumerate(pairwise(turns), 2):
+        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
+            yield end, turn, answer
 
 
 def _instances(source: Source) -> list[Instance]:
@@ -138,7 +138,7 @@ def _instances(source: Source) -> list[Instance]:
     return list(instances.values())
 
 
-def _behind_mistakes(source: Source, name: str) -> list[Instance]:
+def _mistake_instances(source: Source, name: str) -> list[Instance]:
     """One instance for the first mistake of each trajectory, or with `recovery` for each stretch of mistakes."""
     instances: dict[str, Instance] = {}
     for number, record, script, path in _grounded(source, name):
@@ -146,17 +146,17 @@ def _behind_mistakes(source: Source, name: str) -> list[Instance]:
             turns = _turns(script, record["turns"])
         except (KeyError, ValueError) as error:
             raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
-        begun = {"script": script, **_slips(record, number, path)}
+        base = {"script": script, **_slips(record, number, path)}
         if name == "recovery":
-            begun["measured"] = True
+            base["measured"] = True
             ends = [(end, f" turn {end}", level) for end, level in _stretches(turns)]
         else:
             ends = [(end, "", "") for end, _, answer in _pairs(turns) if answer.flagged][:1]
-        for end, ending, level in ends:
-            id_ = f"{record.get('id') or number}{ending}"
+        for end, suffix, level in ends:
+            id_ = f"{record.get('id') or number}{suffix}"
             id_ = id_ if id_ not in instances else f"{id_} of line {number}"
             before = [turn.model_dump(mode="json") for turn in turns[:end]]
-            instances[id_] = Instance(id_, {**begun, "turns": before}, level)
+            instances[id_] = Instance(id_, {**base, "turns": before}, level)
     if not instances:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
     return list(instances.values())
@@ -164,14 +164,14 @@ def _behind_mistakes(source: Source, name: str) -> list[Instance]:
 
 def _stretches(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> Iterator[tuple[int, str]]:
     """Number of turns up to the end of each stretch of mistakes, and its level: kind, position and number of mistakes."""
-    answered = [(end, act.action, answer) for end, act, answer in _pairs(turns)]
-    row: list[str] = []
+    answered = [(end, turn.action, answer) for end, turn, answer in _pairs(turns)]
+    streak: list[str] = []
     for number, (end, action, answer) in enumerate(answered):
-        row = [*row, action] if answer.flagged else []
-        ends = number + 1 == len(answered) or not answered[number + 1][2].flagged
-        if row and ends and answer.mistake_kind is not None:
+        streak = [*streak, action] if answer.flagged else []
+        is_last = number + 1 == len(answered) or not answered[number + 1][2].flagged
+        if streak and is_last and answer.mistake_kind is not None:
             position = _POSITIONS[3 * number // len(answered)]
-            count = "loop" if len(row) > 1 and len(set(row)) == 1 else str(min(len(row), _MOST_IN_A_ROW))
+            count = "loop" if len(streak) > 1 and len(set(streak)) == 1 else str(min(len(streak), _MAX_ROW))
             yield end, f"kind={answer.mistake_kind.value} position={position} row={count}"
 
 
@@ -193,24 +193,24 @@ def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], 
     path = path / "trajectories.jsonl" if path.is_dir() else path
     if not path.is_file():
         raise BadInstance(f"there is no file {str(path)!r}; expected a run of grounded play, or a file of trajectories")
-    none = True
+    is_empty = True
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            where = f"line {number} of {str(path)!r}"
+            location = f"line {number} of {str(path)!r}"
             try:
-                read: object = json.loads(line)
+                parsed: object = json.loads(line)
             except ValueError as error:
                 if not line.endswith(b"\n"):
                     break  # A run in progress has not finished this line.
-                raise BadInstance(f"{where} is no JSON: {error}") from error
-            record = cast("dict[str, Any]", read if isinstance(read, dict) else {})
+                raise BadInstance(f"{location} is no JSON: {error}") from error
+            record = cast("dict[str, Any]", parsed if isinstance(parsed, dict) else {})
             script: dict[str, Any] | None = record.get("script")
             if not isinstance(script, dict):
-                raise BadInstance(f"{where} has no script; expected trajectories that a run wrote")
+                raise BadInstance(f"{location} has no script; expected trajectories that a run wrote")
             if script.get("rulebook") is not None:
-                none = False
+                is_empty = False
                 yield number, record, script, str(path)
-    if none:
+    if is_empty:
         raise BadInstance(
             f"no script in {str(path)!r} is grounded, so none of its worlds can be executed; a run with --play grounded has such"
         )
@@ -223,6 +223,6 @@ BENCHMARK = Benchmark(
     in_process=True,
 )
 
-MISTAKES = replace(BENCHMARK, name="mistakes", instances=partial(_behind_mistakes, name="mistakes"))
+MISTAKES = replace(BENCHMARK, name="mistakes", instances=partial(_mistake_instances, name="mistakes"))
 
-RECOVERY = replace(BENCHMARK, name="recovery", instances=partial(_behind_mistakes, name="recovery"))
+RECOVERY = replace(BENCHMARK, name="recovery", instances=partial(_mistake_instances, name="recovery"))
