@@ -40,7 +40,7 @@ def measure(*, quick: bool) -> Section:
         _narrated, record(personas, play="narrated", mistakes=NARRATED_MISTAKES).answers, personas, some, more
     ) as run:
         narrated: Mapping[int, float] = ask(run)
-    short, long = (100, 400) if quick else (500, 5_000)
+    short, long = (100, 400) if quick else (500, 2_000)
     commanded = [(play, 1) for play in ("live", "narrated", "grounded")] + [("grounded", 2)]
     return Section(
         title="Memory",

@@ -326,7 +326,7 @@ class RunStore:
                 yield segment
 
     async def add(self, number: int, data: bytes) -> None:
-        """Write a segment. Raises AlreadyThere: it exists, from another process or an attempt without a response."""
+        """Write a segment. Raises SegmentExists: it exists, from another process or an attempt without a response."""
         import obstore
 
         with self._storage_errors("write"):
