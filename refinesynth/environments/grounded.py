@@ -21,7 +21,7 @@ from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import Ruling, World, check_solvability
-from refinesynth.world.random_starts import as_written, drawn
+from refinesynth.world.random_starts import draw_start, without_draws
 
 START_HELP = "clean, the beginning of each world once; mistakes, behind the first mistake of each trajectory; or mixed:0.5, that share of the trajectories behind their mistake."
 
@@ -181,7 +181,7 @@ class GroundedEnvironment:
                 does not end with an answer.
         """
         self._seed = seed
-        self.script = as_written(self._written) if before else drawn(self._written, seed)
+        self.script = without_draws(self._written) if before else draw_start(self._written, seed)
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
@@ -312,7 +312,7 @@ class GroundedEnvironment:
             if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn) or answer.transient:
                 continue
             read = self.world.read(turn.action)
-            unmet = read[0].unmet(self.state, read[1]) if read else None
+            unmet = read[0].first_unmet(self.state, read[1]) if read else None
             ruling = self.world.step(self.state, turn.action)
             if ruling.kind is not answer.mistake_kind:
                 says, is_ = (answer.mistake_kind or "right", ruling.kind or "right")
@@ -322,7 +322,7 @@ class GroundedEnvironment:
                 )
             self._enter(turn.action, ruling)
             if ruling.kind is not None:
-                self._mistake, self.recovered = (turn.action, unmet.at if unmet else None), False
+                self._mistake, self.recovered = (turn.action, unmet.index if unmet else None), False
         if self.success or (before and isinstance(before[-1], PlayerTurn)):
             wrong = "reach the goal" if self.success else "end with an action"
             raise ValueError(

@@ -37,7 +37,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Player
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
 from refinesynth.world.expression import json_bytes
 from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_actions
-from refinesynth.world.planner import mistakes_possible, rest_of
+from refinesynth.world.planner import possible_mistakes, remaining_plan
 
 TEMPLATES = frozenset(
     {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
@@ -227,7 +227,7 @@ class Grounded(Conversation):
         state, solution = self._state_after(turns), _solution(self.script)
 
         def remaining() -> int:
-            rest = rest_of(self.world, state, solution)
+            rest = remaining_plan(self.world, state, solution)
             return max(2, len(solution) - sum(step.accepted for step in settled)) if rest is None else len(rest)
 
         known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
@@ -244,7 +244,7 @@ class Grounded(Conversation):
         # Names that stand for no particular thing, such as on, north or 2, are known to everybody.
         known |= {name for name in self.world.names if not names.known_from(name)}
         refused = {meaning(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
-        return mistakes_possible(self.world, state, known, refused, _solution(self.script))
+        return possible_mistakes(self.world, state, known, refused, _solution(self.script))
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """Return the excuse of a transient failure if one is drawn; a mistake and an action without effect never fail."""
@@ -329,12 +329,12 @@ def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
 
 
 def _way(world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, most: int) -> tuple[str, ...] | None:
-    rests = [rest for way in dict.fromkeys(known) if (rest := rest_of(world, state, way)) is not None]
+    rests = [rest for way in dict.fromkeys(known) if (rest := remaining_plan(world, state, way)) is not None]
     if rests:
         return min(rests, key=len)
     # A known plan usually has all required actions and few others.
     candidates = dict.fromkeys(text for way in known for text in way)
-    return plan(world, state, candidates=candidates, most=most) or plan(world, state, most=most)
+    return plan(world, state, candidates=candidates, max_states=most) or plan(world, state, max_states=most)
 
 
 def _solution(script: Script) -> tuple[str, ...]:

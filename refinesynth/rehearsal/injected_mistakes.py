@@ -62,7 +62,7 @@ def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) 
 def _foreknown(past: Past, action: str) -> bool:
     """Return whether an action names something hidden and its place, neither seen nor mentioned before."""
     scene = past.position.scene
-    hidden = hidden_names(scene.world).where
+    hidden = hidden_names(scene.world).places_of
     read = scene.world.read(action) if hidden else None
     if read is None:
         return False
@@ -172,7 +172,7 @@ def _soon(past: Past, steps: int) -> tuple[Position, ...]:
 def _comes_about(position: Position, soon: Sequence[Position], action: str) -> bool:
     """Return whether the unmet condition of the action holds in one of these positions."""
     read = position.scene.world.read(action)
-    unmet = read and read[0].unmet(position.state, read[1])
+    unmet = read and read[0].first_unmet(position.state, read[1])
     if not read or not unmet:
         return False
     return any(unmet.requirement.condition.answer(later.state, read[1]) is True for later in soon)

@@ -100,7 +100,7 @@ def _planned(position: Position) -> tuple[str, ...]:
             return followed[1:]
     found = plan(world, state, candidates=position.scene.likely)
     if found is None:
-        found = plan(world, state, candidates=tuple(position.scene.everything()), most=_MOST_SEARCHED)
+        found = plan(world, state, candidates=tuple(position.scene.everything()), max_states=_MOST_SEARCHED)
     return found or ()
 
 

@@ -45,7 +45,7 @@ def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
     scene = past.position.scene
     if not scene.hidden:
         return None
-    hidden = hidden_names(scene.world).where
+    hidden = hidden_names(scene.world).places_of
     accepted = (exchange.observation for exchange in past.exchanges if not exchange.refused and not exchange.failed)
     texts = (scene.script.introduction, *accepted)
     for at, step in enumerate(past.position.plan):
@@ -89,9 +89,9 @@ def _looked(position: Position) -> set[str]:
     world, state = position.scene.world, position.state
     names: set[str] = set()
     for sight in world.visibility.sights:
-        for values in sight.readings(state):
+        for values in sight.bindings(state):
             if sight.when is None or sight.when.answer(state, values) is True:
-                names.update(sight.at(state, values) or ())
+                names.update(sight.keys(state, values) or ())
     return names
 
 

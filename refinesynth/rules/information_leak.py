@@ -51,7 +51,7 @@ class KnowsOnlyWhatWasSeen(BuiltInRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         played = world_played(draft)
-        if played is None or not (hidden := hidden_names(played.world)).where:
+        if played is None or not (hidden := hidden_names(played.world)).places_of:
             return
         known = _Known(names_of(played.world), set(played.visible))
         known.state(draft.script.introduction)
@@ -116,7 +116,7 @@ def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> 
         return None
     for (name, thing), (other, place) in permutations(ruling.values.items(), 2):
         if (
-            place in hidden.where.get(thing, ())
+            place in hidden.places_of.get(thing, ())
             and thing not in hidden.places
             and place not in known.named
             and not known.of(thing, place)

@@ -17,7 +17,7 @@ from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.trajectory import ActionSpec, Draft, Effect, Script
 from refinesynth.world import check_solvability
-from refinesynth.world.effects import calculated
+from refinesynth.world.effects import value_expressions
 
 _TYPED = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}")
 """A value that need not occur in the state: a number, a date or a time."""
@@ -49,7 +49,7 @@ def _written(script: Script) -> Iterator[str]:
     for effect in effects:
         yield from f"{effect.path}/{effect.from_path or ''}".split("/")
         yield from _texts(effect.value)
-        expressions += (effect.when or "", *calculated(effect.value))
+        expressions += (effect.when or "", *value_expressions(effect.value))
     for expression in expressions:
         yield from (one or other for one, other in _LITERAL.findall(expression))
 

@@ -176,7 +176,7 @@ def _continued(world: World, known: _Replay, asked: _Exchanged) -> _Replay:
         changes = ruling.state is not state
         if answer.transient:
             # The words of the outcome that did not occur stay: an observation must not report it.
-            ruling = replace(world.withheld(state, ruling), text=ruling.text)
+            ruling = replace(world.transient_ruling(state, ruling), text=ruling.text)
         elif ruling.kind is not None:
             lacks = (*lacks, *_lack(world, at, state, ruling))[-_AWAITED:]
         elif changes:
@@ -193,7 +193,7 @@ def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> Iterator[_
     reason.
     """
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
-    unmet = None if taken is None else taken.unmet(state, ruling.values)
+    unmet = None if taken is None else taken.first_unmet(state, ruling.values)
     if unmet is not None:
         yield _Lack(at, unmet.requirement.condition, ruling.values, ruling.state)
 

@@ -29,7 +29,7 @@ def test_the_first_place_to_look_is_no_better_than_a_guess() -> None:
         past, thing = _at_the_search(label)
         if thing is None:
             continue
-        truth = hidden_names(past.position.scene.world).where[thing]
+        truth = hidden_names(past.position.scene.world).places_of[thing]
         among = max((one for one in past.position.scene.plot.values.values() if truth & {*one}), key=len)
         place = next((value for value in _values(past, plan_of(past)[0]) if value in among), None)
         if place is not None:
