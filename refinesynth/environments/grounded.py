@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call, text_of
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import action_key
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
 from refinesynth.episode.ruled_action import Ruled, excuse
 from refinesynth.errors import InputError
@@ -287,7 +287,7 @@ class GroundedEnvironment:
 
     def _enter(self, action: str, ruling: Ruling) -> None:
         """Enter the state after a ruling, and count repeated and repaired mistakes."""
-        key = meaning(self.script, action)
+        key = action_key(self.script, action)
         if ruling.state is not self.state:
             self._refused.clear()
         if ruling.kind is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from anyio import to_thread
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import meaning, nearest
+from refinesynth.actions.matching import action_key, nearest_action
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
@@ -141,7 +141,7 @@ class Grounded(Conversation):
 
     def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
         """Return the refusal with the nearest available action, unless its name would reveal something hidden."""
-        if (near := nearest(self.script, action)) is None:
+        if (near := nearest_action(self.script, action)) is None:
             return ruling
         text = f"{ruling.text} Did you mean {quoted(near)}?"
         reveals = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
@@ -154,7 +154,7 @@ class Grounded(Conversation):
             if step.flagged or step.transient:
                 same.clear()
             elif folded(step.player.action) == folded(action):
-                same.append(step.at)
+                same.append(step.turn)
         return len(same) > 1 and sum(self._state_after(turns[:at]) == state for at in same) > 1
 
     async def play(self, start: Turns = ()) -> Draft | None:
@@ -232,7 +232,7 @@ class Grounded(Conversation):
 
         known |= {"kinds": lambda: self._kinds(turns, state), "remaining": remaining if solution else None}
         return super()._mistake_request(
-            tuple(turn for step in settled for turn in turns[step.at : step.at + 2]), **known
+            tuple(turn for step in settled for turn in turns[step.turn : step.turn + 2]), **known
         )
 
     def _kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
@@ -242,8 +242,8 @@ class Grounded(Conversation):
         names = names_of(self.world)
         known = {*self.world.visible(state), *(name for text in texts for name in names.mentioned(text).values())}
         # Names that stand for no particular thing, such as on, north or 2, are known to everybody.
-        known |= {name for name in self.world.names if not names.known_from(name)}
-        refused = {meaning(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
+        known |= {name for name in self.world.names if not names.mentions_in(name)}
+        refused = {action_key(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
         return possible_mistakes(self.world, state, known, refused, _solution(self.script))
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
@@ -318,10 +318,10 @@ def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
 def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
     """Return the author's solution, its actions that are not done after `turns`, and the shortest known solution."""
     solution, settled = _solution(world.script), (step for step in exchanges(turns) if not step.transient)
-    done = [meaning(world.script, step.player.action) for step in settled if step.accepted]
+    done = [action_key(world.script, step.player.action) for step in settled if step.accepted]
     undone: list[str] = []
     for text in solution:
-        if (meant := meaning(world.script, text)) in done:
+        if (meant := action_key(world.script, text)) in done:
             done.remove(meant)
         else:
             undone.append(text)

@@ -88,7 +88,7 @@ def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             number = numbers[at] = number + 1
             after = trajectory.turns[at + 1] if at + 1 < len(trajectory.turns) else None
             answer = after if isinstance(after, DungeonMasterTurn) else None
-            refined = mark.of if (mark := marked.get(at)) is not None and mark.label == "refinement" else ()
+            refined = mark.mistakes if (mark := marked.get(at)) is not None and mark.label == "refinement" else ()
             yield _agent_step(number, turn, answer, refines=[numbers[earlier] for earlier in refined])
         elif at == 0 or not isinstance(trajectory.turns[at - 1], PlayerTurn):
             number += 1

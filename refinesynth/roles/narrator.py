@@ -59,6 +59,6 @@ def _form(least: int) -> AnswerForm[Answer]:
 
     def load(given: object) -> Answer:
         answer = form.load(given)
-        return answer.written_as(given) if isinstance(given, str) else answer
+        return answer.with_text_form(given) if isinstance(given, str) else answer
 
     return replace(form, load=load)

@@ -72,8 +72,8 @@ class Analysis:
     """Static facts about an expression.
 
     From `work`, `growth` and `max_list_length`, `Expression.value` bounds the cost of an evaluation: the size of the
-    values that are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is the
-    length of the longest list or object that is read, times `max_list_length` if that is not 0.
+    values that are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is
+    the length of the longest list or object that is read, times `max_list_length` if that is not 0.
 
     Example: `state.l.all(x, x in [1, 2] + state.m)` has the work (12, 3), growth 4 and maximum list length 4. With 5
     items in `l` and 30 bytes of state, the bound is 30 * 4 * (12 + 3 * 20) = 8,640.

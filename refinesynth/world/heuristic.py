@@ -122,8 +122,8 @@ class Heuristic:
         present: list[tuple[Need, ...]] = []
         absent: list[tuple[Need, ...]] = []
         for index, sight in enumerate(fact.visibility.sights):
-            readings = ({EACH: name},) if sight.named_by_each else sight.bindings(state)
-            for values in readings[:_MAX_SIGHTINGS]:
+            bindings = ({EACH: name},) if sight.named_by_each else sight.bindings(state)
+            for values in bindings[:_MAX_SIGHTINGS]:
                 shown = self._facts.shown(index, sight, values, name)
                 conditions = () if sight.when is None else sight.when.conjuncts
                 needs = (shown, *(self._facts.fact(part, values) for part in conditions))
@@ -188,13 +188,13 @@ class _Estimate:
         seen = set(goal)
         queue = list(goal)
         for fact in queue:
-            best = [way for way in self._options[fact] if self._cost(way) == self._costs[fact]]
+            best = [achiever for achiever in self._options[fact] if self._cost(achiever) == self._costs[fact]]
             for action in best[0].actions:
                 chosen[action] = max(chosen.get(action, 0), 1 + best[0].extra)
-            first = (action for way in best for action in way.actions[:1])
+            first = (action for achiever in best for action in achiever.actions[:1])
             helpful.update((action, None) for action in first if not self._unmet(action.requires))
             # All equally cheap ways are searched for helpful actions; only the first counts for the distance.
-            following = [need for way in best for need in way.needs if need not in seen]
+            following = [need for achiever in best for need in achiever.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
         return HeuristicValue(sum(chosen.values()), tuple(helpful))
@@ -205,9 +205,8 @@ class _Estimate:
             if fact not in self._options:
                 options = self.heuristic.achievers(fact, self.state)
                 self._options[fact] = tuple(option._replace(needs=self._unmet(option.needs)) for option in options)
-                queue.extend(
-                    need for option in self._options[fact] for need in option.needs if need not in self._options
-                )
+                needs = (need for option in self._options[fact] for need in option.needs)
+                queue.extend(need for need in needs if need not in self._options)
 
     def _propagate_costs(self) -> None:
         """Propagate costs from requirements to what needs them, until none changes, in at most `_SWEEPS` rounds."""

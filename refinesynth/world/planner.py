@@ -7,7 +7,7 @@ from itertools import count, islice
 
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import action_key
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.executor import World
 from refinesynth.world.expression import state_digest
@@ -157,8 +157,8 @@ def possible_mistakes(
     """Return the kinds of mistakes that are possible in this state.
 
     A mistake is an action that the state refuses, with `known_values` or typed ones only, and none of
-    `past_mistakes` (see `meaning`); a text that is no action is always possible. A kind is omitted if one of its mistakes has a price after
-    which the known `solution` fails.
+    `past_mistakes` (see `action_key`); a text that is no action is always possible. A kind is omitted if one of its
+    mistakes has a price after which the known `solution` fails.
 
     At most `MAX_GROUND_ACTIONS` are examined, with an equal share for each action.
     """
@@ -178,7 +178,7 @@ def possible_mistakes(
         kind, effects = unmet.requirement.kind, unmet.requirement.effects
         if kind in fatal or (kind in possible and not effects):
             continue
-        if meaning(world.script, action.spec.fill(values)) in past_mistakes:
+        if action_key(world.script, action.spec.fill(values)) in past_mistakes:
             continue
         try:
             new = world.state_after_mistake(state, action, values, unmet)

@@ -162,7 +162,7 @@ def _value_at(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> Jso
 
 
 def names_at(value: JsonValue, *, allow_text: bool = True) -> tuple[str, ...]:
-    """Return the texts of a list, the sorted keys of an object, or with `allow_text` a single text; without blank ones."""
+    """Return the texts of a list, the sorted keys of an object, or with `allow_text` one text; without blank ones."""
     if isinstance(value, dict):
         return tuple(sorted(filter(str.strip, value)))
     if isinstance(value, list):

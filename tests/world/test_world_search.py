@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import action_key
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground_actions import Facts, ground
@@ -78,7 +78,7 @@ def test_kinds_of_mistakes_are_those_that_what_is_known_allows(house: tuple[Worl
             and (unmet := read[0].first_unmet(state, read[1]))
         }
         assert found == refused | {MistakeKind.PARAMETER}
-    every = {meaning(world.script, text) for text in ground_actions(world)}
+    every = {action_key(world.script, text) for text in ground_actions(world)}
     assert possible_mistakes(world, state, world.names, every) == {MistakeKind.PARAMETER}, "all were made before"
 
 
