@@ -146,7 +146,7 @@ def _guessed(made: Sequence[Trajectory]) -> str:
 def _first_guess(one: Trajectory) -> tuple[bool, float] | None:
     """Whether the first place that is gone to, before the first hidden thing of the solution is found, holds it."""
     world = world_of(one.script)
-    hidden = hidden_names(world).where
+    hidden = hidden_names(world).places_of
     solution = one.script.rulebook.solution if one.script.rulebook else ()
     named = (value for step in solution for value in _values(world, step) if value in hidden)
     thing = next(named, None)

@@ -8,7 +8,7 @@ from pydantic import Field
 from refinesynth.cost import Cost
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
-from refinesynth.trajectory.value import absent
+from refinesynth.trajectory.value import is_empty
 
 
 class Refused(Value):
@@ -29,7 +29,7 @@ class Refused(Value):
     """The refused draft, possibly incomplete."""
     text: str | None = None
     """Fault of an unreadable answer; None if there is a script or draft."""
-    record: str = Field(default="", exclude_if=absent)
+    record: str = Field(default="", exclude_if=is_empty)
     """Unreadable record of an import, as in the file."""
     violations: tuple[Violation, ...] = ()
     """Violations, warnings included. The LLM judge's refusal is a violation of the rule `Judge`."""

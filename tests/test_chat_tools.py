@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from samples import accepted, dm, in_messages, player
 
 from refinesynth.actions.calls import Call, Tool, call_of, python_call, text_of, tools_of
-from refinesynth.actions.matching import match_in, meaning
+from refinesynth.actions.matching import action_key, match_in
 from refinesynth.chat import (
     TOOL_INSTRUCTIONS,
     Message,
@@ -115,7 +115,7 @@ def test_a_call_that_a_model_gets_wrong_is_a_text_that_is_no_action(call: Call, 
 def test_every_text_is_some_call_and_means_the_same(script: Script, text: str) -> None:
     call = call_of(script, text)
     again = text_of(script, call)
-    assert again == text or meaning(script, again) == meaning(script, text)
+    assert again == text or action_key(script, again) == action_key(script, text)
     assert re.fullmatch(r"[A-Za-z0-9_]{1,64}", call.name)
     known = {tool.name: tool for tool in tools_of(script)}
     assert len(known) == len(script.actions)
@@ -239,7 +239,7 @@ def test_further_calls_stand_in_the_message_before_and_are_answered_in_order(dra
 def _means_the_same(script: Script, there: Message, back: Message) -> bool:
     thought, _, action = there.content.rpartition("\nAction: ")
     again, _, other = back.content.rpartition("\nAction: ")
-    return thought == again and action != other and meaning(script, action) == meaning(script, other)
+    return thought == again and action != other and action_key(script, action) == action_key(script, other)
 
 
 @given(st.lists(turns(), max_size=8))

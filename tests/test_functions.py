@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools_of
-from refinesynth.actions.functions import MOST_BYTES, action_of, actions_of
+from refinesynth.actions.functions import MAX_BYTES, action_of, actions_of
 from refinesynth.actions.matching import match_in
 from refinesynth.chat import render_task
 from refinesynth.imports.conversations import read_task
@@ -149,7 +149,7 @@ def test_the_players_text_says_what_may_be_empty_and_is_read_back() -> None:
     assert [one.types for one in task.script.actions] == [
         {name: kind for name, kind in one.types.items() if not one.parameters[name]} for one in actions
     ]
-    assert ParameterType(type="json", optional=True).described() == "a list or object in JSON, or empty"
+    assert ParameterType(type="json", optional=True).to_words() == "a list or object in JSON, or empty"
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "bounds": ([function("a", {"x": {"type": "integer", "minimum": 2, "maximum": 1}})], "minimum is larger than maximum"),
     "argument": ([function("a", {"x y": TEXT})], "has spaces, braces or `=`"),
     "schema": ([{"name": "a", "parameters": {"type": "array"}}], "are no JSON schema of an object"),
-    "long": ([function("a", {"x": {**TEXT, "description": "x" * MOST_BYTES}})], "longer than 20,000 bytes"),
+    "long": ([function("a", {"x": {**TEXT, "description": "x" * MAX_BYTES}})], "longer than 20,000 bytes"),
 }  # fmt: skip
 
 

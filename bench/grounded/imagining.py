@@ -92,7 +92,7 @@ def _dreamt(rng: Random, world: World, state: JsonValue) -> JsonValue:
         if (read := world.read(text)) is None:
             continue
         try:
-            mind = world.after(state, *read)
+            mind = world.state_after(state, *read)
         except Inapplicable:
             continue
         if mind is not state:
@@ -122,7 +122,7 @@ class Misjudging:
 
     def __call__(self, rng: Random, world: World, state: JsonValue, action: str) -> Believed:
         ruling = world.step(state, action)
-        still = world.withheld(state, ruling)
+        still = world.transient_ruling(state, ruling)
         if ruling.kind is None and rng.random() < self.alarms:
             kind = rng.choice((MistakeKind.PLACE, MistakeKind.LOGIC))
             return Believed(_told(still, kind, "Nothing happens."), state)
@@ -186,8 +186,8 @@ def called_kinds(draft: Draft) -> list[MistakeKind | None]:
 
 
 def _planned(world: World, mind: JsonValue, useful: Sequence[str] | None) -> Sequence[str]:
-    found = plan(world, mind, candidates=useful, most=_PLANNED) if useful else None
-    return found or plan(world, mind, most=_PLANNED) or ()
+    found = plan(world, mind, candidates=useful, max_states=_PLANNED) if useful else None
+    return found or plan(world, mind, max_states=_PLANNED) or ()
 
 
 def _other(world: World, mind: JsonValue, rng: Random, everything: Sequence[str], wrong: set[str]) -> str | None:

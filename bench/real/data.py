@@ -18,12 +18,12 @@ import orjson
 import refinesynth as rs
 from refinesynth.chat import parse_player, render_player, to_messages
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.rehearsal.injected_faults import Faults, Luck
-from refinesynth.rehearsal.injected_mistakes import Slip
+from refinesynth.rehearsal.injected_faults import Draws, Faults
+from refinesynth.rehearsal.injected_mistakes import InjectedMistake
 from refinesynth.rehearsal.openai_wire import Request, completion
-from refinesynth.rehearsal.phrasing import meaning
-from refinesynth.rehearsal.player import confused, heard, is_task
-from refinesynth.rehearsal.replayed_history import Exchange, Past, opening
+from refinesynth.rehearsal.phrasing import infinitive
+from refinesynth.rehearsal.player import inferred_history, is_task, mistaken_turn
+from refinesynth.rehearsal.replayed_history import Exchange, History, initial_position
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.rehearsal.search_plan import plan_of
 from refinesynth.settings.mistakes import Mistakes, prompted, spread
@@ -96,33 +96,33 @@ class Unrelated(Rehearsal):
         if task is None or label is None:
             return super().answer(model, messages, options)
         chat = [{"role": role, "content": text} for role, text in request.messages]
-        past, wrong, last_is_mistake = heard(opening(label), ()), set[int](), False
+        past, wrong, last_is_mistake = inferred_history(initial_position(label), ()), set[int](), False
         for at in range(task + 1, len(chat) - 1, 2):
-            acted = past.and_then(_exchange(past, chat[at]["content"], chat[at + 1]["content"]))
-            last_is_mistake = acted.stumbled is not None
+            acted = past.with_exchange(_exchange(past, chat[at]["content"], chat[at + 1]["content"]))
+            last_is_mistake = acted.last_refusal is not None
             if last_is_mistake:
                 wrong |= {at, at + 1}
             else:
                 past = acted
-        luck = request.luck(self.faults, self.seed)
+        luck = request.draws(self.faults, self.seed)
         turn = _aside(past, luck) if last_is_mistake else None
         if turn is not None:
             return completion(request, render_player(turn), luck)
         return super().answer(model, [one for at, one in enumerate(chat) if at not in wrong], options)
 
 
-def _exchange(past: Past, said: str, answer: str) -> Exchange:
+def _exchange(past: History, said: str, answer: str) -> Exchange:
     action = parse_player(said).action
-    return Exchange(action, answer, refused=past.position.judged(action) is not None)
+    return Exchange(action, answer, refused=past.position.mistake_kind(action) is not None)
 
 
-def _aside(past: Past, luck: Luck) -> PlayerTurn | None:
+def _aside(past: History, luck: Draws) -> PlayerTurn | None:
     """A turn that the world accepts and that brings the goal no nearer; None if there is none."""
     position, left, rng = past.position, plan_of(past), luck.rng("aside")
-    anything = sorted({*position.scene.everything()} - {*left})
+    anything = sorted({*position.scene.all_actions()} - {*left})
     for action in rng.sample(anything, len(anything)):
-        if position.judged(action) is None and len(left) <= len(position.after(action).plan) <= len(left) + 2:
-            return confused(luck, past, Slip(action, MistakeKind.LOGIC, meaning(position, action)))
+        if position.mistake_kind(action) is None and len(left) <= len(position.after(action).plan) <= len(left) + 2:
+            return mistaken_turn(luck, past, InjectedMistake(action, MistakeKind.LOGIC, infinitive(position, action)))
     return None
 
 

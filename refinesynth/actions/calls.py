@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import match_in, match_pattern, meaning
+from refinesynth.actions.matching import action_key, match_in, match_pattern
 from refinesynth.text.json_reader import scrub, write_json
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.parameter import json_value
@@ -25,19 +25,19 @@ from refinesynth.trajectory.weak_cache import weakly_cached
 TEXT = "action"
 """Name of the only argument, the whole text, in a call for a text that is no action."""
 
-_LONGEST = 60
+_MAX_NAME_LENGTH = 60
 """Longest name, in characters: providers accept 64, and a number may be appended."""
-_LONGEST_TEXT = 20_000
+_MAX_SEARCHED = 20_000
 """Maximum length of the searched beginning of a text for a call in Python's syntax, in characters."""
-_ABSURD = 1e15
-_LINE = re.compile(
+_MAX_NUMBER = 1e15
+_CALL_LINE = re.compile(
     r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z0-9_][\w-]{0,63}\([^\n]{0,1000}\))`*[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that may be a call in Python's syntax, perhaps after a label and a fence."""
-_GIVEN = re.compile(r"(\S+)=\{")
+_ARGUMENT = re.compile(r"(\S+)=\{")
 """Argument of a given function in its action's template."""
-_OTHER = re.compile(r"[^A-Za-z0-9]+")
+_NON_WORD = re.compile(r"[^A-Za-z0-9]+")
 
 
 class Call(NamedTuple):
@@ -59,16 +59,16 @@ class Tool:
     properties: Mapping[str, str]
     """Placeholder to property name, derived like a function's name; for a user's function, its own argument name."""
 
-    def spelled(self, placeholder: str, value: str | None) -> str:
+    def canonical(self, placeholder: str, value: str | None) -> str:
         """Return the canonical spelling of `value` in an action's text, or `value` itself if it has none.
 
         A missing value becomes the default; without a default, an empty text if it is optional, else the placeholder.
         """
         kind = self.action.type_of(placeholder)
         if value is None:
-            left_out = "" if kind.optional else f"{{{placeholder}}}"
-            return left_out if kind.default is None else kind.default
-        return (kind.spelled(value) if kind.type != "string" else None) or value
+            omitted = "" if kind.optional else f"{{{placeholder}}}"
+            return omitted if kind.default is None else kind.default
+        return (kind.canonical(value) if kind.type != "string" else None) or value
 
     def definition(self) -> dict[str, Any]:
         """Return the function in the form of a chat completion's `tools`."""
@@ -110,11 +110,11 @@ def call_of(script: Script, text: str) -> Call:
             captured = match_pattern(tool.action, text) or {}
             values = {name: value for name, value in captured.items() if value is not None}
         call = None if values is None else _call_with(tool, values)
-        again = text if call is None else text_of(script, call)
-        same = text == again or (match is not None and meaning(script, text) == meaning(script, again))
-        if call is not None and same:
+        rendered = text if call is None else text_of(script, call)
+        is_same = text == rendered or (match is not None and action_key(script, text) == action_key(script, rendered))
+        if call is not None and is_same:
             return call
-    return Call(_unique(_named(text.partition(" ")[0]) or "act", _tools(script)), {TEXT: text})
+    return Call(_unique(_identifier(text.partition(" ")[0]) or "act", _tools(script)), {TEXT: text})
 
 
 def text_of(script: Script, call: Call) -> str:
@@ -126,12 +126,12 @@ def text_of(script: Script, call: Call) -> str:
     """
     tool = _tools(script).get(call.name)
     if tool is not None:
-        values = {name: call.arguments[at] for name, at in tool.properties.items() if at in call.arguments}
+        values = {name: call.arguments[key] for name, key in tool.properties.items() if key in call.arguments}
         # Null omits an optional argument; the text "null" is a value.
         texts = {
             name: _text(v) for name, v in values.items() if v is not None or not tool.action.type_of(name).optional
         }
-        return tool.action.fill({name: tool.spelled(name, texts.get(name)) for name in tool.properties})
+        return tool.action.fill({name: tool.canonical(name, texts.get(name)) for name in tool.properties})
     if set(call.arguments) == {TEXT}:
         return _text(call.arguments[TEXT])
     return " ".join((*call.name.replace("_", " ").split(), *map(_text, call.arguments.values())))
@@ -145,16 +145,16 @@ def python_call(script: Script, text: str) -> tuple[int, Call] | None:
     first words of the name of a single suitable function. The arguments are literals of at most 1,000 characters in all;
     none is unknown, and no required one is missing.
     """
-    matches = [*_LINE.finditer(text[:_LONGEST_TEXT])]
+    matches = [*_CALL_LINE.finditer(text[:_MAX_SEARCHED])]
     if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
         return None  # text after the call may revoke it
     positions = {match["call"]: match.start() for match in reversed(matches)}
-    (line, at), *others = positions.items() or [("", 0)]
-    call = None if others else _of_python(script, line)
-    return call and (at, call)
+    (line, position), *others = positions.items() or [("", 0)]
+    call = None if others else _parse_call(script, line)
+    return call and (position, call)
 
 
-def _of_python(script: Script, line: str) -> Call | None:
+def _parse_call(script: Script, line: str) -> Call | None:
     name, _, rest = line.partition("(")
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes such as \d
@@ -162,21 +162,21 @@ def _of_python(script: Script, line: str) -> Call | None:
             tree = ast.parse(f"call({rest}", mode="eval").body
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
             return None
-        positional = [ast.literal_eval(each) for each in tree.args]
-        named = {each.arg or "": ast.literal_eval(each.value) for each in tree.keywords}
+        positional = [ast.literal_eval(node) for node in tree.args]
+        keywords = {node.arg or "": ast.literal_eval(node.value) for node in tree.keywords}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     calls: list[Call] = []
     for tool in tools_of(script):
         names = [*tool.properties.values()]
-        arguments = dict(zip(names, positional, strict=False)) | named
+        arguments = dict(zip(names, positional, strict=False)) | keywords
         # A user's function may lack the key.
-        needed: list[str] = tool.definition()["function"]["parameters"].get("required") or []
-        complete = set(needed) <= arguments.keys() <= set(names) and len(arguments) == len(positional) + len(named)
+        required: list[str] = tool.definition()["function"]["parameters"].get("required") or []
+        fits = set(required) <= arguments.keys() <= set(names) and len(arguments) == len(positional) + len(keywords)
         # Only a JSON parameter accepts lists and objects.
-        nested = {at for at, value in arguments.items() if isinstance(value, list | dict)}
-        complete &= nested <= {at for name, at in tool.properties.items() if tool.action.type_of(name).type == "json"}
-        if complete and f"{tool.name}_".startswith(f"{name}_") and all(map(_is_plain, arguments.values())):
+        nested = {key for key, value in arguments.items() if isinstance(value, list | dict)}
+        fits &= nested <= {key for name, key in tool.properties.items() if tool.action.type_of(name).type == "json"}
+        if fits and f"{tool.name}_".startswith(f"{name}_") and all(map(_is_plain, arguments.values())):
             calls.append(Call(tool.name, arguments))
     calls = [call for call in calls if call.name == name] or calls
     return calls[0] if len(calls) == 1 else None
@@ -185,13 +185,13 @@ def _of_python(script: Script, line: str) -> Call | None:
 def _is_plain(value: object) -> bool:
     """Return whether a value consists of valid texts, numbers of reasonable size, and lists and objects of them."""
     if isinstance(value, dict):
-        found = cast("dict[object, object]", value)
-        return all(isinstance(key, str) and _is_plain(each) for key, each in found.items())
+        entries = cast("dict[object, object]", value)
+        return all(isinstance(key, str) and _is_plain(item) for key, item in entries.items())
     if isinstance(value, list):
         return all(map(_is_plain, cast("list[object]", value)))
     if isinstance(value, str):
         return value.isascii() or scrub(value) == value
-    return isinstance(value, int | float) and abs(value) < _ABSURD
+    return isinstance(value, int | float) and abs(value) < _MAX_NUMBER
 
 
 @weakly_cached
@@ -200,14 +200,14 @@ def _tools(script: Script) -> dict[str, Tool]:
     for action in script.actions:
         if action.function is not None:
             name, _, rest = action.name.partition(" ")
-            own = dict(zip(action.placeholders, _GIVEN.findall(rest), strict=False))
-            tools[name] = Tool(name, action, own)
+            arguments = dict(zip(action.placeholders, _ARGUMENT.findall(rest), strict=False))
+            tools[name] = Tool(name, action, arguments)
             continue
         words = " ".join(re.split(r"\{[^{}]*\}", action.name))
-        name = _unique(_named(words) or "act", tools)
+        name = _unique(_identifier(words) or "act", tools)
         properties: dict[str, str] = {}
         for placeholder in dict.fromkeys(action.placeholders):
-            properties[placeholder] = _unique(_named(placeholder) or "value", properties.values())
+            properties[placeholder] = _unique(_identifier(placeholder) or "value", properties.values())
         tools[name] = Tool(name, action, properties)
     return tools
 
@@ -217,23 +217,23 @@ def _call_with(tool: Tool, values: Mapping[str, str]) -> Call | None:
     if values.keys() != tool.properties.keys():
         return None
     arguments: dict[str, JsonValue] = {}
-    for name, at in tool.properties.items():
+    for name, key in tool.properties.items():
         kind, value = tool.action.type_of(name), values[name]
-        left_out = (kind.optional and not value) or (tool.action.function is not None and value == f"{{{name}}}")
-        if not left_out:
-            arguments[at] = json_value(kind, value)
+        omitted = (kind.optional and not value) or (tool.action.function is not None and value == f"{{{name}}}")
+        if not omitted:
+            arguments[key] = json_value(kind, value)
     return Call(tool.name, arguments)
 
 
-def _named(words: str) -> str:
-    plain = unicodedata.normalize("NFKD", words[: 4 * _LONGEST]).encode("ascii", "ignore").decode()
-    return _OTHER.sub("_", plain)[:_LONGEST].strip("_")
+def _identifier(words: str) -> str:
+    plain = unicodedata.normalize("NFKD", words[: 4 * _MAX_NAME_LENGTH]).encode("ascii", "ignore").decode()
+    return _NON_WORD.sub("_", plain)[:_MAX_NAME_LENGTH].strip("_")
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:
     """Return the name, with a number appended if it is taken."""
-    every = {*taken}
-    return next(one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in every)
+    used = {*taken}
+    return next(option for option in chain([name], (f"{name}_{number}" for number in count(2))) if option not in used)
 
 
 def _text(value: JsonValue) -> str:

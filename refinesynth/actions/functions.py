@@ -17,7 +17,7 @@ from refinesynth.actions.wording import listed, quoted
 from refinesynth.text.json_reader import depth, write_json
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
 
-MOST_BYTES = 20_000
+MAX_BYTES = 20_000
 """Longest definition of a function, in bytes of JSON."""
 _DEPTH = 32
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -26,10 +26,10 @@ _RESERVED = frozenset({"state", "visible", "each", "before", *keyword.kwlist})
 """Argument names that conditions of a rulebook cannot read."""
 _KINDS = ("string", "integer", "number", "boolean", "array", "object")
 _TYPES: Mapping[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_MOST_ALTERNATIVES = 64
-_MOST_VISITED = 1_000
-_SHOWN = 5
-_TRIED = 16
+_MAX_ALTERNATIVES = 64
+_MAX_SCHEMAS = 1_000
+_MAX_PROBLEMS = 5
+_MAX_SPLITS = 16
 """Maximum number of positions at which a function's description is split."""
 
 
@@ -56,12 +56,12 @@ def actions_of(source: object, allowed: Collection[str] = ()) -> tuple[ActionSpe
         if allowed and name not in allowed:
             continue
         try:
-            actions[name] = _action(name, function, taken=name in actions)
+            actions[name] = _action(name, function, duplicate=name in actions)
         except ValueError as error:
             problems.append(f"{quoted(name)}: {error}")
     if problems:
-        wrong = "; ".join([*problems[:_SHOWN], *(["..."] if len(problems) > _SHOWN else [])])
-        raise ValueError(f"these tools cannot be actions: {wrong}. Change them, or leave them out by naming the others")
+        shown = "; ".join([*problems[:_MAX_PROBLEMS], *(["..."] if len(problems) > _MAX_PROBLEMS else [])])
+        raise ValueError(f"these tools cannot be actions: {shown}. Change them, or leave them out by naming the others")
     return tuple(actions[name] for name in sorted(actions))
 
 
@@ -75,28 +75,28 @@ def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
         str(function.get("description") or ""),
         _object(_object(function.get("parameters")).get("properties")),
     )
-    ends = [found.start() for found in islice(re.finditer(": ", text), _TRIED)]
+    ends = [match.start() for match in islice(re.finditer(": ", text), _MAX_SPLITS)]
     for name in filter(None, (text[:end] for end in (*ends, len(text)))):
-        places = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
-        if len(places) != len(properties):
+        slots = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
+        if len(slots) != len(properties):
             continue
-        read = dict(zip(places, (ParameterType.from_schema(_object(one)) for one in properties.values()), strict=True))
+        types = dict(zip(slots, (ParameterType.from_schema(_object(one)) for one in properties.values()), strict=True))
         action = ActionSpec(
             name=name,
             description=text[len(name) + 2 :],
             pattern=pattern_of(name),
-            parameters={place: values for place, (_, values) in read.items() if values},
-            types={place: kind for place, (kind, _) in read.items() if kind != ParameterType()},
+            parameters={slot: values for slot, (_, values) in types.items() if values},
+            types={slot: kind for slot, (kind, _) in types.items() if kind != ParameterType()},
         )
-        (again,) = tools_of(Script(environment={}, goal="none", completion_conditions=(), actions=(action,)))
-        if re.fullmatch(rf"{again.name}(_\d+)*", str(function.get("name"))):
+        (derived,) = tools_of(Script(environment={}, goal="none", completion_conditions=(), actions=(action,)))
+        if re.fullmatch(rf"{derived.name}(_\d+)*", str(function.get("name"))):
             return action
     with suppress(ValueError):
         return actions_of([tool])[0]
     return None
 
 
-def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionSpec:
+def _action(name: str, definition: Mapping[str, Any], *, duplicate: bool) -> ActionSpec:
     schema: object = (
         definition.get("parameters")
         or definition.get("inputSchema")
@@ -105,12 +105,12 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
     )
     root, description = dict(_object(schema)), definition.get("description") or ""
     root.setdefault("properties", {})
-    if taken or _NAME.fullmatch(name) is None:
+    if duplicate or _NAME.fullmatch(name) is None:
         raise ValueError("expected a name of its own, of 1 to 64 letters, digits, `_` and `-`")
     if not isinstance(description, str) or (root.get("type"), type(root["properties"])) != ("object", dict):
         raise ValueError("its description is no text, or its parameters are no JSON schema of an object")
-    if depth(root) > _DEPTH or len(write_json((root, description), default=str)) > MOST_BYTES:
-        raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MOST_BYTES:,} bytes")
+    if depth(root) > _DEPTH or len(write_json((root, description), default=str)) > MAX_BYTES:
+        raise ValueError(f"its definition is nested deeper than {_DEPTH} levels, or longer than {MAX_BYTES:,} bytes")
     template, pattern, descriptions = name, re.escape(name), [description]
     values: dict[str, tuple[str, ...]] = {}
     types: dict[str, ParameterType] = {}
@@ -119,44 +119,44 @@ def _action(name: str, definition: Mapping[str, Any], *, taken: bool) -> ActionS
     for argument, described in root["properties"].items():
         if _ARGUMENT.fullmatch(argument) is None:
             raise ValueError(f"the name of its argument {quoted(argument)} is too long, or has spaces, braces or `=`")
-        place = re.sub(r"\W", "_", argument, flags=re.ASCII)
-        while place in values or place in _RESERVED or not place.isidentifier():
-            place = f"_{place}"
+        slot = re.sub(r"\W", "_", argument, flags=re.ASCII)
+        while slot in values or slot in _RESERVED or not slot.isidentifier():
+            slot = f"_{slot}"
         try:
-            types[place], values[place], own = _argument(_object(described), root, needed=argument in needed)
+            types[slot], values[slot], text = _argument(_object(described), root, required=argument in needed)
         except ValueError as error:
             raise ValueError(f"its argument {quoted(argument)} {error}") from None
-        template += f" {argument}={{{place}}}"
-        pattern += f" {re.escape(argument)}=(.{'*' if types[place].optional else '+'}?)"
-        descriptions += [f"{place}: {own}"] if own else []
+        template += f" {argument}={{{slot}}}"
+        pattern += f" {re.escape(argument)}=(.{'*' if types[slot].optional else '+'}?)"
+        descriptions += [f"{slot}: {text}"] if text else []
     return ActionSpec(
         name=template,
         description=" ".join(" ".join(descriptions).split()),
         pattern=f"(?s){pattern}",
         parameters=values,
-        types={place: kind for place, kind in types.items() if kind != ParameterType()},
+        types={slot: kind for slot, kind in types.items() if kind != ParameterType()},
         function={"name": name, "description": description, "parameters": root},
     )
 
 
 def _argument(
-    schema: Mapping[str, Any], root: Mapping[str, Any], *, needed: bool
+    schema: Mapping[str, Any], root: Mapping[str, Any], *, required: bool
 ) -> tuple[ParameterType, tuple[str, ...], object]:
     """Return type, listed values and description; raises ValueError with a message to follow the argument's name."""
-    every = list(islice(_alternatives(schema, root, count()), _MOST_ALTERNATIVES))
-    others = [one for one in every if one["type"] != "null"]
-    kinds = sorted({str(one["type"]) for one in others})
+    alternatives = list(islice(_alternatives(schema, root, count()), _MAX_ALTERNATIVES))
+    non_null = [item for item in alternatives if item["type"] != "null"]
+    kinds = sorted({str(item["type"]) for item in non_null})
     if len(kinds) != 1 or kinds[0] not in _KINDS:
-        several = f"is a union of {listed(kinds)}" if len(kinds) > 1 else "has no type"
-        raise ValueError(f"{several}; expected one of {', '.join(_KINDS)}")
-    one = others[0] if len(others) == 1 else {"type": kinds[0]}
-    description, values = schema.get("description") or one.get("description"), one.get("enum")
-    optional = not needed or len(others) < len(every) or (isinstance(values, list) and None in values)
+        fault = f"is a union of {listed(kinds)}" if len(kinds) > 1 else "has no type"
+        raise ValueError(f"{fault}; expected one of {', '.join(_KINDS)}")
+    chosen = non_null[0] if len(non_null) == 1 else {"type": kinds[0]}
+    description, values = schema.get("description") or chosen.get("description"), chosen.get("enum")
+    optional = not required or len(non_null) < len(alternatives) or (isinstance(values, list) and None in values)
     if kinds[0] in {"array", "object"}:
         return ParameterType(type="json", optional=optional), (), description
     if isinstance(values, list):
-        one = {**one, "enum": [value for value in cast("list[object]", values) if value is not None]}
-    kind, texts = ParameterType.from_schema(one)
+        chosen = {**chosen, "enum": [value for value in cast("list[object]", values) if value is not None]}
+    kind, texts = ParameterType.from_schema(chosen)
     kind = kind.model_copy(update={"optional": optional and not kind.default, "default": kind.default or None})
     if problem := next(iter(kind.problems(texts)), None):
         raise ValueError(f"does not fit its own schema: {problem}")
@@ -164,29 +164,29 @@ def _argument(
 
 
 def _alternatives(
-    schema: Mapping[str, Any], root: Mapping[str, Any], visited: Iterator[int], deep: int = 8
+    schema: Mapping[str, Any], root: Mapping[str, Any], visited: Iterator[int], levels: int = 8
 ) -> Iterator[dict[str, Any]]:
     """Yield the single-type schemas from a schema's references and unions; the type is None for a schema without one."""
-    if next(visited) > _MOST_VISITED:
-        raise ValueError(f"leads to more than {_MOST_VISITED:,} schemas")
-    several = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")
+    if next(visited) > _MAX_SCHEMAS:
+        raise ValueError(f"leads to more than {_MAX_SCHEMAS:,} schemas")
+    union = next((key for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), "")
     kind, reference, values = schema.get("type"), schema.get("$ref"), schema.get("enum")
-    rest = {key: value for key, value in schema.items() if key not in {several, "$ref", "const"}}
-    if deep and several:
-        for one in schema[several]:
-            yield from _alternatives({**_object(one), **rest}, root, visited, deep - 1)
-    elif deep and isinstance(reference, str):
-        found: object = root
+    common = {key: value for key, value in schema.items() if key not in {union, "$ref", "const"}}
+    if levels and union:
+        for alternative in schema[union]:
+            yield from _alternatives({**_object(alternative), **common}, root, visited, levels - 1)
+    elif levels and isinstance(reference, str):
+        target: object = root
         for step in reference.removeprefix("#/").split("/"):
-            found = _object(found).get(step)
-        yield from _alternatives({**_object(found), **rest}, root, visited, deep - 1)
-    elif deep and "const" in schema:
-        yield from _alternatives({**rest, "enum": [schema["const"]]}, root, visited, deep - 1)
+            target = _object(target).get(step)
+        yield from _alternatives({**_object(target), **common}, root, visited, levels - 1)
+    elif levels and "const" in schema:
+        yield from _alternatives({**common, "enum": [schema["const"]]}, root, visited, levels - 1)
     else:
         listed_values = cast("list[object]", values) if isinstance(values, list) else []
-        of_values = [_TYPES.get(type(value), "array") for value in listed_values] if kind is None else []
-        kinds = cast("list[object]", kind) if isinstance(kind, list) else sorted({*of_values}) or [kind]
-        yield from ({**schema, "type": one} for one in kinds)
+        value_types = [_TYPES.get(type(value), "array") for value in listed_values] if kind is None else []
+        kinds = cast("list[object]", kind) if isinstance(kind, list) else sorted({*value_types}) or [kind]
+        yield from ({**schema, "type": name} for name in kinds)
 
 
 def _object(value: object) -> Mapping[str, Any]:

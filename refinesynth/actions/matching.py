@@ -27,12 +27,12 @@ _COMPARED_ACTIONS = 100
 """Maximum number of actions in the search for the nearest one."""
 _COMPARED_WORDINGS = 400
 """Maximum number of wordings in the search for the nearest action."""
-_NEAR = 0.7
+_CUTOFF = 0.7
 """Minimum similarity of a suggested wording, from 0 to 1."""
-_SHOWN = 80
+_MAX_QUOTED = 80
 """Characters of a text that are quoted to the player."""
 _CASE = "capital and small letters count"
-_REMEMBERED = 256
+_MAX_CACHED = 256
 """Maximum number of cached results of `match_in` per script: role, rules and the DungeonMaster's request match the same
 text in succession."""
 
@@ -109,11 +109,11 @@ def other_patterns(action: ActionSpec) -> tuple[str, str]:
     """Return replacements for a pattern that does not fit its action: the same with named groups only, and one derived
     from the template and the allowed values.
     """
-    fixed = [re.escape(text) for text in re.split(r"\{[^{}]*\}", action.name)]
+    literals = [re.escape(text) for text in re.split(r"\{[^{}]*\}", action.name)]
     allowed = (action.choices(name) for name in action.placeholders)
     groups = [f"({'|'.join(map(re.escape, values)) or '.+?'})" for values in allowed]
-    derived = "".join(map("".join, zip_longest(fixed, groups, fillvalue="")))
-    return _GROUP.sub(lambda found: "(?:" if found["open"] else found[0], action.pattern), derived
+    derived = "".join(map("".join, zip_longest(literals, groups, fillvalue="")))
+    return _GROUP.sub(lambda match: "(?:" if match["open"] else match[0], action.pattern), derived
 
 
 def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
@@ -135,23 +135,23 @@ def match_in(script: Script, text: str) -> Match | None:
     """Return the match among a script's actions. Recent results are cached as long as the script exists."""
     if len(text) > MAX_ACTION_CHARACTERS:
         return None
-    answers = _answers(script)
-    if text not in answers:
-        if len(answers) >= _REMEMBERED:
-            answers.clear()
-        answers[text] = match_action(script.actions, text)
-    return answers[text]
+    cache = _match_cache(script)
+    if text not in cache:
+        if len(cache) >= _MAX_CACHED:
+            cache.clear()
+        cache[text] = match_action(script.actions, text)
+    return cache[text]
 
 
 @weakly_cached
-def _answers(_script: Script) -> dict[str, Match | None]:
+def _match_cache(_script: Script) -> dict[str, Match | None]:
     return {}
 
 
 _ARTICLE = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 
 
-def leniently(script: Script, text: str) -> str:
+def lenient_action(script: Script, text: str) -> str:
     """Return the text if it is an action; else the only action that differs from it in surrounding quotes, final full
     stops or exclamation marks, articles and the case of its first letter; else the text.
     """
@@ -160,27 +160,27 @@ def leniently(script: Script, text: str) -> str:
     bare = text.strip(" \t\n\"'`“”‘’").rstrip(".!").rstrip()  # noqa: RUF001 - quotes that models write
     bodies = (bare, _ARTICLE.sub("", bare))
     variants = [f"{case(body[:1])}{body[1:]}" for body in bodies for case in (str.lower, str.upper)]
-    found = {meaning(script, one): one for one in variants if match_in(script, one) is not None}
-    return found.popitem()[1] if len(found) == 1 else text
+    matches = {action_key(script, variant): variant for variant in variants if match_in(script, variant) is not None}
+    return matches.popitem()[1] if len(matches) == 1 else text
 
 
-def nearest(script: Script, text: str) -> str | None:
+def nearest_action(script: Script, text: str) -> str | None:
     """Return the action with the wording nearest to a text that is no action; None if none is similar. Actions with
     open values, and wordings after the first `_COMPARED_WORDINGS`, are not considered.
     """
-    if not (wanted := text.strip()[:_COMPARED_CHARACTERS].casefold()):
+    if not (target := text.strip()[:_COMPARED_CHARACTERS].casefold()):
         return None
     wordings = (
         action.fill(dict(zip(action.placeholders, values, strict=True)))
         for action in _likely_first(script.actions, text.strip())
         for values in product(*map(action.choices, action.placeholders))
     )
-    near = {wording[:_COMPARED_CHARACTERS].casefold(): wording for wording in islice(wordings, _COMPARED_WORDINGS)}
-    found = (near[one] for one in difflib.get_close_matches(wanted, near, n=1, cutoff=_NEAR))
-    return next((one for one in found if match_in(script, one) is not None), None)
+    by_text = {wording[:_COMPARED_CHARACTERS].casefold(): wording for wording in islice(wordings, _COMPARED_WORDINGS)}
+    matches = (by_text[one] for one in difflib.get_close_matches(target, by_text, n=1, cutoff=_CUTOFF))
+    return next((one for one in matches if match_in(script, one) is not None), None)
 
 
-def meaning(script: Script, text: str) -> tuple[str, ...]:
+def action_key(script: Script, text: str) -> tuple[str, ...]:
     """Return a key for the effect of a text: equal for texts that are the same action with the same values, and for
     equal texts that are no action.
 
@@ -230,12 +230,12 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
     for action in actions:
         for name, value in (match_pattern(action, text) or {}).items():
             if value is not None and allowed_value(action, name, value) is None:
-                what = " ".join(name.replace("_", " ").split())
-                if (kind := action.type_of(name)).type != "string" and kind.spelled(value) is None:
-                    return f"{quoted(value.strip(), most=_SHOWN)} cannot be: {what} is {kind.described()}."
-                written = "called" if otherwise_spelled(action, name, value) is None else "spelled"
-                return f"No {what} is {written} {quoted(value.strip(), most=_SHOWN)}."
-    return f"{quoted(text.strip(), most=_SHOWN)} cannot be done here."
+                parameter = " ".join(name.replace("_", " ").split())
+                if (kind := action.type_of(name)).type != "string" and kind.canonical(value) is None:
+                    return f"{quoted(value.strip(), limit=_MAX_QUOTED)} cannot be: {parameter} is {kind.to_words()}."
+                verb = "called" if same_ignoring_case(action, name, value) is None else "spelled"
+                return f"No {parameter} is {verb} {quoted(value.strip(), limit=_MAX_QUOTED)}."
+    return f"{quoted(text.strip(), limit=_MAX_QUOTED)} cannot be done here."
 
 
 def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> Iterator[ActionSpec]:
@@ -275,20 +275,20 @@ def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | Non
     if value is None:
         return None
     kind = action.types.get(name)
-    wanted = value.strip() if kind is None else kind.spelled(value)
+    text = value.strip() if kind is None else kind.canonical(value)
     allowed = action.parameters.get(name, ())
-    if action.function is not None and wanted == f"{{{name}}}":
+    if action.function is not None and text == f"{{{name}}}":
         return None  # the placeholder stands for a required argument that a call lacks
-    if not allowed or wanted is None or wanted in allowed or (kind is not None and kind.optional and not wanted):
-        return wanted
-    spelled = str.strip if kind is None else kind.spelled
-    return next((one for one in allowed if spelled(one) == wanted), None)
+    if not allowed or text is None or text in allowed or (kind is not None and kind.optional and not text):
+        return text
+    normalize = str.strip if kind is None else kind.canonical
+    return next((choice for choice in allowed if normalize(choice) == text), None)
 
 
-def otherwise_spelled(action: ActionSpec, name: str, value: str) -> str | None:
+def same_ignoring_case(action: ActionSpec, name: str, value: str) -> str | None:
     """Return the allowed value that differs only in case, if any."""
-    wanted = value.strip().casefold()
-    return next((one for one in action.parameters.get(name, ()) if one.strip().casefold() == wanted), None)
+    target = value.strip().casefold()
+    return next((choice for choice in action.parameters.get(name, ()) if choice.strip().casefold() == target), None)
 
 
 def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: str) -> str:
@@ -297,10 +297,10 @@ def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: s
         if value is None:
             reasons.append(f"{{{name}}} is missing")
         elif allowed_value(action, name, value) is None:
-            near = otherwise_spelled(action, name, value)
+            similar = same_ignoring_case(action, name, value)
             allowed = action.parameters.get(name, ())
-            choices = f"only one of: {listed(allowed)}" if allowed else f"only {action.type_of(name).described()}"
-            choices = choices if near is None else f"only {quoted(near)}: {_CASE}"
+            choices = f"only one of: {listed(allowed)}" if allowed else f"only {action.type_of(name).to_words()}"
+            choices = choices if similar is None else f"only {quoted(similar)}: {_CASE}"
             reasons.append(f"{{{name}}} cannot be {quoted(value)}, {choices}")
     return f"{quoted(text)} has the form {quoted(action.name)}, but {'; '.join(reasons)}."
 
@@ -309,14 +309,14 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
     message = f"{quoted(text)} is no available action."
     if not actions:
         return f"{message} The script has none."
-    wanted = text.strip()[:_COMPARED_CHARACTERS].casefold()
+    target = text.strip()[:_COMPARED_CHARACTERS].casefold()
     templates = {action.name[:_COMPARED_CHARACTERS].casefold(): action.name for action in actions[:_COMPARED_ACTIONS]}
-    nearest = templates[difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]]
+    nearest = templates[difflib.get_close_matches(target, templates, n=1, cutoff=0.0)[0]]
     forms = (action_form(action).pattern for action in actions if action.name == nearest)
     sources = (pattern.source for pattern in forms if pattern is not None)
     encoded = to_utf8(text.strip())
-    but = f": {_CASE}" if any(compile_pattern(one, ignore_case=True).matches(encoded) for one in sources) else ""
-    return f"{message} The nearest is {quoted(nearest)}{but}. Available actions: {_names(actions)}."
+    hint = f": {_CASE}" if any(compile_pattern(source, ignore_case=True).matches(encoded) for source in sources) else ""
+    return f"{message} The nearest is {quoted(nearest)}{hint}. Available actions: {_names(actions)}."
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

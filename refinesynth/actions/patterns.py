@@ -52,17 +52,17 @@ class Pattern:
         self.source = source
         self.groups: int = self._regexp.groups
         """Number of capturing groups, including named ones."""
-        named = cast("Mapping[bytes, int]", self._regexp.groupindex)
-        self.names: Mapping[str, int] = {name.decode(errors="replace"): at for name, at in named.items()}
+        numbers = cast("Mapping[bytes, int]", self._regexp.groupindex)
+        self.names: Mapping[str, int] = {name.decode(errors="replace"): number for name, number in numbers.items()}
         """Named groups: name to number, from 1."""
 
     def fullmatch(self, text: bytes) -> tuple[str | None, ...] | None:
         """Return the captures of all groups if all of `text` matches, else None; an unused group has None."""
-        found = self._regexp.fullmatch(text)
-        if found is None:
+        match = self._regexp.fullmatch(text)
+        if match is None:
             return None
         captured: list[str | None] = []
-        for start, end in map(found.span, range(1, self.groups + 1)):
+        for start, end in map(match.span, range(1, self.groups + 1)):
             # `\C` may cut a character in two, hence errors="replace".
             captured.append(None if start < 0 else text[start:end].decode(errors="replace"))
         return tuple(captured)
@@ -73,8 +73,8 @@ class Pattern:
 
     def search(self, text: bytes) -> str | None:
         """Return the first part of `text` that matches, or None."""
-        found = self._regexp.search(text)
-        return None if found is None else cast("bytes", found.group()).decode(errors="replace")
+        match = self._regexp.search(text)
+        return None if match is None else cast("bytes", match.group()).decode(errors="replace")
 
 
 class PatternSet:
@@ -90,13 +90,13 @@ class PatternSet:
         except _re2.error:  # the patterns together are too large
             self._set = None
 
-    def at_once(self, text: bytes) -> Sequence[int]:
+    def match_together(self, text: bytes) -> Sequence[int]:
         """Return the numbers of the patterns that match all of `text`; none if they are too large together, or
         the automaton runs out of memory.
         """
         return cast("list[int]", self._set.Match(text) or []) if self._set is not None else ()
 
-    def one_by_one(self, text: bytes) -> Sequence[int]:
+    def match_each(self, text: bytes) -> Sequence[int]:
         """Return the numbers of the patterns that match all of `text`."""
         return [number for number, pattern in enumerate(self._patterns) if pattern.matches(text)]
 

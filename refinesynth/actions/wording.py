@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from refinesynth.text.json_reader import scrub
 
 
-def quoted(text: str, *, most: int = 160) -> str:
-    """Return `text` in double quotes on one line, cut after `most` characters."""
-    cut = scrub(text[:most])
-    return json.dumps(cut if len(text) <= most else f"{cut}...", ensure_ascii=False)
+def quoted(text: str, *, limit: int = 160) -> str:
+    """Return `text` in double quotes on one line, cut after `limit` characters."""
+    cut = scrub(text[:limit])
+    return json.dumps(cut if len(text) <= limit else f"{cut}...", ensure_ascii=False)
 
 
-def listed(items: Iterable[str], *, most: int = 1_000) -> str:
-    """Return `items` quoted and joined by commas, within about `most` characters."""
+def listed(items: Iterable[str], *, limit: int = 1_000) -> str:
+    """Return `items` quoted and joined by commas, within about `limit` characters."""
     shown: list[str] = []
     length = 0
     for item in items:
-        if length > most:
+        if length > limit:
             return f"{', '.join(shown)}, ..."
         shown.append(quoted(item))
         length += len(shown[-1])

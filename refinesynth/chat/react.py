@@ -28,8 +28,8 @@ Each time, think about what you know and what to try next, then take one action.
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
 """Description in earlier versions, which led models to continue with `After action: ...`."""
 
-_ADDED_BEGINNING = "\n- `types`, only where a value is no text: "
-_ADDED = re.compile(_ADDED_BEGINNING + r"(?:[^\n]|\n  )*")
+_TYPES_BEGINNING = "\n- `types`, only where a value is no text: "
+_TYPES_PARAGRAPH = re.compile(_TYPES_BEGINNING + r"(?:[^\n]|\n  )*")
 """Paragraph of the script prompts that earlier versions did not have."""
 
 STOPS = ("\nObservation:", "\nAfter action:", "\nAfter Action:")
@@ -59,10 +59,10 @@ def render_action(action: ActionSpec, *, shared: Collection[str] = ()) -> str:
     line = f"- {action.name}"
     if action.description:
         line += f": {action.description}"
-    own = [_choice(name, values) for name, values in action.parameters.items() if values and name not in shared]
+    details = [_choice(name, values) for name, values in action.parameters.items() if values and name not in shared]
     typed = ((name, kind) for name, kind in action.types.items() if not action.parameters.get(name))
-    own += [f"{{{name}}} is {kind.described()}" for name, kind in typed if kind.type != "string" or kind.optional]
-    return line + (f" ({'; '.join(own)})" if own else "")
+    details += [f"{{{name}}} is {kind.to_words()}" for name, kind in typed if kind.type != "string" or kind.optional]
+    return line + (f" ({'; '.join(details)})" if details else "")
 
 
 def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
@@ -76,7 +76,7 @@ def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
         # A placeholder that nothing is stated about is as open as one without values.
         for name in dict.fromkeys((*action.parameters, *action.placeholders)):
             lists.setdefault(name, []).append(action.parameters.get(name, ()))
-    return {name: each[0] for name, each in lists.items() if len(each) > 1 and each[0] and len(set(each)) == 1}
+    return {name: group[0] for name, group in lists.items() if len(group) > 1 and group[0] and len(set(group)) == 1}
 
 
 def render_task(script: Script) -> str:
@@ -98,13 +98,13 @@ def task_with_actions(script: Script, instructions: str) -> str:
     return f"{introduced(script)}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{instructions}"
 
 
-def as_first_worded(text: str) -> str:
+def with_former_instructions(text: str) -> str:
     """Return a message with the instructions of earlier versions, so its digest identifies the request in an older
     run's journal.
     """
     text = text.replace(INSTRUCTIONS, FORMER_INSTRUCTIONS)
     # The search for the paragraph's beginning takes a quarter of the expression's time.
-    return _ADDED.sub("", text) if _ADDED_BEGINNING in text else text
+    return _TYPES_PARAGRAPH.sub("", text) if _TYPES_BEGINNING in text else text
 
 
 def introduced(script: Script) -> str:
@@ -146,29 +146,29 @@ def parse_player(text: str) -> PlayerTurn:
         ValueError: There is no action or an empty one, another one right after it, or a different one later without an
             invented observation anywhere after the first. The message is feedback to the model.
     """
-    labels, words, at = _labels(text)
-    if at is None:
+    labels, words, action_index = _labels(text)
+    if action_index is None:
         raise ValueError(_NO_ACTION)
-    if words[at + 1 : at + 2] == ["action"]:
+    if words[action_index + 1 : action_index + 2] == ["action"]:
         raise ValueError(_SEVERAL_ACTIONS)
-    end = labels[at + 1].start() if words[at + 1 :] else len(text)
-    action = _bare(text[labels[at].end() : end])
-    begin = labels[words.index("thought")].end() if "thought" in words[:at] else 0
-    thought = text[begin : labels[at].start()].strip()
+    end = labels[action_index + 1].start() if words[action_index + 1 :] else len(text)
+    action = _strip_wrapping(text[labels[action_index].end() : end])
+    start = labels[words.index("thought")].end() if "thought" in words[:action_index] else 0
+    thought = text[start : labels[action_index].start()].strip()
     if not action:
         raise ValueError('the line that begins with "Action:" is empty')
-    if all(word in {"thought", "action"} for word in words[at:]):
+    if all(word in {"thought", "action"} for word in words[action_index:]):
         ends = [*(label.start() for label in labels[1:]), len(text)]
-        parts = zip(words[at:], labels[at:], ends[at:], strict=True)
-        if any(word == "action" and _bare(text[label.end() : end]) != action for word, label, end in parts):
+        parts = zip(words[action_index:], labels[action_index:], ends[action_index:], strict=True)
+        if any(word == "action" and _strip_wrapping(text[label.end() : end]) != action for word, label, end in parts):
             raise ValueError(_SEVERAL_ACTIONS)
     return PlayerTurn(thought=thought, action=action)
 
 
-def goes_on(text: str) -> bool:
+def continues_after_action(text: str) -> bool:
     """Return whether another label follows the action; `parse_player` drops the text from there on."""
-    labels, _, at = _labels(text)
-    return at is not None and len(labels) > at + 1
+    labels, _, action_index = _labels(text)
+    return action_index is not None and len(labels) > action_index + 1
 
 
 def read_player(text: str) -> PlayerTurn:
@@ -182,10 +182,10 @@ def read_player(text: str) -> PlayerTurn:
     thought, separator, action = text.partition("\nAction: ")
     if separator and thought.startswith("Thought: "):
         return PlayerTurn(thought=thought.removeprefix("Thought: "), action=action)
-    labels, _, at = _labels(text)
-    if at is None or not text[labels[at].end() :].strip():
+    labels, _, action_index = _labels(text)
+    if action_index is None or not text[labels[action_index].end() :].strip():
         raise ValueError(_NO_ACTION)
-    return PlayerTurn(thought=split_thought(text)[0], action=text[labels[at].end() :].strip())
+    return PlayerTurn(thought=split_thought(text)[0], action=text[labels[action_index].end() :].strip())
 
 
 def split_thought(text: str) -> tuple[str, str]:
@@ -193,12 +193,12 @@ def split_thought(text: str) -> tuple[str, str]:
 
     Text before the label belongs to the thought. Without an action or a thought, all text is rest.
     """
-    labels, words, at = _labels(text)
-    if at is None:
+    labels, words, action_index = _labels(text)
+    if action_index is None:
         return "", text
-    begin = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
-    thought = text[begin : labels[at].start()].strip()
-    return (thought, text[labels[at].start() :]) if thought else ("", text)
+    start = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
+    thought = text[start : labels[action_index].start()].strip()
+    return (thought, text[labels[action_index].start() :]) if thought else ("", text)
 
 
 def thinking_in(text: str) -> Split:
@@ -208,31 +208,31 @@ def thinking_in(text: str) -> Split:
 
 def action_label(text: str) -> int | None:
     """Return the index of the action's label in a player's message; None if there is none."""
-    labels, _, at = _labels(text)
-    return None if at is None else labels[at].start()
+    labels, _, action_index = _labels(text)
+    return None if action_index is None else labels[action_index].start()
 
 
 def _labels(text: str) -> tuple[list[re.Match[str]], list[str], int | None]:
     """Return all labels, their words, and the number of the one that begins the action."""
     labels = list(_LABEL.finditer(text))
     words = [label["word"].casefold() for label in labels]
-    return labels, words, next((k for k, word in enumerate(words) if word == "action"), None)
+    return labels, words, next((index for index, word in enumerate(words) if word == "action"), None)
 
 
-_AROUND = (*((mark, mark) for mark in ("**", "```", "``", "`", '"', "'")), ("“", "”"), ("\u2018", "\u2019"))
+_WRAPPERS = (*((mark, mark) for mark in ("**", "```", "``", "`", '"', "'")), ("“", "”"), ("\u2018", "\u2019"))
 """Characters that models put before and after an action."""
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
-def _bare(action: str) -> str:
+def _strip_wrapping(action: str) -> str:
     """Return the first paragraph of an action without quotes and markup around it."""
-    bare = _BLANK_LINE.split(_unwrapped(action.strip()), maxsplit=1)[0].strip()
-    return bare if bare == action else _bare(bare)
+    bare = _BLANK_LINE.split(_unwrap(action.strip()), maxsplit=1)[0].strip()
+    return bare if bare == action else _strip_wrapping(bare)
 
 
-def _unwrapped(action: str) -> str:
-    for opening, closing in _AROUND:
+def _unwrap(action: str) -> str:
+    for opening, closing in _WRAPPERS:
         inner = action[len(opening) : -len(closing)]
         # With the same mark inside, the outer ones may not be a pair: `a` or `b`.
         if action == f"{opening}{inner}{closing}" and opening not in inner and closing not in inner:
@@ -261,9 +261,9 @@ def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]
     """
     mistakes = set(flagged_turns(turns))
     messages = [Message("user", render_task(script), loss=False)]
-    for at, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         if isinstance(turn, PlayerTurn):
-            label = label_of(turn, mistake=at in mistakes)
+            label = label_of(turn, mistake=index in mistakes)
             message = Message("assistant", render_player(turn), label != "mistake", label)
         else:
             message = Message("user", turn.observation, loss=False)

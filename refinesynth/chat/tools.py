@@ -75,7 +75,7 @@ class ToolMessage(NamedTuple):
         if self.call is None:
             return message
         calls: list[dict[str, Any]] = []
-        for name, (function, values) in ((one.id, one.call) for one in self.calls if one.call is not None):
+        for name, (function, values) in ((entry.id, entry.call) for entry in self.calls if entry.call is not None):
             encoded: object = write_json(dict(values)).decode() if arguments == "text" else dict(values)
             calls.append({"id": name, "type": "function", "function": {"name": function, "arguments": encoded}})
         if thought == "reasoning_content":
@@ -101,23 +101,23 @@ def render_tool_turns(
     mistakes = set(flagged_turns(turns))
     allowed = parallel or any(isinstance(turn, PlayerTurn) and turn.parallel for turn in turns)
     messages = [ToolMessage("user", render_tool_task(script, parallel=allowed), loss=False)]
-    spoken, waiting = 0, ""
-    for at, turn in enumerate(turns):
+    player_index, call_id = 0, ""
+    for index, turn in enumerate(turns):
         if isinstance(turn, PlayerTurn):
-            if waiting:
-                messages.append(ToolMessage("tool", "", loss=False, id=waiting))
-            label, waiting = label_of(turn, mistake=at in mistakes), f"call{at:05d}"
+            if call_id:
+                messages.append(ToolMessage("tool", "", loss=False, id=call_id))
+            label, call_id = label_of(turn, mistake=index in mistakes), f"call{index:05d}"
             call = call_of(script, turn.action)
-            made = ToolMessage("assistant", turn.thought, label != "mistake", waiting, call=call, label=label)
-            if spoken and turn.parallel and not turn.thought:
-                before = messages[spoken]
-                messages[spoken] = before._replace(loss=before.loss and made.loss, further=(*before.further, made))
+            new = ToolMessage("assistant", turn.thought, label != "mistake", call_id, call=call, label=label)
+            if player_index and turn.parallel and not turn.thought:
+                first = messages[player_index]
+                messages[player_index] = first._replace(loss=first.loss and new.loss, further=(*first.further, new))
             else:
-                spoken = len(messages)
-                messages.append(made)
-        elif waiting:
-            messages.append(ToolMessage("tool", turn.observation, loss=False, id=waiting))
-            waiting = ""
+                player_index = len(messages)
+                messages.append(new)
+        elif call_id:
+            messages.append(ToolMessage("tool", turn.observation, loss=False, id=call_id))
+            call_id = ""
         else:
             messages[-1] = messages[-1]._replace(content=f"{messages[-1].content}\n\n{turn.observation}")
     return messages
@@ -130,7 +130,7 @@ def render_tool_task(script: Script, *, parallel: bool = False) -> str:
 
 def tool_instructions_in(text: str) -> str:
     """Return the description of the form in a task for calls; empty for another text."""
-    return next((one for one in (TOOL_INSTRUCTIONS, PARALLEL_INSTRUCTIONS) if one in text), "")
+    return next((form for form in (TOOL_INSTRUCTIONS, PARALLEL_INSTRUCTIONS) if form in text), "")
 
 
 def render_act_task(script: Script) -> str:
@@ -146,16 +146,16 @@ def render_tools(script: Script) -> list[dict[str, Any]]:
 def to_react(script: Script, messages: Sequence[ToolMessage]) -> list[Message]:
     """Return the conversation as ReAct text, the inverse of `render_tool_turns`. Each call is followed by its answer."""
     task = render_tool_task(script, parallel=PARALLEL_INSTRUCTIONS in messages[0].content)
-    found: list[Message] = []
-    waiting: list[Message] = []
+    rendered: list[Message] = []
+    pending: list[Message] = []
     for message in messages:
-        for one in message.calls:
-            if one.call is not None:
-                turn = PlayerTurn(thought=one.content, action=text_of(script, one.call))
-                waiting.append(Message("assistant", render_player(turn), one.label != "mistake", one.label))
-        if message.call is None and found:
-            found += (*waiting[:1], Message("user", message.content, loss=False))
-            del waiting[:1]
-        elif not found:
-            found.append(Message("user", render_task(script) + message.content.removeprefix(task), loss=False))
-    return [*found, *waiting]
+        for part in message.calls:
+            if part.call is not None:
+                turn = PlayerTurn(thought=part.content, action=text_of(script, part.call))
+                pending.append(Message("assistant", render_player(turn), part.label != "mistake", part.label))
+        if message.call is None and rendered:
+            rendered += (*pending[:1], Message("user", message.content, loss=False))
+            del pending[:1]
+        elif not rendered:
+            rendered.append(Message("user", render_task(script) + message.content.removeprefix(task), loss=False))
+    return [*rendered, *pending]

@@ -23,7 +23,7 @@ from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
-from refinesynth.trajectory.positions import lopsided
+from refinesynth.trajectory.positions import is_lopsided
 
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 
@@ -161,7 +161,7 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     if total := sum(figures.tenths):
         shares = " ".join(f"{mass / total:.0%}" for mass in figures.tenths)
         uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
-        yield "by tenth", f"{shares} of them{uneven if lopsided(figures.tenths) else ''}"
+        yield "by tenth", f"{shares} of them{uneven if is_lopsided(figures.tenths) else ''}"
     if figures.refinements or figures.unanswered:
         longer = "".join(f", {figures.longer[kind]:,} {kind}" for kind in SLOW_REPAIRS if figures.longer[kind])
         outcomes = {"abandoned": figures.abandoned, "unanswered": figures.unanswered}

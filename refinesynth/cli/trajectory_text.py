@@ -200,11 +200,11 @@ def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | 
         if mark is not None and mark.kind is not None:
             yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
         elif mark is not None and mark.label == "refinement":
-            yield styled(f"✓ refinement of {_numbers(mark.of)}", style)
+            yield styled(f"✓ refinement of {_numbers(mark.mistakes)}", style)
         elif mark is not None and mark.label == "abandoned":
-            yield styled(f"✓ goes on without {_numbers(mark.of)}", "green")
+            yield styled(f"✓ goes on without {_numbers(mark.mistakes)}", "green")
         elif mark is not None:
-            yield styled(f"! {_numbers(mark.of)} stays unanswered", "yellow")
+            yield styled(f"! {_numbers(mark.mistakes)} stays unanswered", "yellow")
     elif isinstance(turn, DungeonMasterTurn):
         yield "dm"
         if full:

@@ -72,7 +72,7 @@ def _rehearsal(backend: Backend) -> Completion:
     """Return the in-process rehearsal; the scenes of an episode live as long as its session."""
     from refinesynth.client.session import Session, current_account
     from refinesynth.rehearsal import Rehearsal
-    from refinesynth.rehearsal.replayed_history import Scenes, among, scenes
+    from refinesynth.rehearsal.replayed_history import Scenes, scene_cache, using_scenes
 
     rehearsal = Rehearsal(faults=rehearsal_faults(backend.model))
     remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
@@ -82,8 +82,8 @@ def _rehearsal(backend: Backend) -> Completion:
         if not session.id:
             return await rehearsal(**request)
         if session not in remembered:
-            remembered[session] = scenes()
-        with among(remembered[session]):
+            remembered[session] = scene_cache()
+        with using_scenes(remembered[session]):
             return await rehearsal(**request)
 
     return call

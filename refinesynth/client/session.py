@@ -31,7 +31,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
-from refinesynth.chat.react import as_first_worded
+from refinesynth.chat.react import with_former_instructions
 from refinesynth.client import token_usage
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, UsageCounter
 from refinesynth.client.completion_parsing import ReadCompletion, usage_of
@@ -260,18 +260,18 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
                 yield part.args_as_json_str()
 
 
-_instructions = lru_cache(maxsize=16)(as_first_worded)
+_instructions = lru_cache(maxsize=16)(with_former_instructions)
 """First wording of instructions; cached, because all requests of a role repeat them."""
 
 
 def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
-    yield f"request {as_first_worded(message.instructions or '') if with_instructions else ''}"
+    yield f"request {with_former_instructions(message.instructions or '') if with_instructions else ''}"
     for part in message.parts:
         yield part.part_kind
         if isinstance(part, SystemPromptPart):
-            yield as_first_worded(part.content)
+            yield with_former_instructions(part.content)
         elif isinstance(part, UserPromptPart):
-            yield as_first_worded(part.content) if isinstance(part.content, str) else repr(part.content)
+            yield with_former_instructions(part.content) if isinstance(part.content, str) else repr(part.content)
         elif isinstance(part, ToolReturnPart):
             yield part.model_response_str()
         elif isinstance(part, RetryFeedbackPart):

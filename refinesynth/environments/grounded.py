@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call, text_of
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import action_key
 from refinesynth.chat import parse_player, render_act_task, render_task, render_tool_task, render_tools
 from refinesynth.episode.ruled_action import RuledAction, transient_failure
 from refinesynth.errors import InputError
@@ -21,7 +21,7 @@ from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import Ruling, World, check_solvability
-from refinesynth.world.random_starts import as_written, drawn
+from refinesynth.world.random_starts import draw_start, without_draws
 
 START_HELP = "clean, the beginning of each world once; mistakes, behind the first mistake of each trajectory; or mixed:0.5, that share of the trajectories behind their mistake."
 
@@ -181,7 +181,7 @@ class GroundedEnvironment:
                 does not end with an answer.
         """
         self._seed = seed
-        self.script = as_written(self._original_script) if before else drawn(self._original_script, seed)
+        self.script = without_draws(self._original_script) if before else draw_start(self._original_script, seed)
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
@@ -287,7 +287,7 @@ class GroundedEnvironment:
 
     def _enter(self, action: str, ruling: Ruling) -> None:
         """Enter the state after a ruling, and count repeated and repaired mistakes."""
-        key = meaning(self.script, action)
+        key = action_key(self.script, action)
         if ruling.state is not self.state:
             self._refused.clear()
         if ruling.kind is not None:
@@ -312,7 +312,7 @@ class GroundedEnvironment:
             if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn) or answer.transient:
                 continue
             parsed = self.world.read(turn.action)
-            unmet = parsed[0].unmet(self.state, parsed[1]) if parsed else None
+            unmet = parsed[0].first_unmet(self.state, parsed[1]) if parsed else None
             ruling = self.world.step(self.state, turn.action)
             if ruling.kind is not answer.mistake_kind:
                 recorded, actual = (answer.mistake_kind or "right", ruling.kind or "right")
@@ -322,7 +322,7 @@ class GroundedEnvironment:
                 )
             self._enter(turn.action, ruling)
             if ruling.kind is not None:
-                self._mistake, self.recovered = (turn.action, unmet.at if unmet else None), False
+                self._mistake, self.recovered = (turn.action, unmet.index if unmet else None), False
         if self.success or (before and isinstance(before[-1], PlayerTurn)):
             problem = "reach the goal" if self.success else "end with an action"
             raise ValueError(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refinesynth.actions.calls import python_call, text_of
-from refinesynth.actions.matching import leniently, match_in
+from refinesynth.actions.matching import lenient_action, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
@@ -287,7 +287,7 @@ class Conversation(ABC):
         """Return the turn with its action replaced by the available action that it means, if matching is lenient."""
         if self.settings.match == "strict":
             return act
-        action = leniently(self.script, act.action)
+        action = lenient_action(self.script, act.action)
         if match_in(self.script, action) is None and (call := python_call(self.script, action)) is not None:
             action = text_of(self.script, call[1])
         if action == act.action:

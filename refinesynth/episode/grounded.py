@@ -15,7 +15,7 @@ from typing import Any
 from anyio import to_thread
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import meaning, nearest
+from refinesynth.actions.matching import action_key, nearest_action
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
@@ -37,7 +37,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Player
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
 from refinesynth.world.expression import json_bytes
 from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_actions
-from refinesynth.world.planner import mistakes_possible, rest_of
+from refinesynth.world.planner import possible_mistakes, remaining_plan
 
 TEMPLATES = frozenset(
     {"rulebook_language", "rulebook_features", "rulebook_variety", "rulebook_writer", "grounded_master"}
@@ -141,7 +141,7 @@ class Grounded(Conversation):
 
     def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
         """Return the refusal with the nearest available action, unless its name would reveal something hidden."""
-        if (near := nearest(self.script, action)) is None:
+        if (near := nearest_action(self.script, action)) is None:
             return ruling
         text = f"{ruling.text} Did you mean {quoted(near)}?"
         reveals = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
@@ -154,7 +154,7 @@ class Grounded(Conversation):
             if step.flagged or step.transient:
                 taken_at.clear()
             elif folded(step.player.action) == folded(action):
-                taken_at.append(step.at)
+                taken_at.append(step.turn)
         return len(taken_at) > 1 and sum(self._state_after(turns[:index]) == state for index in taken_at) > 1
 
     async def play(self, start: Turns = ()) -> Draft | None:
@@ -227,12 +227,12 @@ class Grounded(Conversation):
         state, solution = self._state_after(turns), _solution(self.script)
 
         def remaining() -> int:
-            rest = rest_of(self.world, state, solution)
+            rest = remaining_plan(self.world, state, solution)
             return max(2, len(solution) - sum(step.accepted for step in settled)) if rest is None else len(rest)
 
         known |= {"kinds": lambda: self._possible_kinds(turns, state), "remaining": remaining if solution else None}
         return super()._mistake_request(
-            tuple(turn for step in settled for turn in turns[step.at : step.at + 2]), **known
+            tuple(turn for step in settled for turn in turns[step.turn : step.turn + 2]), **known
         )
 
     def _possible_kinds(self, turns: Turns, state: JsonValue) -> frozenset[MistakeKind]:
@@ -242,9 +242,9 @@ class Grounded(Conversation):
         names = names_of(self.world)
         known = {*self.world.visible(state), *(name for text in texts for name in names.mentioned(text).values())}
         # Names that stand for no particular thing, such as on, north or 2, are known to everybody.
-        known |= {name for name in self.world.names if not names.known_from(name)}
-        refused = {meaning(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
-        return mistakes_possible(self.world, state, known, refused, _solution(self.script))
+        known |= {name for name in self.world.names if not names.mentions_in(name)}
+        refused = {action_key(self.script, step.player.action) for step in exchanges(turns) if step.flagged}
+        return possible_mistakes(self.world, state, known, refused, _solution(self.script))
 
     def _transient_failure(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """Return the observation of a transient failure if one is drawn; a mistake and an action without effect never fail."""
@@ -322,10 +322,10 @@ def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
 def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
     """Return the author's solution, its actions that are not done after `turns`, and the shortest known solution."""
     solution, settled = _solution(world.script), (step for step in exchanges(turns) if not step.transient)
-    done = [meaning(world.script, step.player.action) for step in settled if step.accepted]
+    done = [action_key(world.script, step.player.action) for step in settled if step.accepted]
     remaining: list[str] = []
     for text in solution:
-        if (action := meaning(world.script, text)) in done:
+        if (action := action_key(world.script, text)) in done:
             done.remove(action)
         else:
             remaining.append(text)
@@ -335,12 +335,12 @@ def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
 def _find_plan(
     world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, max_states: int
 ) -> tuple[str, ...] | None:
-    rests = [rest for actions in dict.fromkeys(known) if (rest := rest_of(world, state, actions)) is not None]
+    rests = [rest for actions in dict.fromkeys(known) if (rest := remaining_plan(world, state, actions)) is not None]
     if rests:
         return min(rests, key=len)
     # A known plan usually has all required actions and few others.
     candidates = dict.fromkeys(text for actions in known for text in actions)
-    return plan(world, state, candidates=candidates, most=max_states) or plan(world, state, most=max_states)
+    return plan(world, state, candidates=candidates, max_states=max_states) or plan(world, state, max_states=max_states)
 
 
 def _solution(script: Script) -> tuple[str, ...]:

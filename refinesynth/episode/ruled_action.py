@@ -69,7 +69,7 @@ class RuledAction:
             verdict = f"The action is refused: it is a {self.ruling.kind.value} mistake."
         if not self.ruling.changed:
             return f"{verdict} Nothing changes."
-        return f"{verdict} It changes {listed((change.path for change in self.ruling.changed), most=300)}."
+        return f"{verdict} It changes {listed((change.path for change in self.ruling.changed), limit=300)}."
 
     def to_prompt(self) -> dict[str, Any]:
         """Return the ruling for the DungeonMaster's prompt, of bounded size."""

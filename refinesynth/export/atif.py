@@ -88,7 +88,9 @@ def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             number = step_numbers[index] = number + 1
             next_turn = trajectory.turns[index + 1] if index + 1 < len(trajectory.turns) else None
             answer = next_turn if isinstance(next_turn, DungeonMasterTurn) else None
-            repaired = mark.of if (mark := mark_by_turn.get(index)) is not None and mark.label == "refinement" else ()
+            repaired = (
+                mark.mistakes if (mark := mark_by_turn.get(index)) is not None and mark.label == "refinement" else ()
+            )
             yield _agent_step(number, turn, answer, refines=[step_numbers[earlier] for earlier in repaired])
         elif index == 0 or not isinstance(trajectory.turns[index - 1], PlayerTurn):
             number += 1

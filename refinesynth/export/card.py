@@ -20,7 +20,7 @@ from refinesynth.run.stats import TrajectoryStats
 from refinesynth.text.json_reader import scrub
 from refinesynth.text.markup import code, plain_text
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
-from refinesynth.trajectory.positions import lopsided
+from refinesynth.trajectory.positions import is_lopsided
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -96,7 +96,7 @@ class CardCounts:
     @property
     def uneven(self) -> bool:
         """True if mistakes cluster in some part of the plays."""
-        return lopsided(self.figures.tenths)
+        return is_lopsided(self.figures.tenths)
 
     @property
     def size_category(self) -> str:

@@ -82,10 +82,12 @@ class PreferenceFormat:
         steps = list(exchanges(trajectory.turns))
         for number, repair in enumerate(repairs(trajectory.draft()), start=1):
             mistake = repair.mistake
-            repairer_steps = (step for step in steps if step.at == repair.retake and step.accepted and step.player.by)
-            answer = next(repairer_steps, next((step for step in steps if step.at == repair.answer), None))
-            between = [step for step in steps if answer is not None and mistake.at <= step.at < answer.at]
-            prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
+            repairer_steps = (
+                step for step in steps if step.turn == repair.next_player and step.accepted and step.player.by
+            )
+            answer = next(repairer_steps, next((step for step in steps if step.turn == repair.answer), None))
+            between = [step for step in steps if answer is not None and mistake.turn <= step.turn < answer.turn]
+            prompt = render_turns(trajectory.script, trajectory.turns[: mistake.turn])
             if mistake.player.parallel or (answer is not None and answer.player.parallel):
                 yield ExportRecord({}, omitted=PARALLEL)
             elif answer is None:
@@ -104,7 +106,7 @@ class PreferenceFormat:
     def _pair(self, name: str, trajectory: Trajectory, mistake: Exchange, chosen: PlayerTurn) -> dict[str, Any]:
         script, parallel = trajectory.script, trajectory.provenance.parallel_calls
         render = partial(render_tool_turns, parallel=parallel) if self.form == "tools" else render_turns
-        before = trajectory.turns[: mistake.at]
+        before = trajectory.turns[: mistake.turn]
         accepted, rejected = (render(script, (*before, turn))[-1:] for turn in (chosen, mistake.player))
         parts = {"prompt": render(script, before), "chosen": accepted, "rejected": rejected}
         tools = {"tools": render_tools(script)} if self.form == "tools" else {}

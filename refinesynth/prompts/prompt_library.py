@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
-from refinesynth.chat.react import as_first_worded
+from refinesynth.chat.react import with_former_instructions
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rules.registry import BUILT_IN, numbers
@@ -193,7 +193,7 @@ class Prompts:
         return self._template_bytes(SHARED) + block(shown, "examples").encode()
 
     def _template_bytes(self, templates: Collection[str]) -> bytes:
-        sources = {name: as_first_worded(self._sources[name]) for name in sorted(templates)}
+        sources = {name: with_former_instructions(self._sources[name]) for name in sorted(templates)}
         return "".join(f"{name}\n{len(source)}\n{source}\n" for name, source in sources.items()).encode()
 
     def fill(self, name: str, section: str, **data: object) -> str:

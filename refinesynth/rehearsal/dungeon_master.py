@@ -11,125 +11,124 @@ from typing import Any
 from pydantic import JsonValue
 
 from refinesynth.rehearsal.families import FAMILIES
-from refinesynth.rehearsal.injected_faults import Luck
-from refinesynth.rehearsal.phrasing import WORDINGS, meaning, reason, refusal, say, shown
-from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
+from refinesynth.rehearsal.injected_faults import Draws
+from refinesynth.rehearsal.phrasing import WORDINGS, infinitive, mistake_reason, one_line, refusal, say
+from refinesynth.rehearsal.replayed_history import Exchange, History, Position, initial_position
 from refinesynth.rehearsal.scene import label_of
-from refinesynth.rehearsal.unknown_scripts import judge_plainly
+from refinesynth.rehearsal.unknown_scripts import judge_form
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
 
 
-def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue) -> DungeonMasterTurn:
+def narrate(draws: Draws, script: JsonValue, history: JsonValue, action: JsonValue) -> DungeonMasterTurn:
     """Return the answer to an action after this history, for any script."""
     text = action if isinstance(action, str) else ""
     exchanges = tuple(_exchanges(history))
-    position = world_of(script)
+    position = position_of(script)
     if position is None:
-        return judge_plainly(luck, script, exchanges, text)
-    return answer(luck, Past.of(position, exchanges), text)
+        return judge_form(draws, script, exchanges, text)
+    return answer(draws, History.of(position, exchanges), text)
 
 
-def world_of(script: JsonValue) -> Position | None:
+def position_of(script: JsonValue) -> Position | None:
     """Return the initial position of a script's scene, if its actions are that scene's."""
     label, actions = label_of(script), script.get("actions") if isinstance(script, dict) else None
     if label is None or not isinstance(actions, list):
         return None
-    position = opening(label)
+    position = initial_position(label)
     names = [action.get("name") if isinstance(action, dict) else None for action in actions]
     return position if sorted(map(str, names)) == sorted(position.scene.verbs) else None
 
 
-def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
+def answer(draws: Draws, history: History, action: str) -> DungeonMasterTurn:
     """Return the answer to an action in a known scene. The flags are the executor's ruling, unless a fault is injected."""
-    ruling = past.position.ruling(action)
-    rng, wording = luck.rng("answer"), shown(action)
+    ruling = history.position.ruling(action)
+    rng, wording = draws.rng("answer"), one_line(action)
     if ruling.kind is None:
-        if not luck.strikes("false_alarm"):
-            return _accepted(luck, rng, past, action, ruling)
+        if not draws.has_fault("false_alarm"):
+            return _accepted(draws, rng, history, action, ruling)
         thought = say(rng, "misread", action=wording)
-        observation = _refusal(rng, past, f'"{wording}" is not understood.')
+        observation = _refusal(rng, history, f'"{wording}" is not understood.')
         return DungeonMasterTurn.of_kind(MistakeKind.PARAMETER, thought=thought, observation=observation)
-    if ruling.kind is MistakeKind.PARAMETER and luck.strikes("wrong_parameters"):
-        return waved(luck, past, action)
-    why = reason(past.position, action, ruling)
-    thought = say(rng, f"refused_{ruling.kind}", action=wording, hint=why)
-    return DungeonMasterTurn.of_kind(ruling.kind, thought=thought, observation=_refusal(rng, past, why))
+    if ruling.kind is MistakeKind.PARAMETER and draws.has_fault("wrong_parameters"):
+        return accept_unknown(draws, history, action)
+    reason = mistake_reason(history.position, action, ruling)
+    thought = say(rng, f"refused_{ruling.kind}", action=wording, hint=reason)
+    return DungeonMasterTurn.of_kind(ruling.kind, thought=thought, observation=_refusal(rng, history, reason))
 
 
-def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
+def accept_unknown(draws: Draws, history: History, action: str) -> DungeonMasterTurn:
     """Return an answer that accepts an unknown action; nothing changes."""
-    rng, wording = luck.rng("waved"), shown(action)
+    rng, wording = draws.rng("waved"), one_line(action)
     thought = say(rng, "waved", action=wording)
-    return DungeonMasterTurn.of_kind(None, thought=thought, observation=_fresh(rng, past, f"You {wording}."))
+    return DungeonMasterTurn.of_kind(None, thought=thought, observation=_unused_text(rng, history, f"You {wording}."))
 
 
-def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
-    scene = past.position.scene
-    ending = f" {SUCCESS}" if ruling.done and not luck.strikes("no_success") else ""
-    observation = _fresh(rng, past, ruling.text, ending)
+def _accepted(draws: Draws, rng: Random, history: History, action: str, ruling: Ruling) -> DungeonMasterTurn:
+    scene = history.position.scene
+    ending = f" {SUCCESS}" if ruling.done and not draws.has_fault("no_success") else ""
+    observation = _unused_text(rng, history, ruling.text, ending)
     total = len(scene.plot.conditions)
     met = round(ruling.progress * total)
-    judgement = say(rng, "carried_out", action=shown(action), doing=meaning(past.position, action))
+    judgement = say(rng, "carried_out", action=one_line(action), doing=infinitive(history.position, action))
     thought = f"{judgement} {say(rng, 'done') if met == total else say(rng, 'progress', met=met, all=total)}"
     return DungeonMasterTurn.of_kind(None, thought=thought, observation=observation)
 
 
-def _refusal(rng: Random, past: Past, why: str) -> str:
-    ways = [refusal(rng, past.position.scene.family, why) for _ in range(4)]
-    return next((text for text in ways if text not in past.observed), ways[0])
+def _refusal(rng: Random, history: History, reason: str) -> str:
+    texts = [refusal(rng, history.position.scene.family, reason) for _ in range(4)]
+    return next((text for text in texts if text not in history.observations), texts[0])
 
 
-def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
+def _unused_text(rng: Random, history: History, text: str, ending: str = "") -> str:
     """Return the text in an unused wording, or with the answer's number if all are used."""
-    more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
-    ways = (f"{sentence}{ending}" for sentence in (text, *(f"{text} {thought}" for thought in more)))
-    return next(
-        (way for way in ways if way not in past.observed), f"{text} (Answer {len(past.exchanges) + 1}.){ending}"
-    )
+    additions = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
+    ways = (f"{sentence}{ending}" for sentence in (text, *(f"{text} {thought}" for thought in additions)))
+    numbered = f"{text} (Answer {len(history.exchanges) + 1}.){ending}"
+    return next((way for way in ways if way not in history.observations), numbered)
 
 
 def _exchanges(history: JsonValue) -> Iterator[Exchange]:
     for entry in history if isinstance(history, list) else ():
         if isinstance(entry, dict) and isinstance(action := entry.get("action"), str):
             observation = entry.get("observation")
-            seen = observation if isinstance(observation, str) else ""
-            yield Exchange(action, seen, refused=entry.get("mistake") is not None)
+            text = observation if isinstance(observation, str) else ""
+            yield Exchange(action, text, refused=entry.get("mistake") is not None)
 
 
-_TRIES = 4
+_MAX_ATTEMPTS = 4
 """Number of attempts to find an unused wording."""
 
 
-def word(
-    luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
+def word_ruling(
+    draws: Draws, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
     """Return thought and observation for a given ruling, in any script."""
-    wording = shown(action if isinstance(action, str) else "")
+    wording = one_line(action if isinstance(action, str) else "")
     label = label_of(script)
-    said_before = {exchange.observation for exchange in _exchanges(history)}
-    rng = luck.rng("word")
-    ways = (_observation(luck, rng, label, wording, ruling) for _ in range(_TRIES))
-    observation = next((way for way in ways if way not in said_before), None) or _observation(
-        luck, rng, label, wording, ruling
+    earlier = {exchange.observation for exchange in _exchanges(history)}
+    rng = draws.rng("word")
+    texts = (_observation(draws, rng, label, wording, ruling) for _ in range(_MAX_ATTEMPTS))
+    observation = next((text for text in texts if text not in earlier), None) or _observation(
+        draws, rng, label, wording, ruling
     )
-    if luck.strikes("unseen_name") and (name := _unseen(luck, label, script, wording, ruling)):
+    if draws.has_fault("unseen_name") and (name := _unseen(draws, label, script, wording, ruling)):
         observation = f"{observation} Not far off there is the {name}."
-    if luck.strikes("said_success"):
+    if draws.has_fault("said_success"):
         observation = f"{observation} {SUCCESS}"
     return {"thought": _thought(rng, wording, ruling), "observation": observation}
 
 
-def _observation(luck: Luck, rng: Random, label: str | None, wording: str, ruling: Mapping[str, JsonValue]) -> str:
+def _observation(draws: Draws, rng: Random, label: str | None, wording: str, ruling: Mapping[str, JsonValue]) -> str:
     text = ruling.get("text")
     text = text if isinstance(text, str) else ""
     if ruling.get("transient") is True:
-        if luck.strikes("ignored_failure"):
+        if draws.has_fault("ignored_failure"):
             return f"You {wording}. It is done now."
         return say(rng, "ruled_hindered")
     accepted = ruling.get("accepted") is True
-    if luck.strikes("contradiction"):
+    if draws.has_fault("contradiction"):
         return say(rng, "ruled_undone" if accepted else "ruled_done", action=wording)
     if accepted:
         return f"{text or f'You {wording}.'} {say(rng, 'ruled_more')}".rstrip()
@@ -149,7 +148,7 @@ def _thought(rng: Random, wording: str, ruling: Mapping[str, JsonValue]) -> str:
 
 
 def _unseen(
-    luck: Luck, label: str | None, script: JsonValue, wording: str, ruling: Mapping[str, JsonValue]
+    draws: Draws, label: str | None, script: JsonValue, wording: str, ruling: Mapping[str, JsonValue]
 ) -> str | None:
     """Return the name of something in the scene that the player has neither seen nor heard of."""
     if label is None or not isinstance(script, dict):
@@ -159,6 +158,6 @@ def _unseen(
     known = " ".join(
         (*seen, wording, *(str(part) for part in (ruling.get("text"), script.get("introduction"), script.get("goal"))))
     ).casefold()
-    values = opening(label).scene.plot.values
+    values = initial_position(label).scene.plot.values
     names = [name for allowed in values.values() for name in allowed if name.casefold() not in known]
-    return luck.rng("unseen").choice(names) if names else None
+    return draws.rng("unseen").choice(names) if names else None

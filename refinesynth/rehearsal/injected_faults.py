@@ -78,7 +78,7 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
 
 
 @dataclass(frozen=True)
-class Luck:
+class Draws:
     """Random draws for one request; each depends on the request, the seed and its own name only."""
 
     digest: bytes
@@ -90,14 +90,14 @@ class Luck:
     def pick(self, name: str, choices: tuple[T, ...]) -> T:
         return choices[int.from_bytes(self._draw(name)) % len(choices)]
 
-    def strikes(self, fault: str) -> bool:
+    def has_fault(self, fault: str) -> bool:
         """Return whether the fault affects this request."""
         rate: float = getattr(self.faults, fault)
         return rate > 0 and int.from_bytes(self._draw(f"{fault}/")) < rate * 2**64
 
-    def turn(self, number: int) -> "Luck":
+    def for_turn(self, number: int) -> "Draws":
         """Return the draws for one turn of a longer answer."""
-        return Luck(self._draw(f"turn {number}"), self.faults)
+        return Draws(self._draw(f"turn {number}"), self.faults)
 
     def _draw(self, name: str) -> bytes:
         return blake2b(name.encode(), key=self.digest, digest_size=8).digest()

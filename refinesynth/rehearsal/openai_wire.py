@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call
 from refinesynth.chat import tool_instructions_in
-from refinesynth.chat.react import as_first_worded
+from refinesynth.chat.react import with_former_instructions
 from refinesynth.prompts.data_blocks import read_blocks
-from refinesynth.rehearsal.injected_faults import Faults, Luck
+from refinesynth.rehearsal.injected_faults import Draws, Faults
 from refinesynth.text.json_reader import scrub
 
 _CHARACTERS_PER_TOKEN = 4
@@ -28,7 +28,7 @@ class Form:
 
     kind: Literal["text", "json", "tool"]
     tool: str = ""
-    insisted: bool = False
+    required: bool = False
     """True if the tool call is required."""
 
 
@@ -40,7 +40,7 @@ class Request:
     """Role and text of each message."""
     form: Form
     seed: int | str | None
-    most_tokens: int | None
+    max_tokens: int | None
     """Maximum number of tokens in the answer; None for no limit."""
     model: str
     calls: tuple[tuple[int, str, str], ...]
@@ -55,9 +55,9 @@ class Request:
             messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in entries),
             form=_form(options),
             seed=_seed(options.get("seed")),
-            most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
+            max_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
             model=model if isinstance(model, str) else "rehearsal",
-            calls=tuple((at, *call) for at, item in enumerate(entries) for call in _calls(item.get("tool_calls"))),
+            calls=tuple((i, *call) for i, item in enumerate(entries) for call in _calls(item.get("tool_calls"))),
             tools=tuple(mapping(mapping(tool).get("function")) for tool in items(options.get("tools"))),
         )
 
@@ -69,54 +69,54 @@ class Request:
     @cached_property
     def blocks(self) -> dict[str, JsonValue]:
         """All data blocks of messages except the assistant's, by name; the last of each name."""
-        found: dict[str, JsonValue] = {}
+        by_name: dict[str, JsonValue] = {}
         for role, text in self.messages:
             if role != "assistant":
-                found.update(read_blocks(text))
-        return found
+                by_name.update(read_blocks(text))
+        return by_name
 
-    def luck(self, faults: Faults, seed: int) -> Luck:
-        parts = (as_first_worded(part) for message in self.messages for part in message)
-        return drawn(faults, seed, self.seed, *parts, *(f"{name} {arguments}" for _, name, arguments in self.calls))
+    def draws(self, faults: Faults, seed: int) -> Draws:
+        parts = (with_former_instructions(part) for message in self.messages for part in message)
+        return draws_of(faults, seed, self.seed, *parts, *(f"{name} {arguments}" for _, name, arguments in self.calls))
 
 
-def drawn(faults: Faults, *parts: int | str | None) -> Luck:
+def draws_of(faults: Faults, *parts: int | str | None) -> Draws:
     """Return draws that depend on these parts only."""
     digest = blake2b(digest_size=16)
     for part in parts:
         text = f"{type(part).__name__} {part}".encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(text))
         digest.update(text)
-    return Luck(digest.digest(), faults)
+    return Draws(digest.digest(), faults)
 
 
-def completion(request: Request, content: str, luck: Luck, calls: Sequence[Call] = ()) -> dict[str, Any]:
+def completion(request: Request, content: str, draws: Draws, calls: Sequence[Call] = ()) -> dict[str, Any]:
     """Return a chat completion with `content` as message or tool arguments, perhaps with calls."""
     content = scrub(content)
     structured = request.form.kind == "tool" and not request.plays_by_calls
     reason = "tool_calls" if structured or calls else "stop"
-    if request.most_tokens is not None and tokens(content) > request.most_tokens:
-        content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
+    if request.max_tokens is not None and tokens(content) > request.max_tokens:
+        content, reason = content[: request.max_tokens * _CHARACTERS_PER_TOKEN], "length"
     message: dict[str, Any] = {"role": "assistant", "content": None if structured else content}
-    functions = [(name, dumped(dict(call_arguments))) for name, call_arguments in calls if reason != "length"]
+    functions = [(name, dumps(dict(call_arguments))) for name, call_arguments in calls if reason != "length"]
     if functions := [(request.form.tool, content)] if structured else functions:
         message["tool_calls"] = [
             {
-                "id": f"call_{luck.digest.hex()[:24]}{at or ''}",
+                "id": f"call_{draws.digest.hex()[:24]}{index or ''}",
                 "type": "function",
                 "function": {"name": name, "arguments": arguments},
             }
-            for at, (name, arguments) in enumerate(functions)
+            for index, (name, arguments) in enumerate(functions)
         ]
-    read = sum(tokens(text) for _, text in request.messages)
-    return envelope(f"chatcmpl-{luck.digest.hex()}", request.model, message, reason, (read, tokens(content)))
+    prompt_tokens = sum(tokens(text) for _, text in request.messages)
+    return envelope(f"chatcmpl-{draws.digest.hex()}", request.model, message, reason, (prompt_tokens, tokens(content)))
 
 
 def envelope(
     identity: str, model: str, message: Mapping[str, Any], reason: str, tokens_used: tuple[int, int]
 ) -> dict[str, Any]:
     """Return a chat completion with one message; tokens are those read and written."""
-    read, written = tokens_used
+    prompt_tokens, completion_tokens = tokens_used
     return {
         "id": identity,
         "object": "chat.completion",
@@ -124,9 +124,9 @@ def envelope(
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
         "usage": {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
             "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
@@ -138,14 +138,14 @@ def tokens(text: str) -> int:
 
 def _form(options: Mapping[str, object]) -> Form:
     tools = (mapping(mapping(tool).get("function")) for tool in items(options.get("tools")))
-    named = [name for tool in tools if isinstance(name := tool.get("name"), str)]
+    names = [name for tool in tools if isinstance(name := tool.get("name"), str)]
     choice = options.get("tool_choice")
     forced = mapping(mapping(choice).get("function")).get("name")
-    insisted = forced in named or choice in ("required", "any")
-    wanted = mapping(options.get("response_format"))
-    if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
-        return Form("tool", tool=next((name for name in named if name == forced), named[0]), insisted=insisted)
-    return Form("json" if wanted.get("type") in {"json_schema", "json_object"} else "text")
+    required = forced in names or choice in ("required", "any")
+    response_format = mapping(options.get("response_format"))
+    if names and choice != "none" and (required or response_format.get("type") not in {"json_schema", "json_object"}):
+        return Form("tool", tool=next((name for name in names if name == forced), names[0]), required=required)
+    return Form("json" if response_format.get("type") in {"json_schema", "json_object"} else "text")
 
 
 def items(value: object) -> list[object]:
@@ -182,5 +182,5 @@ def _positive(value: object) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def dumped(data: object) -> str:
+def dumps(data: object) -> str:
     return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode()

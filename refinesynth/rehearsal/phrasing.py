@@ -21,7 +21,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = TypeAdapter(dict[str, tuple[str, ...]]
 
 _BEGINNINGS = tuple(beginning for family in FAMILIES.values() for beginning in family.refusals)
 
-_STRANGE = re.compile(r"\s*(?:error\b|invalid\b|nothing happens\b|you (?:can't|cannot|can not)\b)", re.IGNORECASE)
+_REFUSALS = re.compile(r"\s*(?:error\b|invalid\b|nothing happens\b|you (?:can't|cannot|can not)\b)", re.IGNORECASE)
 """Common beginnings of refusals in other environments."""
 
 
@@ -30,33 +30,33 @@ def say(rng: Random, key: str, **values: object) -> str:
     return rng.choice(WORDINGS[key]).format(**values)
 
 
-def refusal(rng: Random, family: Family, why: str) -> str:
-    return f"{rng.choice(family.refusals)} {why}".rstrip()
+def refusal(rng: Random, family: Family, reason: str) -> str:
+    return f"{rng.choice(family.refusals)} {reason}".rstrip()
 
 
-def sounds_refused(observation: str) -> bool:
+def is_refusal(observation: str) -> bool:
     """Return whether an observation reports a mistake; true for every result of `refusal`."""
-    return observation.startswith(_BEGINNINGS) or _STRANGE.match(observation) is not None
+    return observation.startswith(_BEGINNINGS) or _REFUSALS.match(observation) is not None
 
 
-_SHOWN = 120
+_MAX_SHOWN = 120
 
 
-def shown(text: str) -> str:
+def one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+    return line if len(line) <= _MAX_SHOWN else f"{line[:_MAX_SHOWN]}..."
 
 
-def meaning(position: Position, action: str) -> str:
+def infinitive(position: Position, action: str) -> str:
     """Return the meaning of an action as an infinitive; the text itself for an unknown one."""
     ruling = position.ruling(action)
     if ruling.action is None:
-        return f'do "{shown(action)}"'
+        return f'do "{one_line(action)}"'
     verb = position.scene.verbs[ruling.action]
     return ActionSpec(name=verb.doing, pattern=".").fill(ruling.values)
 
 
-def reason(position: Position, action: str, ruling: Ruling) -> str:
+def mistake_reason(position: Position, action: str, ruling: Ruling) -> str:
     """Return the reason of a mistake in one sentence; empty for a right action."""
     if ruling.kind is None:
         return ""
@@ -64,23 +64,23 @@ def reason(position: Position, action: str, ruling: Ruling) -> str:
         return ruling.text
     unknown = _unknown_value(position, action)
     if unknown is not None:
-        return f'There is no "{shown(unknown)}" here.'
-    return f'No action is written like "{shown(action)}".'
+        return f'There is no "{one_line(unknown)}" here.'
+    return f'No action is written like "{one_line(action)}".'
 
 
-def remedy(position: Position, wrong: str, right: str) -> str:
+def correction(position: Position, wrong_action: str, right_action: str) -> str:
     """Return the correction of a wrong wording: the form of the right action, or its value if only one is wrong; else
     empty.
     """
-    meant = position.ruling(right)
-    if meant.action is None:
+    ruling = position.ruling(right_action)
+    if ruling.action is None:
         return ""
-    spec = next(spec for spec in position.scene.script.actions if spec.name == meant.action)
-    captured = match_pattern(spec, wrong)
+    spec = next(spec for spec in position.scene.script.actions if spec.name == ruling.action)
+    captured = match_pattern(spec, wrong_action)
     if captured is None:
         return f'The form is "{spec.name}".'
-    names = [name for name, value in captured.items() if value != meant.values[name]]
-    return f'It has to be "{meant.values[names[0]]}".' if len(names) == 1 else ""
+    names = [name for name, value in captured.items() if value != ruling.values[name]]
+    return f'It has to be "{ruling.values[names[0]]}".' if len(names) == 1 else ""
 
 
 def _unknown_value(position: Position, action: str) -> str | None:

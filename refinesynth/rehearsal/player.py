@@ -13,13 +13,13 @@ import orjson
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.functions import action_of
 from refinesynth.chat import PARALLEL_INSTRUCTIONS, parse_player, render_player, render_task, tool_instructions_in
-from refinesynth.rehearsal.injected_faults import Luck
-from refinesynth.rehearsal.injected_mistakes import Slip, can_wait, is_due, slip
+from refinesynth.rehearsal.injected_faults import Draws
+from refinesynth.rehearsal.injected_mistakes import InjectedMistake, can_wait, draw_mistake, is_due
 from refinesynth.rehearsal.openai_wire import Request, mapping
-from refinesynth.rehearsal.phrasing import meaning, reason, remedy, say, sounds_refused
-from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
+from refinesynth.rehearsal.phrasing import correction, infinitive, is_refusal, mistake_reason, say
+from refinesynth.rehearsal.replayed_history import Exchange, History, Position, initial_position
 from refinesynth.rehearsal.scene import is_grounded, label_in
-from refinesynth.rehearsal.search_plan import plan_of, sought
+from refinesynth.rehearsal.search_plan import hidden_target, plan_of
 from refinesynth.rehearsal.unknown_scripts import CALLS, improvise
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
@@ -32,79 +32,79 @@ def is_task(text: str) -> bool:
     return "\n\nGoal: " in text and "\n\nAvailable actions:\n" in text
 
 
-def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
+def act(draws: Draws, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeRequest | None) -> PlayerTurn:
     """Return the next turn after a task of `chat.render_task` and the later messages (role and text)."""
-    if (past := _history(task, chat)) is not None:
-        return decide(luck, past, wanted)
+    if (history := _history_of(task, chat)) is not None:
+        return decide(draws, history, wanted)
     slips = wanted is not None and CALLS.search(task) is not None
-    return improvise(luck, task, tuple(_exchanges(chat)), slips=slips)
+    return improvise(draws, task, tuple(_exchanges(chat)), misname=slips)
 
 
-def decide(luck: Luck, past: Past, wanted: MistakeRequest | None = None) -> PlayerTurn:
+def decide(draws: Draws, history: History, wanted: MistakeRequest | None = None) -> PlayerTurn:
     """Return the next turn in a known scene; a mistake if one is requested or occurs naturally.
 
     No natural mistake occurs right after a transient failure, which is retried, or right after a mistake, unless the
     player is weak. While an answer is delayed, no other mistake is made.
     """
-    if wanted is None and not past.failed:
-        wanted = _natural(luck, past)
-    longer = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
-    made = None if wanted is None or longer or is_due(past) else slip(luck.rng("slip"), past, wanted.kind)
-    if made is not None:
-        return confused(luck, past, made)
-    late = longer == "late" and past.stumbled is not None and can_wait(past, past.exchanges[-1].action)
-    action = _looking(past.position) if late else _next(past)
-    back = say(luck.rng("looking back"), "puzzled") if late else _looking_back(luck, past, leaving=longer == "give_up")
-    doing = meaning(past.position, action)
-    return PlayerTurn(thought=_joined(back, _looking_ahead(luck, past, action, doing)), action=action)
+    if wanted is None and not history.last_failed:
+        wanted = _natural_mistake(draws, history)
+    way = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
+    slip = None if wanted is None or way or is_due(history) else draw_mistake(draws.rng("slip"), history, wanted.kind)
+    if slip is not None:
+        return mistaken_turn(draws, history, slip)
+    late = way == "late" and history.last_refusal is not None and can_wait(history, history.exchanges[-1].action)
+    action = _look_around(history.position) if late else _next_action(history)
+    back = say(draws.rng("looking back"), "puzzled") if late else _look_back(draws, history, leaving=way == "give_up")
+    doing = infinitive(history.position, action)
+    return PlayerTurn(thought=_joined(back, _look_ahead(draws, history, action, doing)), action=action)
 
 
-_FURTHER = (0, 0, 1, 2)
+_FURTHER_CALL_COUNTS = (0, 0, 1, 2)
 """Numbers of further calls in a message, equally likely."""
 
 
-def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
+def further_calls(draws: Draws, view: "PlayerView", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
     """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
-    past = _history(seen.task, seen.chat)
-    if past is None or (wanted is not None and wanted.way != "fresh"):
+    history = _history_of(view.task, view.chat)
+    if history is None or (wanted is not None and wanted.way != "fresh"):
         return ()
-    plan = plan_of(past)
+    plan = plan_of(history)
     right = plan[1:] if plan[:1] == (turn.action,) else plan
-    return tuple(right[: luck.pick("further calls", _FURTHER)])
+    return tuple(right[: draws.pick("further calls", _FURTHER_CALL_COUNTS)])
 
 
-_TEMPTED, _PLAIN = 1.15, 0.65
+_TEMPTED_RATE, _PLAIN_RATE = 1.15, 0.65
 """Rates of a weak player's mistakes relative to the mean: with a tempting later step, and without."""
 
 
-def _natural(luck: Luck, past: Past) -> MistakeRequest | None:
+def _natural_mistake(draws: Draws, history: History) -> MistakeRequest | None:
     """Return a natural mistake, if one occurs.
 
     A weak player tends to take the step after next too early, with the kind of mistake of that step; without such a
     step its action has a wrong form.
     """
-    skill = luck.faults.skill
+    skill = draws.faults.skill
     if skill is None:
-        strikes = past.stumbled is None and luck.strikes("natural_mistake")
-        return MistakeRequest(luck.pick("kind of mistake", _MISTAKES)) if strikes else None
-    following = (past.position.judged(step) for step in plan_of(past)[1:2])
+        occurs = history.last_refusal is None and draws.has_fault("natural_mistake")
+        return MistakeRequest(draws.pick("kind of mistake", _MISTAKES)) if occurs else None
+    following = (history.position.mistake_kind(step) for step in plan_of(history)[1:2])
     tempting = next((kind for kind in following if kind is not None), None)
-    rate = (1 - skill) * (_PLAIN if tempting is None else _TEMPTED)
-    return MistakeRequest(tempting or MistakeKind.PARAMETER) if luck.rng("skill").random() < rate else None
+    rate = (1 - skill) * (_PLAIN_RATE if tempting is None else _TEMPTED_RATE)
+    return MistakeRequest(tempting or MistakeKind.PARAMETER) if draws.rng("skill").random() < rate else None
 
 
-def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
+def mistaken_turn(draws: Draws, history: History, mistake: InjectedMistake) -> PlayerTurn:
     """Return a turn with this mistake; its thought has the form of a right turn's."""
-    thought = _looking_ahead(luck, past, _next(past), made.doing)
-    return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
+    thought = _look_ahead(draws, history, _next_action(history), mistake.doing)
+    return PlayerTurn(thought=_joined(_look_back(draws, history), thought), action=mistake.action)
 
 
-def _history(task: str, chat: Sequence[tuple[str, str]]) -> Past | None:
+def _history_of(task: str, chat: Sequence[tuple[str, str]]) -> History | None:
     """Return the history of the task's scene; None for an unknown one."""
     label = label_in(task)
-    if label is None or not all(f"\n- {name}" in task for name in opening(label).scene.verbs):
+    if label is None or not all(f"\n- {name}" in task for name in initial_position(label).scene.verbs):
         return None
-    return (heard if is_grounded(label) else Past.of)(opening(label), _exchanges(chat))
+    return (inferred_history if is_grounded(label) else History.of)(initial_position(label), _exchanges(chat))
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
@@ -117,55 +117,55 @@ def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
             except ValueError:
                 action = None
         elif action is not None:
-            yield Exchange(action, text, refused=sounds_refused(text))
+            yield Exchange(action, text, refused=is_refusal(text))
             action = None
 
 
-def _next(past: Past) -> str:
+def _next_action(history: History) -> str:
     """Return the plan's next action; a look around without a plan or after its refusal."""
-    position, plan = past.position, plan_of(past)
-    if plan and plan[0] not in past.wrong:
+    position, plan = history.position, plan_of(history)
+    if plan and plan[0] not in history.refused_actions:
         return plan[0]
-    looking = _looking(position)
-    return plan[0] if plan and looking in past.wrong else looking
+    look_around = _look_around(position)
+    return plan[0] if plan and look_around in history.refused_actions else look_around
 
 
-def _looking(position: Position) -> str:
-    return next(name for name in position.scene.verbs if "{" not in name and position.judged(name) is None)
+def _look_around(position: Position) -> str:
+    return next(name for name in position.scene.verbs if "{" not in name and position.mistake_kind(name) is None)
 
 
-def _looking_back(luck: Luck, past: Past, *, leaving: bool = False) -> str:
-    rng, position = luck.rng("looking back"), past.position
-    if not past.exchanges:
+def _look_back(draws: Draws, history: History, *, leaving: bool = False) -> str:
+    rng, position = draws.rng("looking back"), history.position
+    if not history.exchanges:
         return say(rng, "setting_out", goal=position.scene.plot.goal)
-    if past.failed:
+    if history.last_failed:
         return say(rng, "unlucky")
-    wrong = _misunderstood(past)
-    if wrong is None:
+    wrong_action = _last_mistake(history)
+    if wrong_action is None:
         return say(rng, "going_on")
-    ruling = position.ruling(wrong)
-    why = reason(position, wrong, ruling)
-    if leaving and why:
-        return say(rng, "leaving", hint=why)
-    insight = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=why)
-    if ruling.kind is MistakeKind.PARAMETER and (plan := plan_of(past)):
-        return _joined(insight, remedy(position, wrong, plan[0]))
+    ruling = position.ruling(wrong_action)
+    reason = mistake_reason(position, wrong_action, ruling)
+    if leaving and reason:
+        return say(rng, "leaving", hint=reason)
+    insight = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=reason)
+    if ruling.kind is MistakeKind.PARAMETER and (plan := plan_of(history)):
+        return _joined(insight, correction(position, wrong_action, plan[0]))
     return insight
 
 
-def _misunderstood(past: Past) -> str | None:
-    *before, last = past.exchanges
+def _last_mistake(history: History) -> str | None:
+    *earlier, last = history.exchanges
     if last.refused:
         return last.action
-    looked = bool(before) and before[-1].refused and last.action == _looking(past.position)
-    return before[-1].action if looked else None
+    looked_around = bool(earlier) and earlier[-1].refused and last.action == _look_around(history.position)
+    return earlier[-1].action if looked_around else None
 
 
-def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
+def _look_ahead(draws: Draws, history: History, action: str, doing: str) -> str:
     """Return the reason for this action, whose meaning is `doing`."""
-    rng, position = luck.rng("looking ahead"), past.position
-    plan = tuple(step for step in plan_of(past) if step == action or meaning(position, step) != doing)
-    thing = sought(past)
+    rng, position = draws.rng("looking ahead"), history.position
+    plan = tuple(step for step in plan_of(history) if step == action or infinitive(position, step) != doing)
+    thing = hidden_target(history)
     if thing is not None:
         return say(rng, "looking_for", doing=doing, thing=thing)
     if not plan:
@@ -174,19 +174,19 @@ def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
         return say(rng, "careful", doing=doing)
     if len(plan) == 1:
         return say(rng, "last", doing=doing)
-    then, ruling = meaning(position, plan[1]), position.ruling(plan[1])
+    next_step, ruling = infinitive(position, plan[1]), position.ruling(plan[1])
     if ruling.kind is None:
-        return say(rng, "useful", doing=doing, then=then)
-    obstacle = reason(position, plan[1], ruling)
-    known = past.stumbled is not None and obstacle == past.stumbled.text
-    return say(rng, "obstructed" if obstacle and not known else "needed", doing=doing, then=then, hint=obstacle)
+        return say(rng, "useful", doing=doing, then=next_step)
+    obstacle = mistake_reason(position, plan[1], ruling)
+    is_known = history.last_refusal is not None and obstacle == history.last_refusal.text
+    return say(rng, "obstructed" if obstacle and not is_known else "needed", doing=doing, then=next_step, hint=obstacle)
 
 
 def _joined(*sentences: str) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-_PASSING = re.compile(
+_TRANSIENT_WORDS = re.compile(
     r"\b(?:this (?:time|once|moment)|(?:for|at) (?:a|one|the) moment|(?:for|right) now|just then|moment(?:s|arily)?|temporar(?:y|ily)"
     r"|tr(?:y|ies|ied|ying) (?:it |that |this )?(?:once )?again|once more|time[sd]?[ -]?out|sticks?|stuck|jam(?:s|med)?|slip(?:s|ped)?"
     r"|glitch\w*|hiccup\w*|busy|interrupt\w*)\b",
@@ -195,59 +195,59 @@ _PASSING = re.compile(
 """Expressions of a failure that may pass."""
 
 
-def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
+def inferred_history(start: Position, exchanges: Iterable[Exchange]) -> History:
     """Return the history of a world from `start`, inferred from the words of the exchanges."""
-    past = Past.of(start, ())
+    history = History.of(start, ())
     for action, answer, *_ in exchanges:
-        ruling = past.position.ruling(action)
-        sounds_failed = sounds_refused(answer) or _PASSING.search(answer) is not None
+        ruling = history.position.ruling(action)
+        sounds_failed = is_refusal(answer) or _TRANSIENT_WORDS.search(answer) is not None
         failed = ruling.kind is None and ruling.text not in answer and sounds_failed
-        past = past.and_then(Exchange(action, answer, refused=ruling.kind is not None, failed=failed))
-    return past
+        history = history.with_exchange(Exchange(action, answer, refused=ruling.kind is not None, failed=failed))
+    return history
 
 
-class Seen(NamedTuple):
+class PlayerView(NamedTuple):
     script: Script
     """Script of the functions; for unknown ones, as far as their definitions tell."""
     task: str
     chat: list[tuple[str, str]]
     """Role and text of each message after the task; a call is followed by its answer."""
-    several: bool = False
+    parallel: bool = False
     """True if a message may hold several calls."""
 
 
-def read_calls(request: Request) -> Seen:
+def read_calls(request: Request) -> PlayerView:
     """Read the chat of a request for which `plays_by_calls` is true."""
-    tasks = ((at, text, tool_instructions_in(text)) for at, (_, text) in enumerate(request.messages))
-    at, task, instructions = next(one for one in tasks if one[2])
-    before, _, after = task.partition(instructions)
-    script = _script_of(request, before.strip())
+    tasks = ((index, text, tool_instructions_in(text)) for index, (_, text) in enumerate(request.messages))
+    index, task, instructions = next(entry for entry in tasks if entry[2])
+    introduction, _, after = task.partition(instructions)
+    script = _script_of(request, introduction.strip())
     chat: list[tuple[str, str]] = []
-    waiting: list[str] = []
-    for number, (role, text) in enumerate(request.messages[at + 1 :], start=at + 1):
-        calls = [Call(name, _arguments(arguments)) for where, name, arguments in request.calls if where == number]
-        for at, call in enumerate(calls):
-            thought = "" if at else text
-            waiting.append(render_player(PlayerTurn(thought=thought, action=text_of(script, call))))
+    pending: list[str] = []
+    for number, (role, text) in enumerate(request.messages[index + 1 :], start=index + 1):
+        calls = [Call(name, _arguments(arguments)) for message, name, arguments in request.calls if message == number]
+        for index, call in enumerate(calls):
+            thought = "" if index else text
+            pending.append(render_player(PlayerTurn(thought=thought, action=text_of(script, call))))
         if not calls:
-            if waiting:
-                chat.append(("assistant", waiting.pop(0)))
+            if pending:
+                chat.append(("assistant", pending.pop(0)))
             chat.append(("assistant" if role == "assistant" else "user", text))
-    chat += [("assistant", text) for text in waiting]
-    return Seen(script, render_task(script) + after, chat, instructions == PARALLEL_INSTRUCTIONS)
+    chat += [("assistant", text) for text in pending]
+    return PlayerView(script, render_task(script) + after, chat, instructions == PARALLEL_INSTRUCTIONS)
 
 
 def _script_of(request: Request, task: str) -> Script:
     label = label_in(task)
-    scene = None if label is None else opening(label).scene
+    scene = None if label is None else initial_position(label).scene
     listed = {str(tool.get("description")) for tool in request.tools}
-    introduction, found, goal = task.rpartition("\n\nGoal: ")
-    words = {"introduction": introduction if found else task, "goal": (found and goal) or "?"}
-    if scene is not None and all(any(one.startswith(name) for one in listed) for name in scene.verbs):
+    introduction, separator, goal = task.rpartition("\n\nGoal: ")
+    words = {"introduction": introduction if separator else task, "goal": (separator and goal) or "?"}
+    if scene is not None and all(any(text.startswith(name) for text in listed) for name in scene.verbs):
         return scene.script.model_copy(update=words)
     actions = filter(None, (action_of({"function": tool}) for tool in request.tools))
-    of_tools = Script(goal="?", environment={}, completion_conditions=(), actions=tuple(actions))
-    return of_tools.model_copy(update=words)
+    script = Script(goal="?", environment={}, completion_conditions=(), actions=tuple(actions))
+    return script.model_copy(update=words)
 
 
 def _arguments(text: str) -> Mapping[str, Any]:

@@ -18,29 +18,29 @@ from refinesynth.world import Ruling, plan
 CACHED_SCENES = 1_024
 """Number of cached scenes for requests of unknown episodes, each with its positions."""
 
-_EPISODES_SCENES = 16
+_MAX_EPISODE_SCENES = 16
 """Number of cached scenes of one episode, which has another one for each refused script."""
 
-_MOST_POSITIONS = 256
+_MAX_POSITIONS = 256
 
-_MOST_RULINGS = 32
+_MAX_RULINGS = 32
 
-_LONGEST_REMEMBERED = 200
+_MAX_CACHED_CHARACTERS = 200
 """Longest action with a cached ruling, in characters."""
 
-_MOST_SEARCHED = 300
+_MAX_SEARCHED_STATES = 300
 """Number of states of the second search, over all actions."""
 
 
 class Position:
     """A state of a scene's world, the actions that led there, and the plan from there."""
 
-    def __init__(self, scene: Scene, state: Any, *, before: "tuple[Position, str] | None", kept: "_Kept") -> None:
+    def __init__(self, scene: Scene, state: Any, *, previous: "tuple[Position, str] | None", cache: "_Cache") -> None:
         self.scene = scene
         self.state = state
-        self.before = before
+        self.previous = previous
         # A position refers to the one before; a reference back would keep both alive beyond their scene.
-        self._kept = ref(kept)
+        self._cache = ref(cache)
         self.planned: tuple[str, ...] | None = None
         self._rulings: dict[str, Ruling] = {}
 
@@ -48,26 +48,26 @@ class Position:
         known = self._rulings.get(action)
         if known is None:
             known = self.scene.world.step(self.state, action)
-            if len(action) <= _LONGEST_REMEMBERED and len(self._rulings) < _MOST_RULINGS:
+            if len(action) <= _MAX_CACHED_CHARACTERS and len(self._rulings) < _MAX_RULINGS:
                 self._rulings[action] = known
         return known
 
-    def judged(self, action: str) -> MistakeKind | None:
+    def mistake_kind(self, action: str) -> MistakeKind | None:
         """Return the kind of mistake that an action would be here; not cached, as many candidates are tried once."""
         return self.scene.world.step(self.state, action).kind
 
     def after(self, action: str) -> "Position":
         """Return the position after an action; this one if the action has no effect."""
-        kept = self._kept() or _Kept()
-        known = kept.reached.get((self, action))
-        if known is not None:
-            return known
+        cache = self._cache() or _Cache()
+        cached = cache.reached.get((self, action))
+        if cached is not None:
+            return cached
         ruling = self.ruling(action)
         if ruling.state is self.state:
             return self
-        reached = Position(self.scene, ruling.state, before=(self, action), kept=kept)
-        if len(kept.reached) < _MOST_POSITIONS and len(action) <= _LONGEST_REMEMBERED:
-            kept.reached[self, action] = reached
+        reached = Position(self.scene, ruling.state, previous=(self, action), cache=cache)
+        if len(cache.reached) < _MAX_POSITIONS and len(action) <= _MAX_CACHED_CHARACTERS:
+            cache.reached[self, action] = reached
         return reached
 
     @property
@@ -78,10 +78,10 @@ class Position:
         the start.
         """
         unplanned: list[Position] = []
-        at: Position | None = self
-        while at is not None and at.planned is None:
-            unplanned.append(at)
-            at = at.before[0] if at.before else None
+        current: Position | None = self
+        while current is not None and current.planned is None:
+            unplanned.append(current)
+            current = current.previous[0] if current.previous else None
         for position in reversed(unplanned):
             position.planned = _planned(position)
         return self.planned or ()
@@ -91,54 +91,54 @@ def _planned(position: Position) -> tuple[str, ...]:
     """Return the rest of the earlier plan if its next action or an equivalent one was taken; else a new plan."""
     world, state = position.scene.world, position.state
     rulebook = position.scene.executed.rulebook
-    if position.before is None and rulebook is not None and rulebook.solution:
+    if position.previous is None and rulebook is not None and rulebook.solution:
         return rulebook.solution
-    if position.before is not None:
-        earlier, action = position.before
-        followed = earlier.planned
-        if followed and (followed[0] == action or earlier.ruling(followed[0]).state == state):
-            return followed[1:]
-    found = plan(world, state, candidates=position.scene.likely)
-    if found is None:
-        found = plan(world, state, candidates=tuple(position.scene.everything()), most=_MOST_SEARCHED)
-    return found or ()
+    if position.previous is not None:
+        earlier, action = position.previous
+        earlier_plan = earlier.planned
+        if earlier_plan and (earlier_plan[0] == action or earlier.ruling(earlier_plan[0]).state == state):
+            return earlier_plan[1:]
+    new_plan = plan(world, state, candidates=position.scene.plan_candidates)
+    if new_plan is None:
+        new_plan = plan(world, state, candidates=tuple(position.scene.all_actions()), max_states=_MAX_SEARCHED_STATES)
+    return new_plan or ()
 
 
 @dataclass(eq=False)
-class _Kept:
+class _Cache:
     reached: dict[tuple[Position, str], Position] = field(default_factory=dict[tuple[Position, str], Position])
 
 
-def opening(label: str) -> Position:
-    return (_scenes.get() or _everybodys)(label)[0]
+def initial_position(label: str) -> Position:
+    return (_scenes.get() or _default_scenes)(label)[0]
 
 
-def forget() -> None:
+def clear_scenes() -> None:
     """Clear the scenes cached without an episode."""
-    _everybodys.cache_clear()
+    _default_scenes.cache_clear()
 
 
-Scenes: TypeAlias = Callable[[str], tuple[Position, _Kept]]
+Scenes: TypeAlias = Callable[[str], tuple[Position, _Cache]]
 """Initial positions of scenes by label, with their caches."""
 
 
-def scenes(most: int = _EPISODES_SCENES) -> Scenes:
-    return lru_cache(maxsize=most)(_opened)
+def scene_cache(max_scenes: int = _MAX_EPISODE_SCENES) -> Scenes:
+    return lru_cache(maxsize=max_scenes)(_open_scene)
 
 
-def _opened(label: str) -> tuple[Position, _Kept]:
-    scene, kept = draw_scene(label), _Kept()
-    return Position(scene, scene.plot.state, before=None, kept=kept), kept
+def _open_scene(label: str) -> tuple[Position, _Cache]:
+    scene, cache = draw_scene(label), _Cache()
+    return Position(scene, scene.plot.state, previous=None, cache=cache), cache
 
 
-_everybodys = lru_cache(maxsize=CACHED_SCENES)(_opened)
+_default_scenes = lru_cache(maxsize=CACHED_SCENES)(_open_scene)
 _scenes: ContextVar[Scenes | None] = ContextVar("scenes", default=None)
 
 
 @contextmanager
-def among(own: Scenes) -> Generator[None]:
+def using_scenes(scenes: Scenes) -> Generator[None]:
     """Context with this cache of scenes."""
-    token = _scenes.set(own)
+    token = _scenes.set(scenes)
     try:
         yield
     finally:
@@ -155,40 +155,40 @@ class Exchange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Past:
+class History:
     """All exchanges so far, with the position that they lead to."""
 
     position: Position
     exchanges: tuple[Exchange, ...] = ()
-    wrong: frozenset[str] = frozenset()
+    refused_actions: frozenset[str] = frozenset()
     """Actions flagged since the last accepted one."""
-    observed: frozenset[str] = field(default=frozenset(), repr=False)
+    observations: frozenset[str] = field(default=frozenset(), repr=False)
 
     @staticmethod
-    def of(start: Position, exchanges: Iterable[Exchange]) -> "Past":
-        return reduce(Past.and_then, exchanges, Past(start))
+    def of(start: Position, exchanges: Iterable[Exchange]) -> "History":
+        return reduce(History.with_exchange, exchanges, History(start))
 
-    def and_then(self, exchange: Exchange) -> "Past":
-        position, wrong = self.position, self.wrong
+    def with_exchange(self, exchange: Exchange) -> "History":
+        position, refused = self.position, self.refused_actions
         if exchange.refused:
-            wrong |= {exchange.action}
+            refused |= {exchange.action}
         elif not exchange.failed:
-            position, wrong = position.after(exchange.action), frozenset[str]()
-        return Past(position, (*self.exchanges, exchange), wrong, self.observed | {exchange.observation})
+            position, refused = position.after(exchange.action), frozenset[str]()
+        return History(position, (*self.exchanges, exchange), refused, self.observations | {exchange.observation})
 
     @property
-    def stumbled(self) -> Ruling | None:
+    def last_refusal(self) -> Ruling | None:
         """Ruling on the last action if it was flagged; else None."""
         if not self.exchanges or not self.exchanges[-1].refused:
             return None
         return self.position.ruling(self.exchanges[-1].action)
 
     @property
-    def failed(self) -> bool:
+    def last_failed(self) -> bool:
         """True if the last action was right and failed by chance."""
         return bool(self.exchanges) and self.exchanges[-1].failed
 
     @property
-    def arrived(self) -> bool:
+    def is_done(self) -> bool:
         """True if the goal is reached."""
         return self.position.scene.world.done(self.position.state)

@@ -29,7 +29,7 @@ _LABEL = re.compile(rf"\bScene ({'|'.join(map(re.escape, FAMILIES))})-((?:0|[1-9
 
 _GOALS = ("{goal}.", "please {goal}.", "your task is to {goal}.", "you have to {goal}.")
 
-_UNSAID = "Nobody has told you where things are."
+_HIDDEN_PLACES = "Nobody has told you where things are."
 
 _PATTERNS = (
     (r"^\s*{}\s*$", r"\s+", "(.+?)"),
@@ -63,14 +63,14 @@ class Scene:
         return _hidden(self.label)
 
     @cached_property
-    def seeking(self) -> tuple[str, ...]:
+    def revealing_actions(self) -> tuple[str, ...]:
         """Action texts that show the player other places."""
-        return tuple(self._every(action for action in self.script.actions if self.verbs[action.name].seeks))
+        return tuple(self._filled(action for action in self.script.actions if self.verbs[action.name].seeks))
 
     @cached_property
-    def likely(self) -> tuple[str, ...]:
+    def plan_candidates(self) -> tuple[str, ...]:
         """Action texts among which a plan is searched."""
-        return (*self.useful, *(self.seeking if self.hidden else ()))
+        return (*self.useful, *(self.revealing_actions if self.hidden else ()))
 
     @cached_property
     def grounded(self) -> Script:
@@ -78,14 +78,14 @@ class Scene:
         return self.executed if is_grounded(self.label) else draw_scene(f"{self.label}{GROUNDED}").executed
 
     @property
-    def moving(self) -> str:
+    def move_prefix(self) -> str:
         """Beginning of the actions that move the player, from the family's first verb."""
         return next(iter(self.verbs)).partition("{")[0]
 
-    def everything(self) -> Iterator[str]:
-        yield from self._every(self.script.actions)
+    def all_actions(self) -> Iterator[str]:
+        yield from self._filled(self.script.actions)
 
-    def _every(self, actions: Iterable[ActionSpec]) -> Iterator[str]:
+    def _filled(self, actions: Iterable[ActionSpec]) -> Iterator[str]:
         for action in actions:
             for values in product(*action.parameters.values()):
                 yield action.fill(dict(zip(action.parameters, values, strict=True)))
@@ -93,8 +93,8 @@ class Scene:
 
 def label_in(text: str) -> str | None:
     """Return the first scene label in a text, if any."""
-    found = _LABEL.search(text)
-    return f"{found[1]}-{found[2]}" if found else None
+    match = _LABEL.search(text)
+    return f"{match[1]}-{match[2]}" if match else None
 
 
 def label_of(script: JsonValue) -> str | None:
@@ -112,7 +112,7 @@ def is_grounded(label: str) -> bool:
 
 
 def draw_scene(label: str) -> Scene:
-    family, plot, rng = _drawn(label)
+    family, plot, rng = _draw_plot(label)
     style = rng.choice(_PATTERNS)
     verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}
     actions = tuple(_action(rng, template, verb, plot, style=style) for template, verb in verbs.items())
@@ -134,13 +134,13 @@ def draw_scene(label: str) -> Scene:
     world = World(script.model_copy(update={"actions": actions}))
     by_verb = {verbs[action.name].key: action for action in actions}
     useful = tuple(by_verb[key].fill(values) for key, values in plot.useful)
-    where = plot.whereabouts
+    whereabouts = plot.whereabouts
     if _hidden(label):
-        looking = next(action.name for action in actions if "{" not in action.name and not action.requires)
-        where = f"{_UNSAID} {world.step(script.environment, looking).text}"
+        look_template = next(action.name for action in actions if "{" not in action.name and not action.requires)
+        whereabouts = f"{_HIDDEN_PLACES} {world.step(script.environment, look_template).text}"
     if is_grounded(label):
         rulebook = rulebook.model_copy(update={"solution": plan(world, script.environment, candidates=useful) or ()})
-    script = script.model_copy(update={"introduction": f"{script.introduction} {where}", "rulebook": rulebook})
+    script = script.model_copy(update={"introduction": f"{script.introduction} {whereabouts}", "rulebook": rulebook})
     return Scene(
         label=label,
         family=family,
@@ -167,18 +167,18 @@ def outline(label: str) -> Outline:
 
     All worlds have distractors. Those of household, laboratory, panel and search cannot be lost: none is irreversible.
     """
-    family, plot, _ = _drawn(label)
-    preparing = {verb.key for verb in family.verbs if verb.prepares}
+    family, plot, _ = _draw_plot(label)
+    preparing_verbs = {verb.key for verb in family.verbs if verb.prepares}
     features = {
         "distractors": True,
         "irreversible": plot.losable,
         "hidden": _hidden(label) and plot.away,
-        "preconditions": not preparing.isdisjoint(key for key, _ in plot.useful),
+        "preconditions": not preparing_verbs.isdisjoint(key for key, _ in plot.useful),
     }
     return Outline(frozenset(feature for feature, has in features.items() if has), len(plot.useful))
 
 
-def _drawn(label: str) -> tuple[Family, Plot, Random]:
+def _draw_plot(label: str) -> tuple[Family, Plot, Random]:
     number = label.removesuffix(GROUNDED)
     rng = _generator(number)
     family = FAMILIES[number.rpartition("-")[0]]

@@ -5,116 +5,116 @@ from hashlib import blake2b
 
 import orjson
 
-from refinesynth.rehearsal.replayed_history import Past, Position
+from refinesynth.rehearsal.replayed_history import History, Position
 from refinesynth.rehearsal.scene import Scene
 from refinesynth.trajectory import ActionSpec
 from refinesynth.world import mentions
 from refinesynth.world.hidden_places import hidden_names
 
-_FARTHEST = 200
+_MAX_POSITIONS = 200
 
 
-def plan_of(past: Past) -> tuple[str, ...]:
+def plan_of(history: History) -> tuple[str, ...]:
     """Return the true plan up to the first hidden thing, as if that were at the next place to search."""
-    position = past.position
+    position = history.position
     plan, scene = position.plan, position.scene
-    found = _unknown(past)
-    if found is None:
+    unknown = _unknown(history)
+    if unknown is None:
         return plan
-    at, _, truth = found
-    before = [number for number, step in enumerate(plan[:at]) if not _seeks(scene, step)]
-    place = _next_place(past, truth)
+    index, _, actual = unknown
+    earlier = [number for number, step in enumerate(plan[:index]) if not _reveals_places(scene, step)]
+    place = _next_place(history, actual)
     if place is None:
         return plan
-    ways = plan[: before[-1] + 1] if before else _way(position, place)
-    return (*ways, _moved(scene, plan[at], truth, place), *plan[at + 1 :])
+    first_steps = plan[: earlier[-1] + 1] if earlier else _steps_to(position, place)
+    return (*first_steps, _moved(scene, plan[index], actual, place), *plan[index + 1 :])
 
 
-def sought(past: Past) -> str | None:
+def hidden_target(history: History) -> str | None:
     """Return the hidden thing that the next step is about, if any."""
-    position, found = past.position, _unknown(past)
-    if found is None or not all(_seeks(position.scene, step) for step in position.plan[: found[0]]):
+    position, unknown = history.position, _unknown(history)
+    if unknown is None or not all(_reveals_places(position.scene, step) for step in position.plan[: unknown[0]]):
         return None
-    return found[1]
+    return unknown[1]
 
 
-def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
+def _unknown(history: History) -> tuple[int, str, frozenset[str]] | None:
     """Return the index of the first step about a hidden thing that was never seen or mentioned, its name and its
     places.
     """
-    scene = past.position.scene
+    scene = history.position.scene
     if not scene.hidden:
         return None
-    hidden = hidden_names(scene.world).where
-    accepted = (exchange.observation for exchange in past.exchanges if not exchange.refused and not exchange.failed)
+    hidden = hidden_names(scene.world).places_of
+    accepted = (exchange.observation for exchange in history.exchanges if not exchange.refused and not exchange.failed)
     texts = (scene.script.introduction, *accepted)
-    for at, step in enumerate(past.position.plan):
-        read = scene.world.read(step)
-        for value in read[1].values() if read else ():
+    for index, step in enumerate(history.position.plan):
+        parsed = scene.world.read(step)
+        for value in parsed[1].values() if parsed else ():
             if value not in hidden or any(mentions(text, value) for text in texts):
                 continue
-            if not hidden[value] & _looked_into(past.position):
-                return at, value, hidden[value]
+            if not hidden[value] & _searched_places(history.position):
+                return index, value, hidden[value]
     return None
 
 
-def _seeks(scene: Scene, step: str) -> bool:
-    read = scene.world.read(step)
-    return read is not None and scene.verbs[read[0].spec.name].seeks
+def _reveals_places(scene: Scene, step: str) -> bool:
+    parsed = scene.world.read(step)
+    return parsed is not None and scene.verbs[parsed[0].spec.name].seeks
 
 
-def _next_place(past: Past, truth: frozenset[str]) -> str | None:
+def _next_place(history: History, actual: frozenset[str]) -> str | None:
     """Return the first unsearched place, in a fixed order per scene, so that two searches cannot alternate forever."""
-    scene = past.position.scene
+    scene = history.position.scene
     # A place may be a container too; the longest list is that of all places.
-    among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
-    looked = _looked_into(past.position)
+    places = max((values for values in scene.plot.values.values() if actual & set(values)), key=len, default=())
+    searched = _searched_places(history.position)
 
-    def turn(place: str) -> bytes:
+    def order(place: str) -> bytes:
         return blake2b(f"{scene.label} {place}".encode(), digest_size=8).digest()
 
-    return min((place for place in among if place not in looked), key=turn, default=None)
+    return min((place for place in places if place not in searched), key=order, default=None)
 
 
-def _looked_into(position: Position) -> set[str]:
-    looked = _looked(position)
-    while position.before:
-        position = position.before[0]
-        looked |= _looked(position)
-    return looked
+def _searched_places(position: Position) -> set[str]:
+    places = _places_in_view(position)
+    while position.previous:
+        position = position.previous[0]
+        places |= _places_in_view(position)
+    return places
 
 
-def _looked(position: Position) -> set[str]:
+def _places_in_view(position: Position) -> set[str]:
     """Return the places whose content is visible here: those on the path of a sight."""
     world, state = position.scene.world, position.state
     names: set[str] = set()
     for sight in world.visibility.sights:
-        for values in sight.readings(state):
+        for values in sight.bindings(state):
             if sight.when is None or sight.when.answer(state, values) is True:
-                names.update(sight.at(state, values) or ())
+                names.update(sight.keys(state, values) or ())
     return names
 
 
-def _way(position: Position, place: str) -> tuple[str, ...]:
+def _steps_to(position: Position, place: str) -> tuple[str, ...]:
     """Return the fewest steps to see into a place; empty if there is no way."""
-    steps = sorted(position.scene.seeking, key=lambda step: not mentions(step, place))
-    queue, known = deque([(position, tuple[str, ...]())]), {orjson.dumps(position.state)}
-    while queue and len(known) < _FARTHEST:
-        at, way = queue.popleft()
+    steps = sorted(position.scene.revealing_actions, key=lambda step: not mentions(step, place))
+    queue, seen = deque([(position, tuple[str, ...]())]), {orjson.dumps(position.state)}
+    while queue and len(seen) < _MAX_POSITIONS:
+        current, path = queue.popleft()
         for step in steps:
-            after = at.after(step)
-            if after is at or (key := orjson.dumps(after.state)) in known:
+            successor = current.after(step)
+            if successor is current or (key := orjson.dumps(successor.state)) in seen:
                 continue
-            if place in _looked(after):
-                return (*way, step)
-            known.add(key)
-            queue.append((after, (*way, step)))
+            if place in _places_in_view(successor):
+                return (*path, step)
+            seen.add(key)
+            queue.append((successor, (*path, step)))
     return ()
 
 
-def _moved(scene: Scene, step: str, truth: frozenset[str], place: str) -> str:
-    read = scene.world.read(step)
-    if read is None:
+def _moved(scene: Scene, step: str, actual: frozenset[str], place: str) -> str:
+    parsed = scene.world.read(step)
+    if parsed is None:
         return step
-    spec: ActionSpec = read[0].spec
-    return spec.fill({name: place if value in truth else value for name, value in read[1].items()})
+    spec: ActionSpec = parsed[0].spec
+    return spec.fill({name: place if value in actual else value for name, value in parsed[1].items()})

@@ -11,9 +11,9 @@ from typing import Any, cast
 from pydantic import JsonValue, ValidationError
 
 from refinesynth.actions.matching import match_action
-from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.injected_faults import Draws
 from refinesynth.rehearsal.openai_wire import items
-from refinesynth.rehearsal.phrasing import say, shown
+from refinesynth.rehearsal.phrasing import one_line, say
 from refinesynth.rehearsal.replayed_history import Exchange
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
@@ -23,7 +23,7 @@ _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
 _TYPES = re.compile(r"\{(?P<name>[^{}]*)\} is (?!one of: )(?P<words>[^;)]*)")
 _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
 
-_MOST_ACTIONS = 40
+_MAX_ACTIONS = 40
 
 CALLS = re.compile(r"\bScene calls-(?P<count>[0-9]{1,3})\.")
 """Label of a world for a user's tools, with the number of calls that reach its goal."""
@@ -33,8 +33,8 @@ def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) 
     """Return a script as JSON in which `count` calls of any of these tools reach the goal."""
     laws = {"effects": [{"op": "add", "path": "/calls", "value": 1}], "reveals": "Call {state:/calls} has succeeded."}
     values = [
-        {name: (*one.choices(name), *one.type_of(name).samples(), "it")[0] for name in one.placeholders}
-        for one in tools
+        {name: (*tool.choices(name), *tool.type_of(name).samples(), "it")[0] for name in tool.placeholders}
+        for tool in tools
     ]
     samples = list(map(ActionSpec.fill, tools, values))
     script = {
@@ -42,34 +42,34 @@ def write_for_tools(tools: Sequence[ActionSpec], count: int, *, grounded: bool) 
         "environment": {"calls": 0},
         "goal": f"Make {count} calls that succeed.",
         "completion_conditions": [f"{count} calls have succeeded."],
-        "actions": [{"name": one.name.partition(" ")[0], **laws} for one in tools],
+        "actions": [{"name": tool.name.partition(" ")[0], **laws} for tool in tools],
         "rulebook": {
             "goal": [f"state.calls >= {count}"],
-            "solution": [samples[at % len(samples)] for at in range(count)],
+            "solution": [samples[index % len(samples)] for index in range(count)],
         },
     }
-    return script if grounded else {key: each for key, each in script.items() if key not in {"actions", "rulebook"}}
+    return script if grounded else {key: value for key, value in script.items() if key not in {"actions", "rulebook"}}
 
 
-def see_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
+def judge_completion(script: JsonValue, history: JsonValue) -> dict[str, Any]:
     """Return the judgement on the completion conditions in the world of a user's tools, after these exchanges and a
     successful call.
     """
     needed = CALLS.search(str(script.get("introduction"))) if isinstance(script, dict) else None
-    exchanges = (cast("dict[str, Any]", one) for one in items(history) if isinstance(one, dict))
-    made = sum(one.get("mistake") is None for one in exchanges) + 1
-    return {"thought": f"{made} calls have succeeded.", "done": needed is not None and made >= int(needed["count"])}
+    exchanges = (cast("dict[str, Any]", exchange) for exchange in items(history) if isinstance(exchange, dict))
+    calls = sum(exchange.get("mistake") is None for exchange in exchanges) + 1
+    return {"thought": f"{calls} calls have succeeded.", "done": needed is not None and calls >= int(needed["count"])}
 
 
-def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
+def judge_form(draws: Draws, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
     """Return the answer to an action: accepted if the script lists it with allowed values, else a parameter error."""
     try:
-        read = Script.from_llm(script)
-        actions, needed = read.actions, CALLS.search(read.introduction)
+        parsed = Script.from_llm(script)
+        actions, needed = parsed.actions, CALLS.search(parsed.introduction)
     except (ValidationError, RecursionError):
         actions, needed = (), None
-    wording, known = shown(text), match_action(actions, text) is not None
-    rng = luck.rng("plain")
+    wording, known = one_line(text), match_action(actions, text) is not None
+    rng = draws.rng("plain")
     if known:
         answer = say(rng, "plain_accepted", text=wording)
         thought = f'"{wording}" is an available action with allowed values.'
@@ -83,35 +83,35 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
     return DungeonMasterTurn.of_kind(None if known else MistakeKind.PARAMETER, thought=thought, observation=answer)
 
 
-def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange], *, slips: bool = False) -> PlayerTurn:
-    """Return a listed action with listed values, preferably a new one; with `slips`, first one that does not exist and
+def improvise(draws: Draws, task: str, exchanges: Sequence[Exchange], *, misname: bool = False) -> PlayerTurn:
+    """Return a listed action with listed values, preferably a new one; with `misname`, first one that does not exist,
     then the intended one.
     """
-    rng = luck.rng("improvised")
+    rng = draws.rng("improvised")
     tried = {exchange.action for exchange in exchanges}
     shared = _values(_SHARED, task)
-    choices = [_filled(luck, line, shared) for line in list(_LINE.finditer(task))[:_MOST_ACTIONS]] or ["look around"]
+    choices = [_filled(draws, line, shared) for line in list(_LINE.finditer(task))[:_MAX_ACTIONS]] or ["look around"]
     untried = [choice for choice in choices if choice not in tried]
     meant = [
-        choice for choice in choices if exchanges and exchanges[-1].refused and _slip(choice) == exchanges[-1].action
+        choice for choice in choices if exchanges and exchanges[-1].refused and _misname(choice) == exchanges[-1].action
     ]
     action = rng.choice(meant or untried or choices)
-    return PlayerTurn(thought=say(rng, "plain_tries"), action=_slip(action) if slips and not meant else action)
+    return PlayerTurn(thought=say(rng, "plain_tries"), action=_misname(action) if misname and not meant else action)
 
 
-def _slip(action: str) -> str:
+def _misname(action: str) -> str:
     first, space, rest = action.partition(" ")
     return f"{first}_now{space}{rest}"
 
 
-def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) -> str:
+def _filled(draws: Draws, line: re.Match[str], shared: Mapping[str, list[str]]) -> str:
     spec = ActionSpec(name=line["name"].strip() or "look around", pattern=".")
-    rng = luck.rng(line["name"])
-    kinds = ((found["name"], ParameterType.from_words(found["words"])) for found in _TYPES.finditer(line["rest"]))
+    rng = draws.rng(line["name"])
+    kinds = ((match["name"], ParameterType.from_words(match["words"])) for match in _TYPES.finditer(line["rest"]))
     typed = {name: [*kind.samples()] for name, kind in kinds if kind is not None and kind.samples()}
     values = {**typed, **shared, **_values(_VALUES, line["rest"])}
     return spec.fill({name: rng.choice(values.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
 
 
 def _values(pattern: re.Pattern[str], text: str) -> dict[str, list[str]]:
-    return {found["name"]: found["values"].split(", ") for found in pattern.finditer(text)}
+    return {match["name"]: match["values"].split(", ") for match in pattern.finditer(text)}

@@ -187,7 +187,7 @@ def _turns(draft: Draft) -> list[JsonValue]:
             if mark is not None and mark.kind is not None:
                 note = f"mistake ({mark.kind.value})"
             elif mark is not None and mark.label == "refinement":
-                note = f"repairs turn {', '.join(str(number + 1) for number in mark.of)}"
+                note = f"repairs turn {', '.join(str(number + 1) for number in mark.mistakes)}"
             texts = {"thought": shorten(turn.thought), "action": shorten(turn.action), "note": note}
             turns.append({"who": label_of(turn, mistake=index in mistakes), **texts})
         elif isinstance(turn, DungeonMasterTurn):

@@ -59,6 +59,6 @@ def _form(min_turns: int) -> AnswerForm[Answer]:
 
     def load(value: object) -> Answer:
         answer = form.load(value)
-        return answer.written_as(value) if isinstance(value, str) else answer
+        return answer.with_text_form(value) if isinstance(value, str) else answer
 
     return replace(form, load=load)

@@ -27,7 +27,7 @@ from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools
 from refinesynth.actions.matching import match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
-from refinesynth.chat.react import STOPS, action_label, goes_on
+from refinesynth.chat.react import STOPS, action_label, continues_after_action
 from refinesynth.prompts import Prompts
 from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, plain_text, tool_calls_of
 from refinesynth.settings.mistakes import MistakeRequest
@@ -106,7 +106,7 @@ class ReactForm(AnswerForm[PlayerTurn]):
     """Form of a thought and an action as text; text after the action is ignored."""
 
     def repair_kind(self, response: ModelResponse) -> str | None:
-        return "text after the action" if goes_on(plain_text(response)) else None
+        return "text after the action" if continues_after_action(plain_text(response)) else None
 
 
 _FORM = ReactForm(parameters=ModelRequestParameters(), load=_read, settings=ModelSettings(stop_sequences=[*STOPS]))

@@ -24,12 +24,12 @@ class ValidActions(BuiltInRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         script = draft.script
         for step in exchanges(draft.turns):
-            if not (step.accepted or isinstance(step.after, PlayerTurn)):
+            if not (step.accepted or isinstance(step.next_turn, PlayerTurn)):
                 continue
             if match_in(script, step.player.action) is None:
-                found = explain_mismatch(script.actions, step.player.action)
+                mismatch = explain_mismatch(script.actions, step.player.action)
                 fix = "Take an available action with allowed values, or let the DM flag parameter_error."
-                yield self.violation(step.at, found.code, f"Turn {step.at + 1}: {found.message} {fix}")
+                yield self.violation(step.turn, mismatch.code, f"Turn {step.turn + 1}: {mismatch.message} {fix}")
 
 
 class NoFalseAlarm(BuiltInRule):
@@ -49,14 +49,14 @@ class NoFalseAlarm(BuiltInRule):
         for step in exchanges(draft.turns):
             if step.answer is None or not step.answer.parameter_error:
                 continue
-            found = match_in(draft.script, step.player.action)
-            if found is not None:
+            match = match_in(draft.script, step.player.action)
+            if match is not None:
                 message = (
-                    f"Turn {step.at + 2} flags parameter_error, but {quoted(step.player.action)} is the available action "
-                    f"{quoted(found.action.name)} with allowed values. Judge it by place and state: set place_error or "
+                    f"Turn {step.turn + 2} flags parameter_error, but {quoted(step.player.action)} is the available action "
+                    f"{quoted(match.action.name)} with allowed values. Judge it by place and state: set place_error or "
                     "logic_error if it fails for such a reason, no flag if it works."
                 )
-                yield self.violation(step.at + 1, "false_alarm", message)
+                yield self.violation(step.turn + 1, "false_alarm", message)
 
 
 class FreshObservations(BuiltInRule):
@@ -80,10 +80,10 @@ class FreshObservations(BuiltInRule):
             text = folded(step.answer.observation)
             seen[text] += 1
             if seen[text] > self.times:
-                before = "an action" if seen[text] == 2 else f"{seen[text] - 1} actions"  # noqa: PLR2004 - one before
+                earlier = "an action" if seen[text] == 2 else f"{seen[text] - 1} actions"  # noqa: PLR2004 - one before
                 message = (
-                    f"Turn {step.at + 2} gives the observation {quoted(step.answer.observation)}, which has answered "
-                    f"{before} before. "
+                    f"Turn {step.turn + 2} gives the observation {quoted(step.answer.observation)}, which has answered "
+                    f"{earlier} before. "
                     f"Say what {quoted(step.player.action)} changed or showed, with what is particular to it."
                 )
-                yield self.violation(step.at + 1, "observation_repeats", message)
+                yield self.violation(step.turn + 1, "observation_repeats", message)

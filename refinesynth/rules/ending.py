@@ -61,11 +61,11 @@ class SucceedsOnce(BuiltInRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         last = len(draft.turns) - 1 if draft.text_error is None else len(draft.turns)
-        for at, turn in enumerate(draft.turns):
-            if isinstance(turn, DungeonMasterTurn) and self.phrase in turn.observation and (at < last or turn.flagged):
-                known = "beside an error flag" if turn.flagged else "before the end"
+        for i, turn in enumerate(draft.turns):
+            if isinstance(turn, DungeonMasterTurn) and self.phrase in turn.observation and (i < last or turn.flagged):
+                place = "beside an error flag" if turn.flagged else "before the end"
                 message = (
-                    f"Turn {at + 1} says {quoted(self.phrase)} {known}. Say it once, in the observation of the last turn, "
+                    f"Turn {i + 1} says {quoted(self.phrase)} {place}. Say it once, in the observation of the last turn, "
                     "when every completion condition holds."
                 )
-                yield self.violation(at, "success_too_early", message)
+                yield self.violation(i, "success_too_early", message)

@@ -9,39 +9,39 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Play
 class Exchange(NamedTuple):
     """A player turn with the turn after it."""
 
-    at: int
+    turn: int
     """Index of the player turn."""
     player: PlayerTurn
-    after: PlayerTurn | DungeonMasterTurn | MalformedTurn | None
+    next_turn: PlayerTurn | DungeonMasterTurn | MalformedTurn | None
     """The turn that follows; None at the end of the draft."""
 
     @property
     def answer(self) -> DungeonMasterTurn | None:
         """The DungeonMaster's answer, if the next turn is one."""
-        return self.after if isinstance(self.after, DungeonMasterTurn) else None
+        return self.next_turn if isinstance(self.next_turn, DungeonMasterTurn) else None
 
     @property
     def flagged(self) -> bool:
         """True if the DungeonMaster flagged the action."""
-        return isinstance(self.after, DungeonMasterTurn) and self.after.flagged
+        return isinstance(self.next_turn, DungeonMasterTurn) and self.next_turn.flagged
 
     @property
     def accepted(self) -> bool:
         """True if the DungeonMaster answered without a flag."""
-        return isinstance(self.after, DungeonMasterTurn) and not self.after.flagged
+        return isinstance(self.next_turn, DungeonMasterTurn) and not self.next_turn.flagged
 
     @property
     def transient(self) -> bool:
         """True if the action was right and failed by chance; such an answer has no flag."""
-        return isinstance(self.after, DungeonMasterTurn) and self.after.transient and not self.after.flagged
+        return isinstance(self.next_turn, DungeonMasterTurn) and self.next_turn.transient and not self.next_turn.flagged
 
 
 def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> Iterator[Exchange]:
     """Yield one exchange per player turn, in order."""
     last = len(turns) - 1
-    for at, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         if turn.role == "Player":  # a model's `isinstance` is slow to say no
-            yield Exchange(at, turn, turns[at + 1] if at < last else None)
+            yield Exchange(index, turn, turns[index + 1] if index < last else None)
 
 
 def is_complete(draft: Draft) -> bool:

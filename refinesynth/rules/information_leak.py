@@ -10,15 +10,15 @@ from pydantic import JsonValue
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.name_search import Names, names_of
 from refinesynth.rules.rule import BuiltInRule, Violation
-from refinesynth.rules.world_replay import Answered, world_played
+from refinesynth.rules.world_replay import RuledStep, replay_draft
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 from refinesynth.world import World
 from refinesynth.world.hidden_places import HiddenNames, hidden_names
 
-_PAIRED = 16
+_MAX_PAIRED = 16
 """Maximum number of names in a text that count as named together; in a longer list each counts as known."""
 
-_COMPARED = 64
+_MAX_COMPARED = 64
 """Maximum number of other places that are tried for an action."""
 
 _EXPLORES = re.compile(
@@ -50,32 +50,32 @@ class KnowsOnlyWhatWasSeen(BuiltInRule):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        played = world_played(draft)
-        if played is None or not (hidden := hidden_names(played.world)).where:
+        replayed = replay_draft(draft)
+        if replayed is None or not (hidden := hidden_names(replayed.world)).places_of:
             return
-        known = _Known(names_of(played.world), set(played.visible))
-        known.state(draft.script.introduction)
+        known = _Knowledge(names_of(replayed.world), set(replayed.visible))
+        known.add_facts(draft.script.introduction)
         opening = draft.turns[0] if draft.turns else None
         if isinstance(opening, DungeonMasterTurn):
-            known.state(opening.observation)
+            known.add_facts(opening.observation)
         for text in (draft.script.goal, *(action.description for action in draft.script.actions)):
-            known.pair(text)
-        for step in played.answered:
-            if (found := _knows(played.world, hidden, known, step)) is not None:
-                thing, place = found
+            known.add_pairs(text)
+        for step in replayed.exchanges:
+            if (leak := _find_leak(replayed.world, hidden, known, step)) is not None:
+                thing, place = leak
                 message = (
                     f"{quoted(step.action)} reaches for {quoted(thing)} at {quoted(place)}, but nothing that was seen or told says that it "
                     "is there. Look for it first: go where it could be, open and search; take it once it was seen."
                 )
-                yield self.violation(step.at, "knows_hidden", message)
-            known.named.update(step.ruling.values.values())
+                yield self.violation(step.turn, "knows_hidden", message)
+            known.named_values.update(step.ruling.values.values())
             known.seen.update(step.ruling.visible)
-            record = known.pair if step.answer.flagged or step.answer.transient else known.state
+            record = known.add_pairs if step.answer.flagged or step.answer.transient else known.add_facts
             record(step.answer.observation)
 
 
 @dataclass
-class _Known:
+class _Knowledge:
     """Knowledge that a player can have of the places of things, and the values of its actions."""
 
     names: Names
@@ -84,49 +84,49 @@ class _Known:
     """Names mentioned in the introduction, the opening, an accepted answer or a long list, as words."""
     paired: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Names mentioned together, as words."""
-    named: set[str] = field(default_factory=set[str])
+    named_values: set[str] = field(default_factory=set[str])
     """Values named by an action."""
 
-    def state(self, text: str) -> None:
+    def add_facts(self, text: str) -> None:
         """Add a description of the world."""
-        self.stated.update(self.names.known_from(text))
+        self.stated.update(self.names.mentions_in(text))
 
-    def pair(self, text: str) -> None:
+    def add_pairs(self, text: str) -> None:
         """Add a text that may name things without their places."""
-        found = self.names.known_from(text)
-        if len(found) > _PAIRED:
-            self.stated.update(found)
+        names = self.names.mentions_in(text)
+        if len(names) > _MAX_PAIRED:
+            self.stated.update(names)
         else:
-            self.paired.update(product(found, found))
+            self.paired.update(product(names, names))
 
-    def of(self, thing: str, place: str) -> bool:
+    def can_know(self, thing: str, place: str) -> bool:
         """Return whether the player can know that a thing is at this place. Names that no text can be searched for
         count as known.
         """
-        words = self.names.known_from(thing)
+        words = self.names.mentions_in(thing)
         if thing in self.seen or not words or not self.stated.isdisjoint(words):
             return True
-        return not self.paired.isdisjoint(product(words, self.names.known_from(place)))
+        return not self.paired.isdisjoint(product(words, self.names.mentions_in(place)))
 
 
-def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> tuple[str, str] | None:
+def _find_leak(world: World, hidden: HiddenNames, knowledge: _Knowledge, step: RuledStep) -> tuple[str, str] | None:
     """Return the thing and the place that an action must not know, if any."""
     ruling = step.ruling
-    if ruling.action is None or _EXPLORES.match(ruling.action) or (ruling.kind is None and not step.changes):
+    if ruling.action is None or _EXPLORES.match(ruling.action) or (ruling.kind is None and not step.changes_state):
         return None
-    for (name, thing), (other, place) in permutations(ruling.values.items(), 2):
+    for (thing_name, thing), (place_name, place) in permutations(ruling.values.items(), 2):
         if (
-            place in hidden.where.get(thing, ())
+            place in hidden.places_of.get(thing, ())
             and thing not in hidden.places
-            and place not in known.named
-            and not known.of(thing, place)
-            and _matters(world, ruling.action, ruling.values, (name, other), known.named)
+            and place not in knowledge.named_values
+            and not knowledge.can_know(thing, place)
+            and _needs_place(world, ruling.action, ruling.values, (thing_name, place_name), knowledge.named_values)
         ):
             return thing, place
     return None
 
 
-def _matters(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
+def _needs_place(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
     """Return whether a requirement of an action depends on thing and place: it holds for them, and not for the thing at
     some other place.
     """
@@ -142,6 +142,6 @@ def _matters(world: World, action: str, values: Mapping[str, str], pair: tuple[s
     places = (place for place in taken.spec.parameters.get(other, ()) if place != values[other] and place not in named)
     return any(
         part.answer(state, {**values, other: place}) is not True
-        for place in islice(places, _COMPARED)
+        for place in islice(places, _MAX_COMPARED)
         for part in parts
     )

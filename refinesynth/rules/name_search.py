@@ -14,19 +14,19 @@ MAX_TEXT = 20_000
 MAX_WORDS = 16
 """Longest name in the search, in words."""
 
-_REMEMBERED = 1_024
+_MAX_CACHED = 1_024
 """Number of texts with cached results per set of names."""
 
-_SHORT = 500
+_MAX_CACHED_CHARACTERS = 500
 """Longest text with a cached result, in characters."""
 
-_QUALITIES = (
+_GENERIC_VALUES = (
     "the and all any now here there yes no not none nothing something everything one two three four five on off in out open "
     "opened closed shut locked unlocked up down left right front back north south east west forward low medium high hot warm "
     "cold clean dirty wet dry full empty true false start stop done ready new old red green blue yellow black white small large "
     "you your yourself player self hand hands inventory it them"
 )
-QUALITIES = frozenset(_QUALITIES.split())
+GENERIC_VALUES = frozenset(_GENERIC_VALUES.split())
 """Parameter values that name no particular thing, such as on and off in `set {lamp} to {state}`. They occur in any
 sentence, so the search ignores them."""
 
@@ -45,20 +45,20 @@ class Names:
     """A set of names, prepared for a search in linear time.
 
     Omitted are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin letters,
-    and `QUALITIES`, because they occur with other meanings. Words are separated by blanks and punctuation; in a
+    and `GENERIC_VALUES`, because they occur with other meanings. Words are separated by blanks and punctuation; in a
     language without them, only names that stand alone are found.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names: dict[tuple[str, ...], str] = {}
-        self._longest: dict[str, int] = {}
+        self._lengths: dict[str, int] = {}
         """First word of names to the number of words of the longest one."""
-        self._known: dict[str, frozenset[str]] = {}
+        self._cache: dict[str, frozenset[str]] = {}
         for name in sorted(names):
             words = words_of(name)
-            if words and len(words) <= MAX_WORDS and (len(words) > 1 or not _says_nothing(words[0])):
+            if words and len(words) <= MAX_WORDS and (len(words) > 1 or not _is_generic(words[0])):
                 self._names.setdefault(tuple(words), name)
-                self._longest[words[0]] = max(len(words), self._longest.get(words[0], 0))
+                self._lengths[words[0]] = max(len(words), self._lengths.get(words[0], 0))
 
     def mentioned(self, text: str) -> Mapping[str, str]:
         """Return the names in a text, in order: words to original spelling.
@@ -66,35 +66,35 @@ class Names:
         Of the names that begin at a word, the longest is used, and its words count for no other name: `blue mug` does
         not mention `mug`.
         """
-        found: dict[str, str] = {}
-        words, at = words_of(text), 0
-        while at < len(words):
-            spans = (tuple(words[at : at + length]) for length in range(self._longest.get(words[at], 0), 0, -1))
+        mentioned: dict[str, str] = {}
+        words, start = words_of(text), 0
+        while start < len(words):
+            spans = (tuple(words[start : start + size]) for size in range(self._lengths.get(words[start], 0), 0, -1))
             span = next((span for span in spans if span in self._names), ())
             if span:
-                found.setdefault(" ".join(span), self._names[span])
-            at += len(span) or 1
-        return found
+                mentioned.setdefault(" ".join(span), self._names[span])
+            start += len(span) or 1
+        return mentioned
 
-    def known_from(self, text: str) -> Collection[str]:
+    def mentions_in(self, text: str) -> Collection[str]:
         """Return the names in a text as words; cached, because the same texts recur."""
-        known = self._known.get(text)
-        if known is None:
-            known = frozenset(self.mentioned(text))
-            if len(text) <= _SHORT:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[text] = known
-        return known
+        names = self._cache.get(text)
+        if names is None:
+            names = frozenset(self.mentioned(text))
+            if len(text) <= _MAX_CACHED_CHARACTERS:
+                if len(self._cache) >= _MAX_CACHED:
+                    self._cache.clear()
+                self._cache[text] = names
+        return names
 
 
-_STEM = 4
+_PREFIX = 4
 """Length of the common prefix that identifies forms of a word: `close` and `closed`."""
-_COMMON = "with from that this have been into onto their there where which when least than more"
-_OF_NO_THING = QUALITIES | frozenset(_COMMON.split())
+_COMMON_WORDS = "with from that this have been into onto their there where which when least than more"
+_IGNORED = GENERIC_VALUES | frozenset(_COMMON_WORDS.split())
 
 
-def out_of_reach(script: Script) -> tuple[str, ...]:
+def unmentioned_conditions(script: Script) -> tuple[str, ...]:
     """Return the completion conditions of an imagined world that share no word with any action (its name, description
     or values) and can hardly be met. Empty if an action accepts any text. Only long words count, and the same beginning
     makes two words equal; a condition without long words is never included.
@@ -104,13 +104,13 @@ def out_of_reach(script: Script) -> tuple[str, ...]:
     if any(not action.choices(name) for action in script.actions for name in action.placeholders):
         return ()
     texts = ((action.name, action.description, *chain(*action.parameters.values())) for action in script.actions)
-    acted = set[str]().union(*map(_stems, chain(*texts)))
-    return tuple(each for each in script.completion_conditions if (stems := _stems(each)) and stems.isdisjoint(acted))
+    known = set[str]().union(*map(_stems, chain(*texts)))
+    return tuple(text for text in script.completion_conditions if (stems := _stems(text)) and stems.isdisjoint(known))
 
 
 def _stems(text: str) -> set[str]:
     return {
-        word[:_STEM] for word in words_of(text) if len(word) >= _STEM and word.isascii() and word not in _OF_NO_THING
+        word[:_PREFIX] for word in words_of(text) if len(word) >= _PREFIX and word.isascii() and word not in _IGNORED
     }
 
 
@@ -120,5 +120,5 @@ def names_of(world: World) -> Names:
     return Names(world.names)
 
 
-def _says_nothing(word: str) -> bool:
-    return (len(word) < 3 and word.isascii()) or word.isnumeric() or word in QUALITIES  # noqa: PLR2004 - a, is, of
+def _is_generic(word: str) -> bool:
+    return (len(word) < 3 and word.isascii()) or word.isnumeric() or word in GENERIC_VALUES  # noqa: PLR2004 - a, is, of

@@ -14,12 +14,12 @@ from refinesynth.actions.wording import listed, quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.name_search import MAX_TEXT, names_of
 from refinesynth.rules.rule import BuiltInRule, Severity, Violation
-from refinesynth.rules.world_replay import ReplayedDraft, world_played
+from refinesynth.rules.world_replay import ReplayedDraft, replay_draft
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import Ruling, World, mentions
 
-_KINDS = (
+_VERB_GROUPS = (
     "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",
     "put place drop lay leave store deposit insert set stack return file",
     "go walk move head enter travel drive roll climb cross visit navigate arrive",
@@ -38,15 +38,15 @@ _KINDS = (
 )
 """Groups of verbs with the same effect: a report of one implies the others in its group."""
 
-_PAST = {
+_PAST_FORMS = {
     "take": "took|taken", "go": "went|gone", "put": "put", "set": "set", "lay": "laid", "leave": "left", "drive": "drove|driven",
     "shut": "shut", "cut": "cut", "write": "wrote|written", "give": "gave|given", "freeze": "froze|frozen", "read": "read",
     "bring": "brought", "find": "found", "send": "sent",
 }  # fmt: skip
 
-_OF_KIND = {verb: kind.split() for kind in _KINDS for verb in kind.split()}
+_GROUP_OF_VERB = {verb: kind.split() for kind in _VERB_GROUPS for verb in kind.split()}
 
-_NO_VERBS = frozenset((
+_IGNORED_WORDS = frozenset((
     "from", "to", "in", "on", "at", "with", "into", "of", "the", "a", "an", "and", "for", "my", "your", "all", "look",
     "around", "please", "l", "ls",
 ))  # fmt: skip
@@ -77,7 +77,7 @@ _SUCCESS = _any_of(
     "swings/slides/clicks/creaks/pops open/shut",
     r"you pull/push/slide/force/tug the \w+ open/shut",
 )
-_NOW = re.compile(
+_STATE_REPORT = re.compile(
     r"(?<!\bright )(?<!\bfor )(?<!\bby )(?:\bnow (?:is|are|has|have|rests?|lies?|sits?|stands?|holds?)\b|(?<!\bjust )\bnow[.!]*$)"
     r"|\b(?:is|are|you|you have) now\b(?! and then)|^(?:done|ok|okay|all right|very well|well done|completed?)[.!]*$"
 )
@@ -122,7 +122,7 @@ _CLAUSES = re.compile(r"[,:;\u2013\u2014]\s+|\s+(?:but|yet|although|though|while
 _QUOTED = re.compile(r"\"[^\"\n]{0,2000}\"|\u201c[^\u201c\u201d\n]{0,2000}\u201d|«[^«»\n]{0,2000}»|`[^`\n]{0,2000}`")
 
 _COMMON = frozenset(["the", "you", "your", "and", "with", "from", "is", "are"])
-_ENGLISH = 0.05
+_MIN_SHARE = 0.05
 """Minimum share of common words in an English text; English has several times as many, other languages almost none."""
 
 
@@ -133,7 +133,7 @@ def is_english(script: Script) -> bool:
     """
     text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
     words = re.findall(r"\w+", text.casefold())
-    return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)
+    return len(words) < 1 / _MIN_SHARE or sum(word in _COMMON for word in words) >= _MIN_SHARE * len(words)
 
 
 def normalized(text: str) -> str:
@@ -149,12 +149,12 @@ def sentences(text: str) -> list[str]:
 def verbs_of(action: str) -> frozenset[str]:
     """Return the verbs for the effect of an action or template: its first word, and all verbs of its words' groups."""
     words = re.findall(r"[^\W\d_]+", re.sub(r"\{[^{}]*\}", " ", action.casefold()[:500]))
-    found = [verb for word in words for verb in _OF_KIND.get(word, ())]
-    first = [word for word in words[:1] if word not in _NO_VERBS]
-    return frozenset((*found, *first))
+    verbs = [verb for word in words for verb in _GROUP_OF_VERB.get(word, ())]
+    first_verb = [word for word in words[:1] if word not in _IGNORED_WORDS]
+    return frozenset((*verbs, *first_verb))
 
 
-def _first_that_says(
+def _first_matching(
     sentences: Iterable[str], *patterns: re.Pattern[str], unless: re.Pattern[str] | None = None
 ) -> str | None:
     """Return the first sentence with a clause that matches one of the patterns, but not `unless`; None without one."""
@@ -167,36 +167,36 @@ def _first_that_says(
 
 def _clauses(sentence: str) -> list[str]:
     """Return the clauses of a sentence, with `not` as a separate word."""
-    written = sentence.replace("cannot", "can not").replace("can't", "can not").replace("won't", "will not")
-    return [clause.strip() for clause in _CLAUSES.split(written.replace("n't", " not")) if clause.strip()]
+    expanded = sentence.replace("cannot", "can not").replace("can't", "can not").replace("won't", "will not")
+    return [clause.strip() for clause in _CLAUSES.split(expanded.replace("n't", " not")) if clause.strip()]
 
 
 @lru_cache(maxsize=1_024)
-def _done(verbs: frozenset[str]) -> re.Pattern[str]:
+def _success_pattern(verbs: frozenset[str]) -> re.Pattern[str]:
     """Return a pattern for a report that one of these was done."""
     if not verbs:
         return re.compile(r"(?!)")
-    now, past = "|".join(sorted(verbs)), "|".join(sorted({_past(verb) for verb in verbs}))
+    now, past = "|".join(sorted(verbs)), "|".join(sorted({_past_forms(verb) for verb in verbs}))
     opening = [verb for verb in verbs if verb in {"open", "unlock", "close", "shut", "lock"}]
-    third = rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
+    third_person = rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
     return re.compile(
         rf"\byou (?:\w+ly |now |then |just )?(?:{now}|{past})\b|^(?:{past})[.!]*$|\b(?:you have|you've|has been) (?:{past})\b"
-        rf"|\b(?:is|are) in your (?:hands?|bag|inventory|possession)\b{third}"
+        rf"|\b(?:is|are) in your (?:hands?|bag|inventory|possession)\b{third_person}"
     )
 
 
 @lru_cache(maxsize=1_024)
-def _undone(verbs: frozenset[str]) -> re.Pattern[str]:
+def _failure_pattern(verbs: frozenset[str]) -> re.Pattern[str]:
     """Return a pattern for a report that one of these, or it, could not be done."""
-    what = rf"(?:{'|'.join(('do', *sorted(verbs)))})"
+    verb = rf"(?:{'|'.join(('do', *sorted(verbs)))})"
     return re.compile(
-        rf"\b(?:(?:can|could|may|do|did) not|unable to|not able to|not allowed to) (?:\w+ )?{what}\b|\b(?:can|could) not be \w+"
+        rf"\b(?:(?:can|could|may|do|did) not|unable to|not able to|not allowed to) (?:\w+ )?{verb}\b|\b(?:can|could) not be \w+"
     )
 
 
-def _past(verb: str) -> str:
-    if verb in _PAST:
-        return _PAST[verb]
+def _past_forms(verb: str) -> str:
+    if verb in _PAST_FORMS:
+        return _PAST_FORMS[verb]
     if verb.endswith("e"):
         return f"{verb}d"
     if verb.endswith("y") and verb[-2:-1] not in "aeiou":
@@ -204,7 +204,7 @@ def _past(verb: str) -> str:
     return f"{verb}(?:{verb[-1]})?ed"
 
 
-class _Found(NamedTuple):
+class _Fault(NamedTuple):
     """Problem of an observation."""
 
     sentence: str
@@ -229,77 +229,77 @@ def judge_words(
     observation are read. If the script is not in English, only names, the success phrase and omitted texts of the
     knowledge record are checked. Never raises.
     """
-    found = _wording_faults(world, ruling, before, observation, action=action, transient=transient)
-    return [one.sentence for one in found if one.refuses(world)]
+    faults = _wording_faults(world, ruling, before, observation, action=action, transient=transient)
+    return [fault.sentence for fault in faults if fault.refuses(world)]
 
 
 def _wording_faults(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
-) -> Iterator[_Found]:
+) -> Iterator[_Fault]:
     observation = observation[:MAX_TEXT]
-    ruled = "" if transient else ruling.text
+    ruling_text = "" if transient else ruling.text
     visible = before if transient else (*before, *ruling.visible)
-    yield from _faults_of_any(world, observation, (action, ruled, *visible))
-    own = [sentence for sentence in _own_sentences(observation, ruled) if SUCCESS.casefold() not in sentence]
-    yield from _wrong_goal(own, done=ruling.done and not transient)
+    yield from _common_faults(world, observation, (action, ruling_text, *visible))
+    added = [sentence for sentence in _own_sentences(observation, ruling_text) if SUCCESS.casefold() not in sentence]
+    yield from _goal_faults(added, done=ruling.done and not transient)
     verbs = verbs_of(action) | verbs_of(ruling.action or "")
     if not transient and ruling.kind is None:
-        if wrong := _first_that_says(own, _FAILURE, _undone(verbs), unless=_NO_FAILURE):
-            yield _Found(f"It says {quoted(wrong)}, but the action was carried out. Say what it did.")
+        if wrong := _first_matching(added, _FAILURE, _failure_pattern(verbs), unless=_NO_FAILURE):
+            yield _Fault(f"It says {quoted(wrong)}, but the action was carried out. Say what it did.")
         for text in world.knowledge.texts if world.knowledge else ():
-            if mentions(ruled, text) and not mentions(observation, text):
+            if mentions(ruling_text, text) and not mentions(observation, text):
                 problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
-                yield _Found(problem, by_lexicon=False)
+                yield _Fault(problem, by_lexicon=False)
         return
-    wrong = _first_that_says(own, _SUCCESS, _NOW, _done(verbs), unless=_OPEN_ENDED)
+    wrong = _first_matching(added, _SUCCESS, _STATE_REPORT, _success_pattern(verbs), unless=_OPEN_ENDED)
     outcome = normalized(ruling.text)
     if transient and wrong is None and outcome and outcome in normalized(observation):
         wrong = outcome
-    failed, say = "was not carried out", "Say why it did not work."
+    failed, advice = "was not carried out", "Say why it did not work."
     if transient:
-        failed, say = "failed for a moment", "Say that it did not work this time."
+        failed, advice = "failed for a moment", "Say that it did not work this time."
     if wrong is not None:
-        yield _Found(f"It says {quoted(wrong)}, but the action {failed} and nothing has changed. {say}")
-    elif transient and not _first_that_says(sentences(observation), _FAILURE, _HINDRANCE):
-        say = "Say that it did not work this time, and that this is passing."
-        yield _Found(f"It does not say that the action failed. {say}")
+        yield _Fault(f"It says {quoted(wrong)}, but the action {failed} and nothing has changed. {advice}")
+    elif transient and not _first_matching(sentences(observation), _FAILURE, _HINDRANCE):
+        advice = "Say that it did not work this time, and that this is passing."
+        yield _Fault(f"It does not say that the action failed. {advice}")
 
 
-def _faults_of_any(world: World, observation: str, stated: Iterable[str]) -> Iterator[_Found]:
+def _common_faults(world: World, observation: str, known_texts: Iterable[str]) -> Iterator[_Fault]:
     """Yield the unknown names and the success phrase in any observation; `stated` are texts that the player knows."""
     names = names_of(world)
     mentioned = names.mentioned(observation)
-    left, script = set(mentioned), world.script
-    for text in (*stated, script.introduction, script.goal, *(action.name for action in script.actions)):
-        if not left:
+    unexplained, script = set(mentioned), world.script
+    for text in (*known_texts, script.introduction, script.goal, *(action.name for action in script.actions)):
+        if not unexplained:
             break
-        left.difference_update(names.known_from(text))
-    if left:
-        unknown = listed((name for words, name in mentioned.items() if words in left), most=300)
+        unexplained.difference_update(names.mentions_in(text))
+    if unexplained:
+        unknown = listed((name for words, name in mentioned.items() if words in unexplained), limit=300)
         problem = (
             f"It names {unknown}, which the player can neither see nor has named. Name only what is visible, what stands in "
             "the action, and what the ruling says."
         )
-        yield _Found(problem, by_lexicon=False)
+        yield _Fault(problem, by_lexicon=False)
     if SUCCESS.casefold() in normalized(observation):
         problem = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
-        yield _Found(problem, by_lexicon=False)
+        yield _Fault(problem, by_lexicon=False)
 
 
-def _own_sentences(observation: str, ruled: str) -> list[str]:
+def _own_sentences(observation: str, ruling_text: str) -> list[str]:
     """Return the sentences that the ruling does not contain; a sentence of the ruling may be cut off by `...`."""
     # The engine writes `success` for the success phrase in a rulebook's text.
-    known = " ".join(sentences(ruled[:MAX_TEXT]))
-    known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
+    known_sentences = " ".join(sentences(ruling_text[:MAX_TEXT]))
+    known_sentences = f"{known_sentences} {known_sentences.replace(SUCCESS.casefold(), 'success')}"
     observed = dict.fromkeys(sentences(observation))
-    return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known]
+    return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known_sentences]
 
 
-def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[_Found]:
-    wrong = _first_that_says(own, _GOAL_MISSED) if done else _first_that_says(own, _GOAL, unless=_OPEN_ENDED)
-    if wrong:
+def _goal_faults(added: Iterable[str], *, done: bool) -> Iterator[_Fault]:
+    sentence = _first_matching(added, _GOAL_MISSED) if done else _first_matching(added, _GOAL, unless=_OPEN_ENDED)
+    if sentence:
         is_reached = "is reached" if done else "is not reached yet"
-        yield _Found(f"It says {quoted(wrong)}, but the goal {is_reached}. Leave the goal out.")
+        yield _Fault(f"It says {quoted(sentence)}, but the goal {is_reached}. Leave the goal out.")
 
 
 class WordsAgree(BuiltInRule):
@@ -314,27 +314,27 @@ class WordsAgree(BuiltInRule):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        played = world_played(draft)
-        if played is None:
+        replayed = replay_draft(draft)
+        if replayed is None:
             return
-        for turn, problem in _problems(draft, played):
-            message = f"The observation of turn {turn + 1} is wrong. {problem.sentence}"
+        for turn, fault in _problems(draft, replayed):
+            message = f"The observation of turn {turn + 1} is wrong. {fault.sentence}"
             violation = self.violation(turn, "words_disagree", message)
-            refuses = problem.refuses(played.world)
+            refuses = fault.refuses(replayed.world)
             yield violation if refuses else violation.model_copy(update={"severity": Severity.WARN})
 
 
-def _problems(draft: Draft, played: ReplayedDraft) -> Iterator[tuple[int, _Found]]:
+def _problems(draft: Draft, replayed: ReplayedDraft) -> Iterator[tuple[int, _Fault]]:
     """Yield the index of a turn and a problem of its observation."""
-    world, before = played.world, played.visible
+    world, before = replayed.world, replayed.visible
     opening = draft.turns[0] if draft.turns else None
     if isinstance(opening, DungeonMasterTurn):
         text = opening.observation[:MAX_TEXT]
-        yield from ((0, found) for found in _faults_of_any(world, text, before))
-        yield from ((0, found) for found in _wrong_goal(sentences(text), done=False))
-    for step in played.answered:
+        yield from ((0, fault) for fault in _common_faults(world, text, before))
+        yield from ((0, fault) for fault in _goal_faults(sentences(text), done=False))
+    for step in replayed.exchanges:
         turn, ruling = step.answer, step.ruling
         text = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if ruling.done else turn.observation
-        judged = _wording_faults(world, ruling, before, text, action=step.action, transient=turn.transient)
-        yield from ((step.at + 1, found) for found in judged)
+        faults = _wording_faults(world, ruling, before, text, action=step.action, transient=turn.transient)
+        yield from ((step.turn + 1, fault) for fault in faults)
         before = ruling.visible

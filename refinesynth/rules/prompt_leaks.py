@@ -83,30 +83,30 @@ class NoLeaks(BuiltInRule):
     default."""
 
     def __post_init__(self) -> None:
-        _one_pattern(self.also, self.builtin)
+        _combined_pattern(self.also, self.builtin)
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        reader = _one_pattern(self.also, self.builtin)
-        for at, turn in enumerate(draft.turns):
+        pattern = _combined_pattern(self.also, self.builtin)
+        for index, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn) or turn.role not in self.voices:
                 continue
-            found = reader.search(to_utf8(turn.thought)) if reader else None
-            if found is not None:
+            phrase = pattern.search(to_utf8(turn.thought)) if pattern else None
+            if phrase is not None:
                 message = (
-                    f"The thought of turn {at + 1} says {quoted(found)}, which nobody in the scene can know. A player thinks "
+                    f"The thought of turn {index + 1} says {quoted(phrase)}, which nobody in the scene can know. A player thinks "
                     "only of the place, the goal and what it was told there; mistakes are made in good faith."
                 )
-                yield self.violation(at, "leak", message)
+                yield self.violation(index, "leak", message)
 
 
 @lru_cache(maxsize=64)
-def _one_pattern(also: tuple[str, ...], builtin: bool) -> Pattern | None:
+def _combined_pattern(also: tuple[str, ...], builtin: bool) -> Pattern | None:
     """Return all patterns as one automaton, so a thought is read once; None without patterns."""
-    reader, patterns = None, (*LEAKS, *also) if builtin else also
-    together = "|".join(f"(?:{pattern})" for pattern in patterns)
-    for pattern in (*also, together) if patterns else ():  # each alone first, for a message that names it
+    compiled, patterns = None, (*LEAKS, *also) if builtin else also
+    combined = "|".join(f"(?:{pattern})" for pattern in patterns)
+    for pattern in (*also, combined) if patterns else ():  # each alone first, for a message that names it
         try:
-            reader = Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
+            compiled = Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
         except PatternError as error:
             raise ConfigurationError(f"NoLeaks(also=...) cannot use {quoted(pattern)}: {error}") from error
-    return reader
+    return compiled

@@ -36,10 +36,10 @@ def available() -> dict[str, str]:
     """Return the name of every rule and chain with a one-line description; those of other packages are not loaded."""
     chains_first = sorted(BUILT_IN.items(), key=lambda item: isinstance(item[1], type))
     docs = {name: inspect.getdoc(factory) or "" for name, factory in chains_first}
-    known = {name: " ".join(doc.partition("\n\n")[0].split()) for name, doc in docs.items()}
+    descriptions = {name: " ".join(doc.partition("\n\n")[0].split()) for name, doc in docs.items()}
     for name, entry in INSTALLED.entries().items():
-        known.setdefault(name, f"from {entry.value}")
-    return known
+        descriptions.setdefault(name, f"from {entry.value}")
+    return descriptions
 
 
 def find(name: str) -> Factory:
@@ -64,13 +64,13 @@ def find(name: str) -> Factory:
 
 
 def _unknown(name: str, names: list[str]) -> str:
-    lower = {known.casefold(): known for known in names}
-    near = [lower[match] for match in difflib.get_close_matches(name.casefold(), lower, n=3)]
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"there is no rule {quoted(name)}.{meant} Known rules: {', '.join(sorted(names, key=str.casefold))}."
+    by_lower_case = {known.casefold(): known for known in names}
+    similar = [by_lower_case[match] for match in difflib.get_close_matches(name.casefold(), by_lower_case, n=3)]
+    suggestion = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    return f"there is no rule {quoted(name)}.{suggestion} Known rules: {', '.join(sorted(names, key=str.casefold))}."
 
 
-_AT_LEAST = frozenset({"least", "minimum"})
+_MINIMUM_SETTINGS = frozenset({"least", "minimum"})
 """Settings for which a larger number is stricter."""
 
 
@@ -80,14 +80,14 @@ def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
 
     Rules that only warn, and alternatives, are not included.
     """
-    found: dict[str, dict[str, int]] = {}
+    strictest_numbers: dict[str, dict[str, int]] = {}
     for rule in _binding(rules):
-        known = found.setdefault(type(rule).__name__, {})
+        settings = strictest_numbers.setdefault(type(rule).__name__, {})
         for name, number in vars(rule).items():  # of a dataclass: its settings
             if isinstance(number, int) and not isinstance(number, bool):
-                strictest = max if name in _AT_LEAST else min
-                known[name] = strictest(number, known.get(name, number))
-    return found
+                strictest = max if name in _MINIMUM_SETTINGS else min
+                settings[name] = strictest(number, settings.get(name, number))
+    return strictest_numbers
 
 
 def _binding(rules: tuple[Rule, ...]) -> Iterator[BaseRule]:
@@ -120,35 +120,35 @@ def parse(text: str) -> Rule:
         with warnings.catch_warnings(action="ignore"):  # An odd escape in a string is not the reader's affair.
             tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"the rules {quoted(text)} cannot be read: {error}. {_HOW}") from error
+        raise InputError(f"the rules {quoted(text)} cannot be read: {error}. {_EXAMPLE}") from error
     return _rule(tree.body, MAX_RULE_DEPTH)
 
 
-_HOW = "Write, for example: strict() & TurnLimit(most=40)"
+_EXAMPLE = "Write, for example: strict() & TurnLimit(most=40)"
 
 
 def _rule(node: ast.expr, depth: int) -> Rule:
     if depth == 0:
         raise InputError(f"the rules are nested deeper than {MAX_RULE_DEPTH} levels")
-    part = partial(_rule, depth=depth - 1)
+    parse_part = partial(_rule, depth=depth - 1)
     match node:
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return all_of(part(left), part(right))
+            return all_of(parse_part(left), parse_part(right))
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return Either(part(left), part(right))
+            return Either(parse_part(left), parse_part(right))
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
-            return Not(part(operand))
+            return Not(parse_part(operand))
         case ast.Name(id=name):
-            return _made(name, [], {})
+            return _make_rule(name, [], {})
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            made_of = part if name in _COMPOSERS else _literal
+            parse_argument = parse_part if name in _COMPOSERS else _literal
             settings = {keyword.arg or _no_stars(node): _literal(keyword.value) for keyword in keywords}
-            return _made(name, [made_of(arg) for arg in args], settings)
+            return _make_rule(name, [parse_argument(arg) for arg in args], settings)
         case _:
-            raise InputError(f"{_source(node)} is not a rule, a call, or a combination by & | ~. {_HOW}")
+            raise InputError(f"{_source(node)} is not a rule, a call, or a combination by & | ~. {_EXAMPLE}")
 
 
-def _made(name: str, args: Sequence[object], settings: Mapping[str, object]) -> Rule:
+def _make_rule(name: str, args: Sequence[object], settings: Mapping[str, object]) -> Rule:
     factory = _COMPOSERS.get(name) or find(name)
     try:
         rule = factory(*args, **settings)

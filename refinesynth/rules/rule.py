@@ -22,7 +22,7 @@ from refinesynth.trajectory import Draft, Trajectory
 _LOG = logging.getLogger("refinesynth.rules")
 _LOG.addHandler(logging.NullHandler())
 
-SECONDS = 1.0
+SLOW_SECONDS = 1.0
 """Time for one draft after which a rule is reported, in seconds."""
 
 FIELDS = ConfigDict(extra="forbid")
@@ -86,10 +86,10 @@ Factory = Callable[..., Rule]
 BUILT_IN: dict[str, Factory] = {}
 """Name to factory of the built-in rules, complete when `refinesynth.rules` is imported."""
 
-_Made = TypeVar("_Made", bound=Factory)
+_FactoryT = TypeVar("_FactoryT", bound=Factory)
 
 
-def built_in(factory: _Made) -> _Made:
+def built_in(factory: _FactoryT) -> _FactoryT:
     """Register a built-in factory by name, see `registry.find`."""
     BUILT_IN[factory.__name__] = factory
     return factory
@@ -148,11 +148,11 @@ class _Composition(BaseRule):
     """Base class of the compositions, whose fields hold a rule each, or several as `rules`."""
 
     def __post_init__(self) -> None:
-        for name, held in vars(self).items():
-            _refuse_others(*held if name == "rules" else (held,))
+        for name, value in vars(self).items():
+            _require_rules(*value if name == "rules" else (value,))
 
 
-def _refuse_others(*values: object) -> None:
+def _require_rules(*values: object) -> None:
     """Raise TypeError if one of these is no rule."""
     for one in values:
         if isinstance(one, type):
@@ -165,12 +165,12 @@ def _refuse_others(*values: object) -> None:
 
 
 def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
-    """Yield the violations of `rule`. Log a warning if it takes more than `SECONDS` and is no composition, whose parts
+    """Yield the violations of `rule`. Log a warning if it takes over `SLOW_SECONDS` and is no composition, whose parts
     are timed themselves.
 
     Raises RuleFailed if a rule of another package raises; the innermost one is named.
     """
-    began = perf_counter()
+    start = perf_counter()
     try:
         for found in rule(draft):
             if not isinstance(cast("object", found), Violation):
@@ -179,12 +179,12 @@ def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
     except RuleFailed:
         raise
     except Exception as error:
-        if (failed := _failed(rule, error)) is None:
+        if (failure := _rule_failure(rule, error)) is None:
             raise
-        raise failed from error
+        raise failure from error
     finally:
-        seconds = perf_counter() - began
-        if seconds > SECONDS and not isinstance(rule, _Composition):
+        seconds = perf_counter() - start
+        if seconds > SLOW_SECONDS and not isinstance(rule, _Composition):
             name = _name(rule)
             facts = {"event": "slow_rule", "rule": name, "seconds": round(seconds, 1)}
             message = "the rule %s took %.1f s over a draft, and nothing else went on"
@@ -319,17 +319,17 @@ def verify(draft: Draft | Trajectory, rule: Rule) -> Verdict:
         RuleFailed: A rule of another package raised.
         TypeError: `rule` is no rule.
     """
-    _refuse_others(rule)
+    _require_rules(rule)
     draft = draft.draft() if isinstance(draft, Trajectory) else draft
     violations = tuple(_violations(rule, draft))
     refusing = [violation for violation in violations if rejects(violation)]
     if not refusing:
-        kept = len(draft.turns)
+        verified = len(draft.turns)
     elif all(violation.keeps_prefix for violation in refusing):
-        kept = min(len(draft.turns), *(violation.turn for violation in refusing))
+        verified = min(len(draft.turns), *(violation.turn for violation in refusing))
     else:
-        kept = 0
-    return Verdict(accepted=not refusing, violations=violations, verified_turns=kept)
+        verified = 0
+    return Verdict(accepted=not refusing, violations=violations, verified_turns=verified)
 
 
 def _bracketed(rule: Rule, *looser: type[BaseRule]) -> str:
@@ -340,12 +340,12 @@ def _name(rule: object) -> str:
     return getattr(rule, "__name__", type(rule).__name__)
 
 
-def _failed(rule: Rule, error: Exception) -> RuleFailed | None:
+def _rule_failure(rule: Rule, error: Exception) -> RuleFailed | None:
     """Return the error that names a user's rule and the place in it; None for a bug of a rule of this package."""
     # The frame behind that of the caller is the rule's; there is none if it could not be called.
     frame = error.__traceback__ and error.__traceback__.tb_next
-    outside = frame is not None and not _is_ours(str(frame.tb_frame.f_globals.get("__name__", "")))
-    if not outside and _is_ours(str(getattr(rule, "__module__", type(rule).__module__))):
+    outside = frame is not None and not _is_internal(str(frame.tb_frame.f_globals.get("__name__", "")))
+    if not outside and _is_internal(str(getattr(rule, "__module__", type(rule).__module__))):
         return None
     place = f" ({frame.tb_frame.f_code.co_filename}:{frame.tb_lineno})" if frame is not None and outside else ""
     return RuleFailed(
@@ -354,5 +354,5 @@ def _failed(rule: Rule, error: Exception) -> RuleFailed | None:
     )
 
 
-def _is_ours(module: str) -> bool:
+def _is_internal(module: str) -> bool:
     return module.partition(".")[0] == __name__.partition(".")[0]

@@ -17,7 +17,7 @@ from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.trajectory import ActionSpec, Draft, Effect, Script
 from refinesynth.world import check_solvability
-from refinesynth.world.effects import calculated
+from refinesynth.world.effects import value_expressions
 
 _TYPED = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}")
 """A value that need not occur in the state: a number, a date or a time."""
@@ -25,7 +25,7 @@ _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 """A text literal in a CEL expression."""
 
 
-def _matters(action: ActionSpec, placeholder: str) -> bool:
+def _uses_placeholder(action: ActionSpec, placeholder: str) -> bool:
     """Return whether a path or a condition of the action uses the placeholder."""
     slot, name = f"{{{placeholder}}}", re.compile(rf"\b{re.escape(placeholder)}\b")
     effects = _effects(action)
@@ -38,7 +38,7 @@ def _effects(action: ActionSpec) -> tuple[Effect, ...]:
     return (*action.effects, *(effect for requirement in action.requires for effect in requirement.effects))
 
 
-def _written(script: Script) -> Iterator[str]:
+def _literals(script: Script) -> Iterator[str]:
     """Yield the literals in conditions, steps of paths, values of effects, and texts of the knowledge record."""
     expressions = [requirement.condition for action in script.actions for requirement in action.requires]
     effects = [effect for action in script.actions for effect in _effects(action)]
@@ -49,28 +49,28 @@ def _written(script: Script) -> Iterator[str]:
     for effect in effects:
         yield from f"{effect.path}/{effect.from_path or ''}".split("/")
         yield from _texts(effect.value)
-        expressions += (effect.when or "", *calculated(effect.value))
+        expressions += (effect.when or "", *value_expressions(effect.value))
     for expression in expressions:
-        yield from (one or other for one, other in _LITERAL.findall(expression))
+        yield from (double_quoted or single_quoted for double_quoted, single_quoted in _LITERAL.findall(expression))
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
     """Yield every key, text and number in a value, at any depth."""
-    left = [value]
-    while left:
-        inner = left.pop()
-        if isinstance(inner, dict):
-            yield from inner
-            left.extend(inner.values())
-        elif isinstance(inner, list):
-            left.extend(inner)
-        elif isinstance(inner, str):
-            yield inner
-        elif isinstance(inner, int | float) and not isinstance(inner, bool):
-            yield str(inner)
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            yield from item
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, str):
+            yield item
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            yield str(item)
 
 
-_MOST = 5
+_MAX = 5
 """Maximum number of reported faults of a kind."""
 
 
@@ -122,17 +122,17 @@ class ValuesExist(BuiltInRule, Stage):
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        return islice(self._unknown(script), _MOST)
+        return islice(self._unknown(script), _MAX)
 
     def _unknown(self, script: Script) -> Iterator[tuple[str, str]]:
-        known = frozenset(map(folded, (*_texts(script.environment), *_written(script))))
+        known = frozenset(map(folded, (*_texts(script.environment), *_literals(script))))
         for action in script.actions:
             for placeholder, values in action.parameters.items():
                 exists = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
-                if values and not exists and _matters(action, placeholder):
+                if values and not exists and _uses_placeholder(action, placeholder):
                     message = (
                         f"In {quoted(action.name)}, no value of {{{placeholder}}} exists in the environment: "
-                        f"{listed(values, most=200)}. Use the names that the environment uses, spelled the same."
+                        f"{listed(values, limit=200)}. Use the names that the environment uses, spelled the same."
                     )
                     yield "values_unknown", message
 
@@ -143,7 +143,7 @@ class RulebookRuns(BuiltInRule, Stage):
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        for fault in check_solvability(script).faults[:_MOST]:
+        for fault in check_solvability(script).faults[:_MAX]:
             yield "does_not_run", f"The rulebook does not run: {fault}"
 
 
@@ -176,16 +176,16 @@ class Solvable(BuiltInRule, Stage):
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        found = check_solvability(script)
-        if found.shortest is None:
-            tried = (
+        result = check_solvability(script)
+        if result.shortest is None:
+            reason = (
                 "No sequence of actions reaches the goal: everything that can come about was looked at"
-                if found.exhausted
+                if result.exhausted
                 else "The rulebook has no solution, and a search found no way to the goal"
             )
-            message = f"{tried}. Mend the requirements, effects or goal, and write a solution, action by action."
+            message = f"{reason}. Mend the requirements, effects or goal, and write a solution, action by action."
             yield "unsolvable", message
-        for drawn in found.unproved_draws[:_MOST]:
+        for drawn in result.unproved_draws[:_MAX]:
             message = (
                 f"With {drawn} drawn, no way to the goal was found. Mend the requirements or effects, or leave the value "
                 "out of `draws`."
@@ -200,19 +200,19 @@ class ActionsUsable(BuiltInRule, Stage):
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        found = check_solvability(script)
-        if found.unusable:
-            message = f"Never possible, wherever one goes and whatever one does: {listed(found.unusable, most=300)}."
+        result = check_solvability(script)
+        if result.unusable:
+            message = f"Never possible, wherever one goes and whatever one does: {listed(result.unusable, limit=300)}."
             yield "never_usable", f"{message} Mend what they require, or leave them out."
         known = frozenset(_texts(script.environment))
-        if never := [value for value in found.never_in_place if value in known]:
+        if never := [value for value in result.never_in_place if value in known]:
             message = (
-                f"Refused as `place` by every action, wherever one goes and whatever one does: {listed(never, most=300)}. "
+                f"Refused as `place` by every action, wherever one goes and whatever one does: {listed(never, limit=300)}. "
                 "Let them come into sight or reach, or leave the values out."
             )
             yield "never_in_place", message
-        if found.exhausted and found.never_made:
-            message = f"Never made, in any of the states that can be reached: {', '.join(found.never_made[:_MOST])}."
+        if result.exhausted and result.never_made:
+            message = f"Never made, in any of the states that can be reached: {', '.join(result.never_made[:_MAX])}."
             yield "never_made", f"{message} Mend the `when`, or leave the effect out."
 
 
@@ -236,13 +236,13 @@ class DifficultyBand(BuiltInRule, Stage):
         shortest = check_solvability(script).shortest
         if shortest is None:
             return
-        wanted = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
+        expected = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
         count = f"{len(shortest)} action{'' if len(shortest) == 1 else 's'}"
-        found = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {wanted}."
+        message = f"The goal can be reached in {count}, by {listed(shortest, limit=300)}; wanted are {expected}."
         if len(shortest) < self.least:
-            yield "too_easy", f"{found} Put more that has to be done between the beginning and the goal."
+            yield "too_easy", f"{message} Put more that has to be done between the beginning and the goal."
         elif len(shortest) > self.most:
-            yield "too_hard", f"{found} Ask for less, or begin nearer to the goal."
+            yield "too_hard", f"{message} Ask for less, or begin nearer to the goal."
 
 
 STAGES: tuple[Stage, ...] = (

@@ -26,34 +26,34 @@ SAMPLES = (
 )  # fmt: skip
 """Sample values of a parameter with open values."""
 
-EXHAUSTIVE = 64
+MAX_EXHAUSTIVE = 64
 """Maximum number of value combinations that are all tried; beyond it, a covering set is used."""
 
 
-def fillings(action: ActionSpec, *, most: int) -> Iterator[list[dict[str, str]]]:
-    """Yield at most `most` assignments of values to placeholders, each once per item of `SAMPLES` in open parameters;
+def fillings(action: ActionSpec, *, limit: int) -> Iterator[list[dict[str, str]]]:
+    """Yield at most `limit` assignments of values to placeholders, each once per item of `SAMPLES` in open parameters;
     once if there are none.
 
-    All combinations if there are at most `EXHAUSTIVE`. Otherwise as many rows as the longest list, so every allowed
+    All combinations if there are at most `MAX_EXHAUSTIVE`. Otherwise as many rows as the longest list, so every allowed
     value occurs, and then the lists shifted against each other, so values are combined differently.
     """
     # A type has sample values; open text has none.
     lists = {name: action.choices(name) or action.type_of(name).samples() for name in action.placeholders}
-    free = [name for name, values in lists.items() if not values]
-    listed = {name: values for name, values in lists.items() if values}
-    for row in _rows([*listed.values()], most):
-        values = dict(zip(listed, row, strict=True))
-        yield [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else [values]
+    open_names = [name for name, values in lists.items() if not values]
+    closed = {name: values for name, values in lists.items() if values}
+    for row in _rows([*closed.values()], limit):
+        values = dict(zip(closed, row, strict=True))
+        yield [{**values, **dict.fromkeys(open_names, sample)} for sample in SAMPLES] if open_names else [values]
 
 
 def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
-    if prod(map(len, lists)) <= min(EXHAUSTIVE, most):
+    if prod(map(len, lists)) <= min(MAX_EXHAUSTIVE, most):
         yield from product(*lists)
         return
-    longest = max(map(len, lists))
-    for row in range(min(most, 2 * longest)):
-        shift = row // longest
-        yield tuple(values[(row + shift * at) % len(values)] for at, values in enumerate(lists))
+    max_length = max(map(len, lists))
+    for row in range(min(most, 2 * max_length)):
+        shift = row // max_length
+        yield tuple(values[(row + shift * column) % len(values)] for column, values in enumerate(lists))
 
 
 MAX_ACTIONS_READ = 100
@@ -71,7 +71,7 @@ class ScriptRule(BaseRule):
     def actions(self, draft: Draft) -> tuple[ActionSpec, ...]:
         """Return the script's actions: all functions of a user, and at most `MAX_ACTIONS_READ` written ones."""
         written = count()
-        return tuple(one for one in draft.script.actions if one.function or next(written) < MAX_ACTIONS_READ)
+        return tuple(action for action in draft.script.actions if action.function or next(written) < MAX_ACTIONS_READ)
 
 
 class ActionCount(BuiltInRule, ScriptRule):
@@ -156,14 +156,14 @@ class EnvironmentLimits(BuiltInRule, ScriptRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         script, actions = draft.script, self.actions(draft)
         spoken = (text for one in actions for text in (one.name, one.description, *chain(*one.parameters.values())))
-        for what, texts in (
+        for part, texts in (
             ("introduction", (script.introduction,)),
             ("goal", (script.goal,)),
             ("completion conditions", script.completion_conditions),
             ("available actions", spoken),
         ):
-            if found := control_character("".join(texts)):
-                message = f"The script holds the control character {found} in its {what}. Write it without."
+            if name := control_character("".join(texts)):
+                message = f"The script holds the control character {name} in its {part}. Write it without."
                 yield self.fault("control_character", message)
         environment = script.environment
         if not environment:
@@ -215,10 +215,10 @@ class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
         for action in self.actions(draft):
             if action_form(action).problem is not None:
                 continue
-            for tried in fillings(action, most=self.fillings):
-                if not any(map(partial(_reads_back, action), tried)):
+            for rows in fillings(action, limit=self.fillings):
+                if not any(map(partial(_round_trips, action), rows)):
                     message = (
-                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(tried[0]))}, "
+                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(rows[0]))}, "
                         "or captures other values than those filled in. Mend the pattern of "
                         f"{quoted(action.name)}: the whole text must match, each group one value."
                     )
@@ -238,11 +238,11 @@ class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         forms = [(action, action_form(action)) for action in self.actions(draft)]
         usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.problem is None]
-        for (other, one), text in sorted(_also_matched(usable, most=self.fillings).items()):
-            if other != one:
+        for (other, own), text in sorted(_also_matched(usable, limit=self.fillings).items()):
+            if other != own:
                 message = (
                     f"The pattern of {quoted(usable[other][0].name)} also matches {quoted(text.decode(errors='replace'))}, "
-                    f"which is {quoted(usable[one][0].name)}. Make the patterns tell the two apart."
+                    f"which is {quoted(usable[own][0].name)}. Make the patterns tell the two apart."
                 )
                 yield self.fault("ambiguous", message)
 
@@ -271,7 +271,7 @@ SHAPE: tuple[ScriptRule, ...] = (
 )
 """Rules about the shape of a script, in the order of the chain `script`."""
 
-_OF_ONE_PATTERN = all_of(PatternsCompile(), GroupsFitPlaceholders(), PatternsMatchTheirTemplates(), PatternsNeedText())
+_PATTERN_RULES = all_of(PatternsCompile(), GroupsFitPlaceholders(), PatternsMatchTheirTemplates(), PatternsNeedText())
 
 
 def with_fitting_patterns(script: Script) -> tuple[Script, int]:
@@ -280,38 +280,38 @@ def with_fitting_patterns(script: Script) -> tuple[Script, int]:
     """
 
     def passes(action: ActionSpec) -> bool:
-        return verify(Draft(script=script.model_copy(update={"actions": (action,)})), _OF_ONE_PATTERN).accepted
+        return verify(Draft(script=script.model_copy(update={"actions": (action,)})), _PATTERN_RULES).accepted
 
     def fitting(action: ActionSpec) -> ActionSpec:
         others = (action.model_copy(update={"pattern": pattern}) for pattern in other_patterns(action))
         return next(filter(passes, (action, *others)), action)
 
     actions = tuple(map(fitting, script.actions[:MAX_ACTIONS_READ])) + script.actions[MAX_ACTIONS_READ:]
-    changed = sum(one is not other for one, other in zip(actions, script.actions, strict=True))
+    changed = sum(new is not old for new, old in zip(actions, script.actions, strict=True))
     return (script.model_copy(update={"actions": actions}), changed) if changed else (script, 0)
 
 
-def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:
+def _round_trips(action: ActionSpec, values: dict[str, str]) -> bool:
     text = action.fill(values)
     if match_pattern(action, text) == values and text.strip():
         return True
-    found = match_action((action,), text)
-    return found is not None and all(folded(found.values[name]) == folded(value) for name, value in values.items())
+    match = match_action((action,), text)
+    return match is not None and all(folded(match.values[name]) == folded(value) for name, value in values.items())
 
 
-def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) -> dict[tuple[int, int], bytes]:
+def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, limit: int) -> dict[tuple[int, int], bytes]:
     """Return, by the numbers of two actions, the first filled template of the second that the pattern of the first
     matches.
 
-    Only fillings that the action's own pattern matches are used, or all if it matches none; at most `most` per action.
+    Only fillings that the action's own pattern matches are used, or all if it matches none; at most `limit` per action.
     """
-    together = PatternSet([pattern for _, pattern in usable])
-    found: dict[tuple[int, int], bytes] = {}
+    pattern_set = PatternSet([pattern for _, pattern in usable])
+    matched: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
-        tried = (action.fill(values) for each in fillings(action, most=most) for values in each)
-        texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in tried]
-        for text in (list(filter(pattern.matches, texts)) or texts)[:most]:
-            numbers = together.at_once(text)
-            for other in numbers if number in numbers else together.one_by_one(text):
-                found.setdefault((other, number), text)
-    return found
+        filled = (action.fill(values) for assignments in fillings(action, limit=limit) for values in assignments)
+        texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in filled]
+        for text in (list(filter(pattern.matches, texts)) or texts)[:limit]:
+            numbers = pattern_set.match_together(text)
+            for other in numbers if number in numbers else pattern_set.match_each(text):
+                matched.setdefault((other, number), text)
+    return matched

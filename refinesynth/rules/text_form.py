@@ -41,19 +41,19 @@ class RequiredKeys(BuiltInRule):
     """Every turn has the required keys of its role, with values of the right type; else code `wrong_keys`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        for at, turn in enumerate(draft.turns):
+        for index, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn):
-                yield self.violation(at, "wrong_keys", f"Turn {at + 1} is malformed: {turn.problem}. {KEYS}")
+                yield self.violation(index, "wrong_keys", f"Turn {index + 1} is malformed: {turn.problem}. {KEYS}")
 
 
 class Alternation(BuiltInRule):
     """Player and DungeonMaster alternate, and either may begin; else code `role_repeats`. Malformed turns are skipped."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        for at, (before, turn) in enumerate(pairwise(draft.turns), start=1):
-            if before.role == turn.role and not isinstance(turn, MalformedTurn):
-                message = f"Turns {at} and {at + 1} are both the {turn.role}'s. Player and DM must take turns."
-                yield self.violation(at, "role_repeats", message)
+        for number, (previous, turn) in enumerate(pairwise(draft.turns), start=1):
+            if previous.role == turn.role and not isinstance(turn, MalformedTurn):
+                message = f"Turns {number} and {number + 1} are both the {turn.role}'s. Player and DM must take turns."
+                yield self.violation(number, "role_repeats", message)
 
 
 class NothingBlank(BuiltInRule):
@@ -63,7 +63,7 @@ class NothingBlank(BuiltInRule):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        for at, turn in enumerate(draft.turns):
+        for index, turn in enumerate(draft.turns):
             if turn.role == "Player":
                 texts = (("thought", turn.thought or "-" * turn.parallel), ("action", turn.action))
             elif turn.role == "DM":
@@ -71,8 +71,8 @@ class NothingBlank(BuiltInRule):
             else:
                 continue
             if blank := [name for name, text in texts if not text or text.isspace()]:
-                message = f"Turn {at + 1} has no {' and no '.join(blank)}. Write it in a sentence or more."
-                yield self.violation(at, "blank", message)
+                message = f"Turn {index + 1} has no {' and no '.join(blank)}. Write it in a sentence or more."
+                yield self.violation(index, "blank", message)
 
 
 PRINTED = (
@@ -107,17 +107,17 @@ class ToTheLetter(BuiltInRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         keys = KEYS if Liberty.SPELLING in self.allow else PRINTED
-        refused = (taken for taken in draft.liberties if taken[1] not in self.allow)
-        for at, taken in groupby(refused, key=itemgetter(0)):
-            found = [one for _, one in taken]
-            if texts := [_TEXT[one] for one in found if one in _TEXT]:
+        refused = (deviations for deviations in draft.liberties if deviations[1] not in self.allow)
+        for i, deviations in groupby(refused, key=itemgetter(0)):
+            liberties = [liberty for _, liberty in deviations]
+            if texts := [_TEXT[liberty] for liberty in liberties if liberty in _TEXT]:
                 message = f"Your answer {' and '.join(texts)}. Answer with JSON alone."
-                yield self.violation(at, "not_json", message)
-            if turns := [_TURN[one] for one in found if one in _TURN]:
+                yield self.violation(i, "not_json", message)
+            if turns := [_TURN[liberty] for liberty in liberties if liberty in _TURN]:
                 message = (
-                    f"Turn {at + 1} {' and '.join(turns)}. {keys} There are no others, and errors are true or false."
+                    f"Turn {i + 1} {' and '.join(turns)}. {keys} There are no others, and errors are true or false."
                 )
-                yield self.violation(at, "wrong_keys", message)
+                yield self.violation(i, "wrong_keys", message)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(allow={tuple(map(str, self.allow))!r})"  # as it is written in a chain
@@ -155,15 +155,15 @@ class SizeLimits(BuiltInRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         total = 0
-        for at, turn in enumerate(draft.turns):
+        for i, turn in enumerate(draft.turns):
             size = len(_text(turn))
             if size > self.turn:
-                message = f"Turn {at + 1} has {size:,} characters, at most {self.turn:,} are allowed. Write it shorter."
-                yield self.violation(at, "turn_too_long", message)
+                message = f"Turn {i + 1} has {size:,} characters, at most {self.turn:,} are allowed. Write it shorter."
+                yield self.violation(i, "turn_too_long", message)
             total += size
             if total > self.total:
                 message = f"The turns have more than {self.total:,} characters. Write a shorter trajectory."
-                yield self.violation(at, "too_long", message, keeps_prefix=False)
+                yield self.violation(i, "too_long", message, keeps_prefix=False)
                 return
 
 
@@ -179,19 +179,19 @@ class ReadsBack(BuiltInRule):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        for at, turn in enumerate(draft.turns):
-            if not isinstance(turn, MalformedTurn) and (found := control_character(_text(turn))):
-                message = f"Turn {at + 1} holds the control character {found}. Write it without."
-                yield self.violation(at, "control_character", message)
+        for index, turn in enumerate(draft.turns):
+            if not isinstance(turn, MalformedTurn) and (character := control_character(_text(turn))):
+                message = f"Turn {index + 1} holds the control character {character}. Write it without."
+                yield self.violation(index, "control_character", message)
         for step in exchanges(draft.turns):
-            if step.flagged or (step.after is None and not is_complete(draft)):
+            if step.flagged or (step.next_turn is None and not is_complete(draft)):
                 continue
             if problem := _problem(step.player):
                 message = (
-                    f'Turn {step.at + 1}, written as "Thought: ..." and "Action: ...", {problem}. Begin no line of a text with '
+                    f'Turn {step.turn + 1}, written as "Thought: ..." and "Action: ...", {problem}. Begin no line of a text with '
                     "such a label, and write the Action without quotes around it and without a blank line."
                 )
-                yield self.violation(step.at, "ambiguous_text", message)
+                yield self.violation(step.turn, "ambiguous_text", message)
 
 
 def _text(turn: DraftTurn) -> str:
@@ -205,9 +205,9 @@ def _problem(turn: PlayerTurn) -> str | None:
     if action[:1].isalnum() and "\n" not in action and ":" not in action and ":" not in turn.thought:
         return None  # no label, no quotes, one line: reading it would find just that
     try:
-        read = parse_player(render_player(turn))
+        parsed = parse_player(render_player(turn))
     except ValueError as error:
         return f"cannot be read: {error}"
-    if (read.thought, read.action) == (turn.thought.strip(), action):
+    if (parsed.thought, parsed.action) == (turn.thought.strip(), action):
         return None
-    return f"reads as the thought {quoted(read.thought)} and the action {quoted(read.action)}"
+    return f"reads as the thought {quoted(parsed.thought)} and the action {quoted(parsed.action)}"

@@ -147,7 +147,7 @@ def shown_features(difficulty: Difficulty) -> tuple[str, ...]:
 def _turns_taken(repair: Repair) -> tuple[str, int]:
     """Return the kind of a mistake, and the number of the player's turns up to its answer; 0 without an answer."""
     kind = repair.mistake.answer.mistake_kind if repair.mistake.answer is not None else None
-    return str(kind), 0 if repair.answer is None else (repair.answer - repair.mistake.at) // 2
+    return str(kind), 0 if repair.answer is None else (repair.answer - repair.mistake.turn) // 2
 
 
 def _digest(name: str) -> str:

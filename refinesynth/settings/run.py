@@ -26,7 +26,7 @@ from refinesynth.files.output_folder import is_url
 from refinesynth.option import INPUT, LIMITS, MACHINES, MISTAKES, MODEL, OUTPUT, PLAY, RULES, Option
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
-from refinesynth.trajectory.value import absent
+from refinesynth.trajectory.value import is_empty
 
 DEADLINE: Final = 7_200.0
 """Default time limit of an episode in seconds, far above the duration of normal episodes."""
@@ -188,7 +188,7 @@ class PlaySettings(BaseModel):
     player_form: Annotated[Literal["react", "tools"], Option(MODEL)] = "react"
     """Form of the Player's requests and answers: `react` (Thought and Action as text) or `tools` (native tool calls,
     one function per action; text if its model supports no tools). Records have the same form."""
-    parallel_calls: Annotated[bool, Option(MODEL)] = Field(default=False, exclude_if=absent)
+    parallel_calls: Annotated[bool, Option(MODEL)] = Field(default=False, exclude_if=is_empty)
     """Allow several tool calls in a message of the Player, with `player_form` `tools`. They are executed in order, even
     after a mistake among them."""
     match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"

@@ -47,12 +47,11 @@ class Answer(NamedTuple):
     """Pairs of a turn's index in `turns` and one of its deviations, in order. Deviations of the whole text belong to
     its first turn."""
 
-    def written_as(self, text: str) -> "Answer":
+    def with_text_form(self, text: str) -> "Answer":
         """Return this answer with added deviations of the whole text that it was read from."""
-        found = {"plain": (), "fenced": ((0, Liberty.FENCED),), "repaired": ((0, Liberty.MENDED_JSON),)}[
-            json_form(text)
-        ]
-        return self._replace(liberties=(*found, *self.liberties))
+        liberty = {"fenced": Liberty.FENCED, "repaired": Liberty.MENDED_JSON}.get(json_form(text))
+        added = () if liberty is None else ((0, liberty),)
+        return self._replace(liberties=(*added, *self.liberties))
 
 
 def read_answer(value: JsonValue) -> Answer:
@@ -63,30 +62,31 @@ def read_answer(value: JsonValue) -> Answer:
     """
     items = listed_turns(value)
     turns = tuple(read_turn(item) for item in items)
-    found = ((at, one) for at, (item, turn) in enumerate(zip(items, turns, strict=True)) for one in _taken(item, turn))
-    answer = Answer(turns, tuple(found))
-    again = value.get("turns") if isinstance(value, dict) else None
-    return answer.written_as(again) if isinstance(again, str) else answer
+    pairs = enumerate(zip(items, turns, strict=True))
+    liberties = ((index, liberty) for index, (item, turn) in pairs for liberty in _deviations(item, turn))
+    answer = Answer(turns, tuple(liberties))
+    text = value.get("turns") if isinstance(value, dict) else None
+    return answer.with_text_form(text) if isinstance(text, str) else answer
 
 
-def _taken(item: JsonValue, turn: DraftTurn) -> Iterator[Liberty]:
+def _deviations(item: JsonValue, turn: DraftTurn) -> Iterator[Liberty]:
     if isinstance(turn, MalformedTurn) or not isinstance(item, dict):
         return
     fields = cast("Mapping[str, Any]", item)
     printed = turn.to_paper(0).keys()
-    ours = type(turn).model_fields.keys() - EXECUTED
-    known = fields.keys() & (printed | ours)
+    names = type(turn).model_fields.keys() - EXECUTED
+    known = fields.keys() & (printed | names)
     if len(known) < len(fields) or len({key.casefold() for key in known}) < len(known):
         yield Liberty.EXTRA_KEYS
     if known - printed or fields["role"] != turn.role:
         yield Liberty.SPELLING
     if "turn" not in fields:
         yield Liberty.UNNUMBERED
-    if any(not isinstance(fields[flag], bool) for flag in _FLAGS if flag in ours):
+    if any(not isinstance(fields[flag], bool) for flag in _FLAGS if flag in names):
         yield Liberty.TEXT_BOOLEANS
 
 
-_TELLING = 3
+_MIN_DISTINCT_ACTIONS = 3
 """Minimum number of different actions, with the same flags in the same order, that identify a repeated prefix."""
 
 
@@ -113,7 +113,7 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
         """Read a model's answer that continues `prefix`. Never raises; an unreadable answer sets `text_error`."""
         before = tuple(prefix)
         try:
-            answer = read_answer(read_json(text)).written_as(text)
+            answer = read_answer(read_json(text)).with_text_form(text)
         except ValueError as error:
             return cls(script=script, turns=before, text_error=scrub(str(error)))
         return cls.continued(script, answer, prefix=before)
@@ -128,18 +128,18 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
         different actions are sufficient if all actions and flags are the same.
         """
         before = tuple(prefix)
-        again = len(before) if _repeats(answer.turns[: len(before)], before) else 0
-        start = len(before) - again
-        of_answer = (
+        repeated = len(before) if _repeats(answer.turns[: len(before)], before) else 0
+        start = len(before) - repeated
+        whole = (
             Liberty.FENCED,
             Liberty.MENDED_JSON,
         )  # deviations of the whole answer stay with its remaining turns
-        liberties = [(start + max(at, again), one) for at, one in answer.liberties if at >= again or one in of_answer]
-        return cls(script=script, turns=(*before, *answer.turns[again:]), liberties=tuple(liberties))
+        liberties = [(start + max(i, repeated), one) for i, one in answer.liberties if i >= repeated or one in whole]
+        return cls(script=script, turns=(*before, *answer.turns[repeated:]), liberties=tuple(liberties))
 
     def prefix(self, turns: int) -> Self:
         """Return the first `turns` turns as an unfinished draft."""
-        liberties = tuple((at, one) for at, one in self.liberties if at < turns)
+        liberties = tuple((index, liberty) for index, liberty in self.liberties if index < turns)
         update = {"turns": self.turns[:turns], "liberties": liberties, "text_error": None, "finished": False}
         return self.model_copy(update=update)
 
@@ -148,11 +148,11 @@ def _repeats(turns: Sequence[DraftTurn], before: Sequence[DraftTurn]) -> bool:
     """Return whether `turns` repeat `before`, perhaps in other words."""
     if turns == before:
         return True
-    acts = {turn.action for turn in before if isinstance(turn, PlayerTurn)}
-    return len(acts) >= _TELLING and list(map(_gist, turns)) == list(map(_gist, before))
+    actions = {turn.action for turn in before if isinstance(turn, PlayerTurn)}
+    return len(actions) >= _MIN_DISTINCT_ACTIONS and list(map(_turn_key, turns)) == list(map(_turn_key, before))
 
 
-def _gist(turn: DraftTurn) -> tuple[str, object]:
+def _turn_key(turn: DraftTurn) -> tuple[str, object]:
     if isinstance(turn, PlayerTurn):
         return turn.role, " ".join(turn.action.split()).casefold()
     return turn.role, turn.mistake_kind if isinstance(turn, DungeonMasterTurn) else None

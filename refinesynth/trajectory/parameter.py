@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BeforeValidator, Field, JsonValue
 
 from refinesynth.text.json_reader import depth, load_json, write_json
-from refinesynth.trajectory.value import Value, absent
+from refinesynth.trajectory.value import Value, is_empty
 
-MOST_CHOICES = 100
+MAX_CHOICES = 100
 """Largest range of whole numbers that is enumerated, for example in a search for a plan."""
 
-MOST = 10**15 - 1
+LIMIT = 10**15 - 1
 """Largest absolute bound: numbers have at most 15 digits before the point."""
 
-_LEAST = 1e-15
+_MIN_POSITIVE = 1e-15
 """Smallest number above 0 that a text can hold."""
 
-_DEPTH = 32
+_MAX_DEPTH = 32
 """Deepest nesting of a list or object value."""
 
 _WHOLE = re.compile(r"([+-]?[0-9]{1,15})(?:\.0*)?")
@@ -37,7 +37,7 @@ _WORDS = re.compile(
 )
 
 
-def _spelled(value: JsonValue) -> str:
+def _canonical(value: JsonValue) -> str:
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, list | dict):
@@ -48,11 +48,11 @@ def _spelled(value: JsonValue) -> str:
 def _digits(number: float) -> str:
     if number == number // 1:
         return str(int(number))
-    return f"{number:.15f}".rstrip("0") if _LEAST <= abs(number) < 1 else repr(number)
+    return f"{number:.15f}".rstrip("0") if _MIN_POSITIVE <= abs(number) < 1 else repr(number)
 
 
 def _as_text(value: object) -> object:
-    return _spelled(value) if isinstance(value, int | float) else value
+    return _canonical(value) if isinstance(value, int | float) else value
 
 
 class ParameterType(Value):
@@ -60,28 +60,28 @@ class ParameterType(Value):
 
     type: Literal["string", "integer", "number", "boolean", "json"] = "string"
     """Kind of value; `json` is a list or an object, written as JSON in the action's text."""
-    minimum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
+    minimum: float | None = Field(default=None, ge=-LIMIT, le=LIMIT, exclude_if=lambda bound: bound is None)
     """Smallest number, inclusive."""
-    maximum: float | None = Field(default=None, ge=-MOST, le=MOST, exclude_if=lambda bound: bound is None)
+    maximum: float | None = Field(default=None, ge=-LIMIT, le=LIMIT, exclude_if=lambda bound: bound is None)
     """Largest number, inclusive."""
-    default: Annotated[str | None, BeforeValidator(_as_text)] = Field(default=None, exclude_if=absent)
+    default: Annotated[str | None, BeforeValidator(_as_text)] = Field(default=None, exclude_if=is_empty)
     """Value for a call without the argument; an action's text always has one. None for a required argument."""
 
-    optional: bool = Field(default=False, exclude_if=absent)
+    optional: bool = Field(default=False, exclude_if=is_empty)
     """True if the action's text may be empty here; a call omits the argument then."""
 
-    def spelled(self, text: str) -> str | None:
+    def canonical(self, text: str) -> str | None:
         """Return the canonical spelling: `3` for `3`, `3.0` and `+3`; None for an invalid value."""
         value = self.value(text)
-        return None if value is None else _spelled(value)
+        return None if value is None else _canonical(value)
 
     def value(self, text: str) -> JsonValue:
         """Return the JSON value of a text; None if it is of another type or out of bounds."""
-        found = self.parsed(text)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            return found
-        low, high = self.minimum is not None and found < self.minimum, self.maximum is not None and found > self.maximum
-        return None if low or high else found
+        value = self.parsed(text)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        low, high = self.minimum is not None and value < self.minimum, self.maximum is not None and value > self.maximum
+        return None if low or high else value
 
     def parsed(self, text: str) -> JsonValue:
         """Return the JSON value of a text without a check of the bounds; None if it is of another type."""
@@ -90,38 +90,38 @@ class ParameterType(Value):
             return text
         if self.type == "json":
             try:
-                found: JsonValue = load_json(text)
+                value: JsonValue = load_json(text)
             except ValueError:
                 return None
-            return found if isinstance(found, list | dict) and depth(found) <= _DEPTH else None
+            return value if isinstance(value, list | dict) and depth(value) <= _MAX_DEPTH else None
         if self.type == "boolean":
             return {"true": True, "false": False}.get(text.casefold())
         match = (_WHOLE if self.type == "integer" else _NUMBER).fullmatch(text)
         return match and (int(match[1]) if self.type == "integer" else float(text))
 
     def choices(self) -> tuple[str, ...]:
-        """Return all values if there are few: true and false, or at most `MOST_CHOICES` whole numbers; else none."""
+        """Return all values if there are few: true and false, or at most `MAX_CHOICES` whole numbers; else none."""
         if self.type == "boolean":
             return ("true", "false")
         if self.type != "integer" or self.minimum is None or self.maximum is None:
             return ()
         numbers = range(-int(-self.minimum // 1), int(self.maximum // 1) + 1)
-        return tuple(map(str, numbers)) if len(numbers) <= MOST_CHOICES else ()
+        return tuple(map(str, numbers)) if len(numbers) <= MAX_CHOICES else ()
 
     def samples(self) -> tuple[str, ...]:
         """Return some values in canonical spelling, all of them if there are few; none for text."""
         if self.type in {"string", "json"}:
             return () if self.type == "string" else ("[]", '{"key":[1,"two"]}')
         bounds = [bound for bound in (self.minimum, self.maximum) if bound is not None]
-        usual = (self.spelled(text) for text in ("3", "12.5"))
-        return self.choices() or tuple(filter(None, map(self._nearest, bounds) if bounds else usual))
+        defaults = (self.canonical(text) for text in ("3", "12.5"))
+        return self.choices() or tuple(filter(None, map(self._nearest, bounds) if bounds else defaults))
 
     def _nearest(self, bound: float) -> str | None:
         """Return a valid number at a bound or beside it: 0.5 bounds whole numbers, and 1e-20 has no text."""
-        beside = (bound, bound + _LEAST, bound - _LEAST, bound // 1, bound // 1 + 1)
-        return next(filter(None, (self.spelled(f"{number:.15f}") for number in beside)), None)
+        candidates = (bound, bound + _MIN_POSITIVE, bound - _MIN_POSITIVE, bound // 1, bound // 1 + 1)
+        return next(filter(None, (self.canonical(f"{number:.15f}") for number in candidates)), None)
 
-    def described(self) -> str:
+    def to_words(self) -> str:
         """Return the type in words: `a whole number from 1 to 20`."""
         least, most = (bound if bound is None else _digits(bound) for bound in (self.minimum, self.maximum))
         bounds = f" from {least}" if least is not None else ""
@@ -132,58 +132,58 @@ class ParameterType(Value):
 
     @classmethod
     def from_words(cls, words: str) -> "ParameterType | None":
-        """Return the type for words written by `described`; None for other words and for required text."""
-        found = _WORDS.fullmatch(words)
+        """Return the type for words written by `to_words`; None for other words and for required text."""
+        match = _WORDS.fullmatch(words)
         kind = next(
-            (kind for kind, spelling in _KINDS.items() if found is not None and spelling == found["kind"]), "string"
+            (kind for kind, spelling in _KINDS.items() if match is not None and spelling == match["kind"]), "string"
         )
-        if found is None or (kind == "string" and words != "text, or empty"):
+        if match is None or (kind == "string" and words != "text, or empty"):
             return None
-        bounds = {"minimum": found["least"], "maximum": found["most"] or found["only"]}
-        return cls.model_validate({"type": kind, "optional": bool(found["optional"]), **bounds})
+        bounds = {"minimum": match["least"], "maximum": match["most"] or match["only"]}
+        return cls.model_validate({"type": kind, "optional": bool(match["optional"]), **bounds})
 
-    def json_schema(self, listed: tuple[str, ...]) -> dict[str, Any]:
+    def json_schema(self, values: tuple[str, ...]) -> dict[str, Any]:
         """Return the JSON schema of a value; with `listed` values, an enumeration."""
-        found: dict[str, Any] = {} if self.type == "json" else {"type": self.type}
+        schema: dict[str, Any] = {} if self.type == "json" else {"type": self.type}
         for name, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
-                found[name] = int(bound) if self.type == "integer" and bound == bound // 1 else bound
-        if listed:
+                schema[name] = int(bound) if self.type == "integer" and bound == bound // 1 else bound
+        if values:
             # Not by the values: lists and objects are not hashable.
-            found["enum"] = list({self.spelled(text) or text: self.value(text) for text in listed}.values())
+            schema["enum"] = list({self.canonical(text) or text: self.value(text) for text in values}.values())
         if self.default is not None:
-            found["default"] = self.value(self.default)
-        return found
+            schema["default"] = self.value(self.default)
+        return schema
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> "tuple[ParameterType, tuple[str, ...]]":
         """Return the type and the `enum` texts of a JSON schema, as far as it is supported."""
         bounds: dict[str, Any] = {name: schema.get(name) for name in ("minimum", "maximum")}
-        numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float} and abs(bound) <= MOST}
+        numbers = {name: bound for name, bound in bounds.items() if type(bound) in {int, float} and abs(bound) <= LIMIT}
         kind = schema.get("type")
         kind = kind if isinstance(kind, str) and kind in _KINDS else "string"
         bounded = numbers if kind in {"integer", "number"} else {}
-        found = cls.model_validate({"type": kind, "default": _text(schema.get("default")), **bounded})
-        listed = schema.get("enum")
-        texts = [_text(one) for one in cast("list[object]", listed)] if isinstance(listed, list) else []
-        return found, () if None in texts else tuple(filter(None, texts))
+        parameter_type = cls.model_validate({"type": kind, "default": _text(schema.get("default")), **bounded})
+        enum = schema.get("enum")
+        texts = [_text(value) for value in cast("list[object]", enum)] if isinstance(enum, list) else []
+        return parameter_type, () if None in texts else tuple(filter(None, texts))
 
-    def problems(self, listed: tuple[str, ...]) -> list[str]:
+    def problems(self, values: tuple[str, ...]) -> list[str]:
         """Return the faults of the type and of the `listed` values, as messages to their author."""
-        found = [f"the value {value!r} is not {self.described()}" for value in listed if self.value(value) is None]
+        faults = [f"the value {value!r} is not {self.to_words()}" for value in values if self.value(value) is None]
         if self.type not in {"integer", "number"} and (self.minimum, self.maximum) != (None, None):
-            found.append(f"bounds are for numbers, not for type {self.type}")
+            faults.append(f"bounds are for numbers, not for type {self.type}")
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
-            found.append("minimum is larger than maximum")
+            faults.append("minimum is larger than maximum")
         if self.default is not None:
-            spelled = self.spelled(self.default)
-            if spelled is None or (listed and spelled not in map(self.spelled, listed)):
-                found.append(f"the default {self.default!r} is none of its values")
-        return found
+            default = self.canonical(self.default)
+            if default is None or (values and default not in map(self.canonical, values)):
+                faults.append(f"the default {self.default!r} is none of its values")
+        return faults
 
 
 def _text(value: object) -> str | None:
-    return _spelled(value) if isinstance(value, str | int | float) else None
+    return _canonical(value) if isinstance(value, str | int | float) else None
 
 
 TEXT = ParameterType()
@@ -192,5 +192,5 @@ TEXT = ParameterType()
 
 def json_value(kind: ParameterType, text: str) -> JsonValue:
     """Return the JSON value of a text; the text itself if it is not of the type or not in canonical spelling."""
-    found = kind.parsed(text)
-    return text if found is None or _spelled(found) != text else found
+    value = kind.parsed(text)
+    return text if value is None or _canonical(value) != text else value

@@ -8,10 +8,10 @@ from refinesynth.trajectory.turns import DungeonMasterTurn, MalformedTurn, Playe
 
 TENTHS = 10
 
-_LEAST = 200
+_MIN_MISTAKES = 200
 """Minimum number of mistakes for a lopsided histogram; with fewer, chance alone may make it so."""
 
-_MOST_APART = 2.0
+_MAX_RATIO = 2.0
 """Largest accepted ratio between the fullest and the emptiest of the middle tenths."""
 
 
@@ -26,13 +26,13 @@ def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | Malformed
         for turn, answer in pairwise(turns)
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
     ]
-    found = [0.0] * TENTHS
-    for at, answer in enumerate(answers):
+    counts = [0.0] * TENTHS
+    for index, answer in enumerate(answers):
         if answer.mistake_kind is not None:
-            begin, end = at * TENTHS / len(answers), (at + 1) * TENTHS / len(answers)
+            begin, end = index * TENTHS / len(answers), (index + 1) * TENTHS / len(answers)
             for tenth in range(floor(begin), TENTHS):
-                found[tenth] += max(0.0, min(end, tenth + 1) - max(begin, tenth)) / (end - begin)
-    return tuple(found)
+                counts[tenth] += max(0.0, min(end, tenth + 1) - max(begin, tenth)) / (end - begin)
+    return tuple(counts)
 
 
 def summed(histograms: Iterable[Sequence[float]]) -> tuple[float, ...]:
@@ -40,7 +40,7 @@ def summed(histograms: Iterable[Sequence[float]]) -> tuple[float, ...]:
     return tuple(map(sum, zip(*histograms, strict=True))) or (0.0,) * TENTHS
 
 
-def lopsided(tenths: Sequence[float]) -> bool:
+def is_lopsided(tenths: Sequence[float]) -> bool:
     """Return whether the middle eight tenths of enough mistakes differ by more than a factor of two."""
     middle = tenths[1:-1]
-    return sum(tenths) >= _LEAST and max(middle) > _MOST_APART * min(middle)
+    return sum(tenths) >= _MIN_MISTAKES and max(middle) > _MAX_RATIO * min(middle)

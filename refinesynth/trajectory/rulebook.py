@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from refinesynth.trajectory.turns import MistakeKind
-from refinesynth.trajectory.value import Value, absent
+from refinesynth.trajectory.value import Value, is_empty
 
 MAX_ACTIONS = 64
 """Maximum number of actions in a rulebook."""
@@ -23,7 +23,7 @@ MAX_PARTS = 24
 MAX_TEXT = 2_000
 """Longest template, in characters."""
 
-MAX_TOLD = 200
+MAX_KNOWN_TEXT = 200
 """Longest text in a knowledge record, in characters."""
 
 MAX_CEL = 1_000
@@ -36,7 +36,7 @@ MAX_SOLUTION = 100
 """Maximum number of actions in a solution."""
 
 
-def _unsaid(value: object) -> bool:
+def _is_none(value: object) -> bool:
     """Return whether a field is null and therefore not written; false and an empty text are written."""
     return value is None
 
@@ -62,18 +62,18 @@ class Effect(Value):
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer requires. For
     `remove` with a `value`, one whole step may be `{any}`: the value is removed from all lists there that hold it."""
-    value: JsonValue = Field(default=None, exclude_if=_unsaid)
+    value: JsonValue = Field(default=None, exclude_if=_is_none)
     """Value to set, add, remove or move. Every text in it is a template; a text that consists of one `{state:/...}`
     becomes the JSON value there, and `{"cel": "..."}` the value of that expression. Null means no value for remove and
     move."""
-    from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
+    from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_is_none)
     """JSON Pointer to the moved value, or with `value` to the list that holds it; for `move` only. With `value`, one
     whole step may be `{any}`: the first list there that holds the value."""
-    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
+    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_is_none)
     """CEL over `state` (after the effects before this one), `before` (the state before the action), the parameters and,
     without `each`, `visible`; the effect is skipped unless it holds. `else` holds if the last condition before it did
     not hold; the effect with that condition must not have `each`."""
-    each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
+    each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_is_none)
     """JSON Pointer to an object or a list. The effect is then applied once for each key of the object, each text of the
     list, or each index of a list with any other item; its other parts call that text `each`."""
 
@@ -87,14 +87,14 @@ class Requirement(Value):
     """Kind of the mistake if the condition does not hold."""
     hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
     """Template of the message to the player in that case, filled from the state before the action."""
-    effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=is_empty)
     """Effects of the refused action: the price of the mistake. They must not reach the goal."""
 
 
 class ConditionalText(Value):
     """One of several observations of an action. The first one whose condition holds is used."""
 
-    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
+    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_is_none)
     """CEL over `state` after the effects, `before` them, `visible` and the parameters; the last observation has none.
     """
     text: str = Field(default="", max_length=MAX_TEXT)
@@ -108,10 +108,10 @@ class Sight(Value):
     """JSON Pointer to names: a list shows its texts, an object its keys, a text itself; other or missing values show
     nothing. Its steps may hold `{state:/...}`, and `{each}` if `each` is given. Without a slash at the beginning it is
     a name itself: one from an action's values, or `{each}`."""
-    each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
+    each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_is_none)
     """JSON Pointer to a list of texts or an object: `path` and `when` are evaluated once for each of its texts or keys,
     called `each`."""
-    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
+    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_is_none)
     """CEL over `state`, and `each` if it is given; the sight shows nothing unless it holds."""
 
 
@@ -131,7 +131,7 @@ class Knowledge(Value):
 
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer to a list of texts in the state."""
-    texts: tuple[Annotated[str, Field(min_length=1, max_length=MAX_TOLD)], ...] = Field(
+    texts: tuple[Annotated[str, Field(min_length=1, max_length=MAX_KNOWN_TEXT)], ...] = Field(
         min_length=1, max_length=MAX_PARTS
     )
     """Names or other texts. Each is added to the list when the observation of an accepted action mentions it, as whole
@@ -145,7 +145,7 @@ class Draw(Value):
     """JSON Pointer to a value of the environment."""
     values: tuple[JsonValue, ...] = Field(min_length=2, max_length=16)
     """Possible values, including the environment's own."""
-    shares: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), exclude_if=absent)
+    shares: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), exclude_if=is_empty)
     """Relative frequency of each value; empty for equal frequencies."""
 
 
@@ -161,11 +161,11 @@ class Rulebook(Value):
     """Sources of visible names. Without any, nothing is hidden and `visible` holds every name from the actions' values.
     """
     invariants: tuple[Invariant, ...] = Field(default=(), max_length=MAX_PARTS)
-    each_step: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    each_step: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=is_empty)
     """Effects of every accepted action, after its own: time that passes, a kettle that comes to the boil."""
-    knows: Knowledge | None = Field(default=None, exclude_if=_unsaid)
+    knows: Knowledge | None = Field(default=None, exclude_if=_is_none)
     """Record of texts that the player has read; none by default."""
-    draws: tuple[Draw, ...] = Field(default=(), max_length=MAX_DRAWS, exclude_if=absent)
+    draws: tuple[Draw, ...] = Field(default=(), max_length=MAX_DRAWS, exclude_if=is_empty)
     """Random parts of the environment, drawn by `GroundedEnvironment.reset` with its seed. The goal must be reachable
     from every combination. Runs play the environment as written."""
     solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)

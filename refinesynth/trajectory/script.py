@@ -10,17 +10,17 @@ from pydantic import Field, JsonValue, field_validator
 
 from refinesynth.trajectory.parameter import TEXT, ParameterType
 from refinesynth.trajectory.rulebook import MAX_PARTS, MAX_TEXT, ConditionalText, Effect, Requirement, Rulebook
-from refinesynth.trajectory.value import Value, absent, spelled
+from refinesynth.trajectory.value import Value, aliases, is_empty
 
 
 class Persona(Value):
     """One sentence about a person, the seed of an environment."""
 
-    text: str = Field(min_length=1, max_length=10_000, validation_alias=spelled("text", "persona"))
+    text: str = Field(min_length=1, max_length=10_000, validation_alias=aliases("text", "persona"))
 
     @field_validator("text", mode="after")
     @classmethod
-    def _says_something(cls, text: str) -> str:
+    def _stripped(cls, text: str) -> str:
         if not text.strip():
             raise ValueError("a persona is a sentence; this one is blank")
         return text.strip()
@@ -29,31 +29,31 @@ class Persona(Value):
 class ActionSpec(Value):
     """One available action of a script."""
 
-    name: str = Field(min_length=1, validation_alias=spelled("name", "Name", "action"))
+    name: str = Field(min_length=1, validation_alias=aliases("name", "Name", "action"))
     """Template with placeholders in braces: `take {item} from {place}`."""
-    description: str = Field(default="", validation_alias=spelled("description", "Description"))
+    description: str = Field(default="", validation_alias=aliases("description", "Description"))
     pattern: str = Field(
         min_length=1,
-        validation_alias=spelled("pattern", "verification code", "verification_code", "Verification Code"),
+        validation_alias=aliases("pattern", "verification code", "verification_code", "Verification Code"),
     )
     """Regular expression (RE2 syntax) for the whole action text; untrusted."""
     parameters: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict[str, tuple[str, ...]], validation_alias=spelled("parameters", "Parameters")
+        default_factory=dict[str, tuple[str, ...]], validation_alias=aliases("parameters", "Parameters")
     )
     """Placeholder to its allowed values; empty for any value."""
-    types: dict[str, ParameterType] = Field(default_factory=dict[str, ParameterType], exclude_if=absent)
+    types: dict[str, ParameterType] = Field(default_factory=dict[str, ParameterType], exclude_if=is_empty)
     """Placeholder to the type of its values; text by default."""
-    function: dict[str, JsonValue] | None = Field(default=None, exclude_if=absent)
+    function: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_empty)
     """Definition of the user's function behind this action, exported unchanged: name, description and parameters. None
     for an action of the ScriptWriter."""
-    requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=is_empty)
     """Grounded script: preconditions in order; the first unmet one determines the mistake. Without any, the action
     always succeeds."""
-    effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=is_empty)
     """Grounded script: effects in order, each on the state after the one before. If one cannot be applied, none is."""
     reveals: (
         Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[tuple[ConditionalText, ...], Field(max_length=MAX_PARTS)]
-    ) = Field(default="", exclude_if=absent)
+    ) = Field(default="", exclude_if=is_empty)
     """Grounded script: template of the observation, filled from the state after the effects; or several with
     conditions, of which the first that holds is used."""
 
@@ -81,8 +81,8 @@ class ActionSpec(Value):
     def fill(self, values: Mapping[str, str]) -> str:
         """Return the action text with each placeholder replaced; names without a value stay in braces."""
         pieces = [*_pieces(self.name)]
-        for at in range(1, len(pieces), 2):
-            pieces[at] = values.get(pieces[at], f"{{{pieces[at]}}}")
+        for index in range(1, len(pieces), 2):
+            pieces[index] = values.get(pieces[index], f"{{{pieces[index]}}}")
         return "".join(pieces)
 
 
@@ -106,19 +106,19 @@ def _as_texts(allowed: object) -> object:
 class Script(Value):
     """World, goal and actions of an episode, written once by the ScriptWriter (paper, section 3.1)."""
 
-    introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
+    introduction: str = Field(default="", validation_alias=aliases("introduction", "Introduction"))
     """Text about the place for the player before the first turn; the paper's scripts have none."""
-    environment: dict[str, JsonValue] = Field(validation_alias=spelled("environment", "Environment"))
+    environment: dict[str, JsonValue] = Field(validation_alias=aliases("environment", "Environment"))
     """Initial state of the world, visible to the DungeonMaster only."""
-    goal: str = Field(min_length=1, validation_alias=spelled("goal", "Goal"))
+    goal: str = Field(min_length=1, validation_alias=aliases("goal", "Goal"))
     completion_conditions: tuple[str, ...] = Field(
-        validation_alias=spelled("completion_conditions", "Completion Conditions", "completion conditions")
+        validation_alias=aliases("completion_conditions", "Completion Conditions", "completion conditions")
     )
     actions: tuple[ActionSpec, ...] = Field(
-        validation_alias=spelled("actions", "available_actions", "Available Actions", "available actions")
+        validation_alias=aliases("actions", "available_actions", "Available Actions", "available actions")
     )
 
-    rulebook: Rulebook | None = Field(default=None, exclude_if=absent)
+    rulebook: Rulebook | None = Field(default=None, exclude_if=is_empty)
     """Executable part of the world, beside the laws of its actions; None if a model simulates the world."""
 
     @field_validator("actions", mode="before")
@@ -135,7 +135,7 @@ class Script(Value):
 
     @field_validator("completion_conditions", mode="before")
     @classmethod
-    def _one_condition_is_a_list(cls, value: object) -> object:
+    def _wrap_condition(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
     @property

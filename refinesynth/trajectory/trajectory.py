@@ -10,7 +10,7 @@ from refinesynth.text.printable import printable
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
 from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns
-from refinesynth.trajectory.value import Value, absent, spelled
+from refinesynth.trajectory.value import Value, aliases, is_empty
 
 SCHEMA_VERSION = 1
 """Version of a line in trajectories.jsonl; raised when the meaning of a field changes."""
@@ -29,7 +29,7 @@ class Usage(Value):
     """Completion tokens, including reasoning."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(**{name: mine + getattr(other, name) for name, mine in self})
+        return Usage(**{name: value + getattr(other, name) for name, value in self})
 
 
 PLAY_NAME = r"^[a-z][a-z0-9_-]{0,63}$"
@@ -71,9 +71,9 @@ class Refinements(Value):
 
     answered: int = Field(default=0, ge=0)
     """Mistakes answered by a later action."""
-    abandoned: int = Field(default=0, ge=0, validation_alias=spelled("abandoned", "given_up"))
+    abandoned: int = Field(default=0, ge=0, validation_alias=aliases("abandoned", "given_up"))
     """Mistakes without an answer before the goal was reached; they count as refined."""
-    unanswered: int = Field(default=0, ge=0, validation_alias=spelled("unanswered", "unrelated"))
+    unanswered: int = Field(default=0, ge=0, validation_alias=aliases("unanswered", "unrelated"))
     """Other mistakes."""
     again: int = Field(default=0, ge=0)
     """Mistakes right after a mistake: failed second attempts."""
@@ -82,7 +82,7 @@ class Refinements(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_earlier(cls, counts: Any) -> Any:
+    def _convert_earlier(cls, counts: Any) -> Any:
         """Convert the counts of an earlier version, in which plans that were given up are among the answered ones."""
         match counts:
             case {"given_up": int(given_up), "answered": int(answered)}:
@@ -110,18 +110,18 @@ class Provenance(Value):
     """Usage of the whole episode, including refused attempts; an equal share of it for several trajectories."""
     cost_usd: float | None = None
     """Cost of the same in US dollars; None if a model's price is unknown."""
-    script_id: str | None = Field(default=None, exclude_if=absent)
+    script_id: str | None = Field(default=None, exclude_if=is_empty)
     """Digest of the script, the same for all trajectories in it; for splits. None before version 0.2."""
-    difficulty: Difficulty | None = Field(default=None, exclude_if=absent)
+    difficulty: Difficulty | None = Field(default=None, exclude_if=is_empty)
     """Difficulty of a grounded script."""
-    refinements: Refinements | None = Field(default=None, exclude_if=absent)
+    refinements: Refinements | None = Field(default=None, exclude_if=is_empty)
     """Counts for a grounded trajectory, made at acceptance because they require execution; None in records of earlier
     versions."""
-    player_form: Literal["tools"] | None = Field(default=None, exclude_if=absent)
+    player_form: Literal["tools"] | None = Field(default=None, exclude_if=is_empty)
     """`tools` for a player with tool calls; None for a player that wrote text, also if its model supports no tools."""
-    parallel_calls: bool = Field(default=False, exclude_if=absent)
+    parallel_calls: bool = Field(default=False, exclude_if=is_empty)
     """True if the player's task allowed several calls in a message."""
-    branch: Branch | None = Field(default=None, exclude_if=absent)
+    branch: Branch | None = Field(default=None, exclude_if=is_empty)
     """Position among the episode's trajectories; None for a single one."""
 
 
@@ -144,8 +144,8 @@ class Trajectory(Value):
         return flagged_turns(self.turns)
 
     def __str__(self) -> str:
-        rows = [(head, printable(text).replace("\n", f"\n{'':<11}")) for head, text in self._rows()]
-        return "\n".join(f"{head:<10} {text}" for head, text in rows)
+        rows = [(label, printable(text).replace("\n", f"\n{'':<11}")) for label, text in self._rows()]
+        return "\n".join(f"{label:<10} {text}" for label, text in rows)
 
     def _repr_html_(self) -> str:
         return html_table(self._rows())
@@ -157,8 +157,8 @@ class Trajectory(Value):
         yield "goal", self.script.goal
         yield "actions", "\n".join(action.name for action in self.script.actions)
         mistakes = frozenset(self.mistakes())
-        for at, turn in enumerate(self.turns):
-            yield _row(at + 1, turn, mistake=at in mistakes)
+        for index, turn in enumerate(self.turns):
+            yield _row(index + 1, turn, mistake=index in mistakes)
 
 
 def _row(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field, JsonValue, ValidationError
 
 from refinesynth.text.json_reader import read_json, scrub
-from refinesynth.trajectory.value import Value, absent, spelled
+from refinesynth.trajectory.value import Value, aliases, is_empty
 
 MAX_RAW_CHARACTERS = 20_000
 """Length of the excerpt of an unreadable turn or answer, in characters."""
@@ -34,11 +34,11 @@ class PlayerTurn(Value):
     """The agent's thought and action."""
 
     role: Literal["Player"] = "Player"
-    thought: str = Field(validation_alias=spelled("thought", "Thought"))
-    action: str = Field(validation_alias=spelled("action", "Action"))
-    by: Literal["repairer"] | None = Field(default=None, exclude_if=absent)
+    thought: str = Field(validation_alias=aliases("thought", "Thought"))
+    action: str = Field(validation_alias=aliases("action", "Action"))
+    by: Literal["repairer"] | None = Field(default=None, exclude_if=is_empty)
     """`repairer` if that role acted in the Player's place after a mistake; `Provenance.models` names its model."""
-    parallel: bool = Field(default=False, exclude_if=absent)
+    parallel: bool = Field(default=False, exclude_if=is_empty)
     """True for a further call in the message of the previous player turn, with the same thought: it was made before
     that turn's answer was known."""
 
@@ -52,16 +52,16 @@ class DungeonMasterTurn(Value):
 
     role: Literal["DM"] = "DM"
     # The order of writing: the facts, the judgement, the words for it.
-    thought: str = Field(validation_alias=spelled("thought", "Thought"))
+    thought: str = Field(validation_alias=aliases("thought", "Thought"))
     parameter_error: bool
     place_error: bool
     logic_error: bool
-    observation: str = Field(validation_alias=spelled("observation", "Observation"))
-    progress: float | None = Field(default=None, ge=0, le=1, exclude_if=absent)
+    observation: str = Field(validation_alias=aliases("observation", "Observation"))
+    progress: float | None = Field(default=None, ge=0, le=1, exclude_if=is_empty)
     """Grounded play: share of the goal's conditions that hold after this turn, 0 to 1; None if not computed."""
-    transient: bool = Field(default=False, exclude_if=absent)
+    transient: bool = Field(default=False, exclude_if=is_empty)
     """Grounded play: a right action failed by chance and changed nothing. It is no mistake, and a retry is right."""
-    plain: bool = Field(default=False, exclude_if=absent)
+    plain: bool = Field(default=False, exclude_if=is_empty)
     """Grounded play: the DungeonMaster gave no acceptable words, and these are the rulebook's."""
 
     @property
@@ -81,7 +81,7 @@ class DungeonMasterTurn(Value):
     @classmethod
     def of_kind(cls, kind: MistakeKind | None, *, thought: str, observation: str, **more: Any) -> Self:
         """Return an answer whose flag is that of the mistake, if any; `more` are further fields."""
-        flags = {f"{each.value}_error": each is kind for each in MistakeKind}
+        flags = {f"{flag_kind.value}_error": flag_kind is kind for flag_kind in MistakeKind}
         return cls(thought=thought, observation=observation, **flags, **more)
 
     def to_paper(self, number: int) -> dict[str, JsonValue]:
@@ -155,48 +155,48 @@ def listed_turns(value: JsonValue) -> list[JsonValue]:
     Raises:
         ValueError: `value` holds no list of turns.
     """
-    turns = _listed(value) if isinstance(value, dict) else value
+    turns = _turns_in(value) if isinstance(value, dict) else value
     if isinstance(value, dict) and turns is None:
         raise ValueError(f"expected one list of turns, got an object with the keys {sorted(value)[:8]}")
     if not isinstance(turns, list):
         raise ValueError(f"expected a list of turns, got {type(value).__name__}")
-    return turns if _like_turns(turns) else _among(turns)
+    return turns if _looks_like_turns(turns) else _nested_turns(turns)
 
 
-def _listed(value: Mapping[str, JsonValue]) -> JsonValue:
+def _turns_in(value: Mapping[str, JsonValue]) -> JsonValue:
     """Return the list of turns in an object, under `turns` or as its only list; else None."""
-    held = value.get("turns")
-    if isinstance(held, str):  # written down as JSON once more, as happens to a tool's arguments
-        held = read_json(held)
-    if isinstance(held, list):
-        return held
+    turns = value.get("turns")
+    if isinstance(turns, str):  # written down as JSON once more, as happens to a tool's arguments
+        turns = read_json(turns)
+    if isinstance(turns, list):
+        return turns
     lists = [item for item in value.values() if isinstance(item, list)]
     return lists[0] if len(lists) == 1 else None
 
 
-def _among(value: list[JsonValue]) -> list[JsonValue]:
+def _nested_turns(value: list[JsonValue]) -> list[JsonValue]:
     """Return the only list of turns inside a list, because text around an answer may hold other brackets; else the list
     itself.
     """
-    held = [_listed(item) if isinstance(item, dict) else item for item in value]
-    lists = [item for item in held if isinstance(item, list) and _like_turns(item)]
+    candidates = [_turns_in(item) if isinstance(item, dict) else item for item in value]
+    lists = [item for item in candidates if isinstance(item, list) and _looks_like_turns(item)]
     return lists[0] if len(lists) == 1 else value
 
 
-def _like_turns(value: list[JsonValue]) -> bool:
+def _looks_like_turns(value: list[JsonValue]) -> bool:
     return not value or any(isinstance(item, dict) and "role" in item for item in value)
 
 
-def explain(error: Exception, *, most: int = 5) -> str:
+def explain(error: Exception, *, limit: int = 5) -> str:
     """Return the problems of a validation error in one line, as feedback to the LLM (no values, no links); of another
     error its text.
     """
     if not isinstance(error, ValidationError):
         return str(error)
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:most]]
-    if len(problems) > most:
-        lines.append(f"and {len(problems) - most} more")
+    lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:limit]]
+    if len(problems) > limit:
+        lines.append(f"and {len(problems) - limit} more")
     return "; ".join(lines)
 
 
@@ -204,19 +204,19 @@ def known_exchanges(
     turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
 ) -> list[tuple[PlayerTurn, DungeonMasterTurn]]:
     """Return the player's turns with their answers, without right calls after a mistake in their own message."""
-    found: list[tuple[PlayerTurn, DungeonMasterTurn]] = []
+    exchanges: list[tuple[PlayerTurn, DungeonMasterTurn]] = []
     for turn, answer in pairwise(turns):
         if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn):
             continue
-        if not turn.parallel or answer.flagged or not found or not found[-1][1].flagged:
-            found.append((turn, answer))
-    return found
+        if not turn.parallel or answer.flagged or not exchanges or not exchanges[-1][1].flagged:
+            exchanges.append((turn, answer))
+    return exchanges
 
 
 def flagged_turns(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[int, ...]:
     """Return the indices of player turns with a flagged answer."""
     return tuple(
-        at
-        for at, (turn, after) in enumerate(pairwise(turns))
-        if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.flagged
+        index
+        for index, (turn, answer) in enumerate(pairwise(turns))
+        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
     )

@@ -28,11 +28,11 @@ class Value(BaseModel):
         return cls.model_validate(orjson.loads(line))
 
 
-spelled = AliasChoices
+aliases = AliasChoices
 """Accepted names of a field: our own first, then the paper's spellings."""
 
 
-def absent(value: object) -> bool:
+def is_empty(value: object) -> bool:
     """Return whether a field has an empty value (None, False, or an empty text, tuple or object) and is not written, so
     records of other plays and prompts with their values stay unchanged.
     """

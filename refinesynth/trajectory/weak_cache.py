@@ -12,25 +12,25 @@ MAX_ENTRIES = 1_024
 """Maximum number of results; the oldest are dropped first."""
 
 
-def weakly_cached(make: Callable[[K], T]) -> Callable[[K], T]:
+def weakly_cached(compute: Callable[[K], T]) -> Callable[[K], T]:
     """Decorator that computes a result once per object and drops it with the object.
 
     Objects are compared by identity, so they need not be hashable. A result must not refer to its object; both would
     stay until they are the oldest.
     """
-    known: dict[int, tuple[ref[K], T]] = {}
+    cache: dict[int, tuple[ref[K], T]] = {}
 
-    @wraps(make)
-    def cached(of: K) -> T:
-        key = id(of)
-        found = known.get(key)
-        if found is not None and found[0]() is of:
-            return found[1]
-        made = make(of)
-        if len(known) >= MAX_ENTRIES:
-            known.pop(next(iter(known)), None)
+    @wraps(compute)
+    def cached(obj: K) -> T:
+        key = id(obj)
+        entry = cache.get(key)
+        if entry is not None and entry[0]() is obj:
+            return entry[1]
+        result = compute(obj)
+        if len(cache) >= MAX_ENTRIES:
+            cache.pop(next(iter(cache)), None)
         # The weak reference is alive, so no other object has this id.
-        known[key] = ref(of, partial(known.pop, key)), made
-        return made
+        cache[key] = ref(obj, partial(cache.pop, key)), result
+        return result
 
     return cached

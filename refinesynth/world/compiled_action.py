@@ -8,10 +8,10 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
-from refinesynth.world.effects import ELSE, CompiledEffect, Notice, compile_effect
+from refinesynth.world.effects import ELSE, CompiledEffect, Trace, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
 from refinesynth.world.json_pointer import change, pointer_text
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.ruling import mentions
 from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
 from refinesynth.world.work_limit import current_limit
@@ -35,7 +35,7 @@ class CompiledRequirement:
 class Unmet:
     """The first requirement that does not hold."""
 
-    at: int
+    index: int
     """Its index."""
     requirement: CompiledRequirement
     problem: str | None
@@ -53,27 +53,27 @@ class CompiledAction:
     reveals: tuple[tuple[Expression | None, Template], ...]
     """Observations with their conditions; the last one has none."""
 
-    def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
+    def first_unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
         """Return the first requirement that does not hold, if any."""
-        for at, requirement in enumerate(self.requires):
+        for index, requirement in enumerate(self.requires):
             answer = requirement.condition.answer(state, values)
             if answer is not True:
-                fault = f"requirement {at + 1} of {self.spec.name!r}: {answer}" if isinstance(answer, str) else None
-                return Unmet(at, requirement, fault)
+                fault = f"requirement {index + 1} of {self.spec.name!r}: {answer}" if isinstance(answer, str) else None
+                return Unmet(index, requirement, fault)
         return None
 
     def observation(
-        self, before: JsonValue, new: JsonValue, values: Mapping[str, str], notice: Notice | None = None
+        self, before: JsonValue, new: JsonValue, values: Mapping[str, str], trace: Trace | None = None
     ) -> Template:
         """Return the template of the observation of a step: the first one whose condition holds after it."""
-        known, (*several, last) = {BEFORE: before, **values}, self.reveals
-        for number, (when, text) in enumerate(several, 1):
-            answer = when is None or when.answer(new, known)
-            if notice is not None:
-                notice(f"text {number} of reveals of {self.spec.name!r}", answer)
+        variables, (*conditional, default) = {BEFORE: before, **values}, self.reveals
+        for number, (when, text) in enumerate(conditional, 1):
+            answer = when is None or when.answer(new, variables)
+            if trace is not None:
+                trace(f"text {number} of reveals of {self.spec.name!r}", answer)
             if answer is True:
                 return text
-        return last[1]
+        return default[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class CompiledKnowledge:
     path: Pointer
     texts: tuple[str, ...]
 
-    def after(self, state: JsonValue, observation: str, values: Mapping[str, str]) -> JsonValue:
+    def update(self, state: JsonValue, observation: str, values: Mapping[str, str]) -> JsonValue:
         """Return the state with the texts added that the observation mentions and no value of the action does.
 
         Raises:
@@ -91,9 +91,9 @@ class CompiledKnowledge:
         """
         keys = self.path.keys(state, {})
         limit = current_limit()
-        limit.charge(limit.size)
+        limit.charge(limit.state_bytes)
 
-        def more(known: JsonValue) -> JsonValue:
+        def add_texts(known: JsonValue) -> JsonValue:
             if not isinstance(known, list):
                 raise Inapplicable(f"what the player knows is no list at {pointer_text(keys)}")
             # A text in the action's own values is the player's guess, not read. It may be part of a longer value.
@@ -108,72 +108,72 @@ class CompiledKnowledge:
             others = [text for text in known if text not in self.texts]
             return [*others, *(text for text in self.texts if text in known or text in learned)] if learned else known
 
-        return change(state, keys, more)
+        return change(state, keys, add_texts)
 
 
 def compile_effects(
-    effects: Iterable[Effect], names: frozenset[str], visible: Visible, of: str, types: Types = NO_TYPES
+    effects: Iterable[Effect], names: frozenset[str], visible: Visible, owner: str, types: Types = NO_TYPES
 ) -> tuple[CompiledEffect, ...]:
-    """Compile effects; `of` names their owner in messages.
+    """Compile effects; `owner` names theirs in messages.
 
     Raises:
         RulebookError: An effect cannot be executed.
     """
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
-        with where(f"effect {number}"):
-            one = compile_effect(effect, names, visible, f"effect {number} of {of}", types)
+        with error_prefix(f"effect {number}"):
+            new = compile_effect(effect, names, visible, f"effect {number} of {owner}", types)
             last = compiled[-1] if compiled else None
-            if one.otherwise and (last is None or not (last.otherwise or (last.when and last.each is None))):
+            if new.is_else and (last is None or not (last.is_else or (last.when and last.each is None))):
                 raise RulebookError(
                     f"`when` is {ELSE!r}, but the effect before it has no `when`, or has `each`; write a condition"
                 )
-            compiled.append(one)
+            compiled.append(new)
     return tuple(compiled)
 
 
 def compile_action(
-    spec: ActionSpec, at: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
+    spec: ActionSpec, index: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
 ) -> CompiledAction:
-    """Compile an action; `at` is its index, for messages.
+    """Compile an action; `index` is for messages.
 
     Raises:
         RulebookError: A part of the action cannot be executed.
     """
-    with where(f"action {at + 1}, {spec.name[:80]!r}"):
+    with error_prefix(f"action {index + 1}, {spec.name[:80]!r}"):
         if problem := action_form(spec).problem:
             raise RulebookError(problem)
         names = frozenset(spec.placeholders)
-        if taken := names & RESERVED:
-            raise RulebookError(f"no parameter can be called {min(taken)!r}, which has a meaning of its own; rename it")
-        if BEFORE in names and any(one.looks_back for one in each_step):
+        if used := names & RESERVED:
+            raise RulebookError(f"no parameter can be called {min(used)!r}, which has a meaning of its own; rename it")
+        if BEFORE in names and any(effect.reads_before for effect in each_step):
             raise RulebookError(f"no parameter can be called {BEFORE!r}, which each_step asks for; rename it")
         requires: list[CompiledRequirement] = []
         for number, requirement in enumerate(spec.requires, 1):
-            with where(f"requirement {number}"):
+            with error_prefix(f"requirement {number}"):
                 condition = compile_expression(requirement.condition, names, visible=visible, types=spec.types)
                 hint = parse_template(requirement.hint, names, visible)
-                of = f"requirement {number} of {spec.name!r}"
-                costs = compile_effects(requirement.effects, names, visible, of, spec.types)
-                requires.append(CompiledRequirement(condition, requirement.kind, hint, costs))
+                owner = f"requirement {number} of {spec.name!r}"
+                refusal_effects = compile_effects(requirement.effects, names, visible, owner, spec.types)
+                requires.append(CompiledRequirement(condition, requirement.kind, hint, refusal_effects))
         effects = compile_effects(spec.effects, names, visible, repr(spec.name), spec.types)
-        with where("reveals"):
-            reveals = tuple(_compile_words(spec.reveals or DONE, names, visible, spec.types))
+        with error_prefix("reveals"):
+            reveals = tuple(_compile_observations(spec.reveals or DONE, names, visible, spec.types))
     return CompiledAction(spec, tuple(requires), (*effects, *each_step), reveals)
 
 
-def _compile_words(
+def _compile_observations(
     reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible, types: Types
 ) -> Iterator[tuple[Expression | None, Template]]:
-    several = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
-    for number, words in enumerate(several, 1):
-        if (words.when is None) != (number == len(several)):
-            raise RulebookError(f"text {number} of {len(several)}: the last one, and it alone, has no `when`")
+    texts = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
+    for number, observation in enumerate(texts, 1):
+        if (observation.when is None) != (number == len(texts)):
+            raise RulebookError(f"text {number} of {len(texts)}: the last one, and it alone, has no `when`")
         when = None
-        if words.when is not None:
+        if observation.when is not None:
             looks_back = BEFORE not in names
-            when = compile_expression(words.when, names, visible=visible, looks_back=looks_back, types=types)
-        yield (when, parse_template(words.text or DONE, names, visible))
+            when = compile_expression(observation.when, names, visible=visible, before=looks_back, types=types)
+        yield (when, parse_template(observation.text or DONE, names, visible))
 
 
 def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
@@ -182,7 +182,7 @@ def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
     Raises:
         RulebookError: The path does not parse, or a text is blank or contains a lone surrogate.
     """
-    with where("knows"):
+    with error_prefix("knows"):
         for text in knows.texts:
             require_text(text)
             if not text.strip():

@@ -19,21 +19,21 @@ from refinesynth.world.condition_operators import (
     FUNCTIONS,
     OPERATORS,
     NoAnswer,
+    as_bool,
     item_at,
     kind_of,
-    minus,
+    negate,
     no_overload,
     total,
-    truth,
 )
-from refinesynth.world.condition_syntax import MOST_INT, name_of, parse, path_of
+from refinesynth.world.condition_syntax import MAX_INT, name_of, parse, path_of
 from refinesynth.world.rulebook_errors import RulebookError
-from refinesynth.world.text_template import REMEMBERED, VISIBLE, Slot
+from refinesynth.world.text_template import MAX_CACHED, VISIBLE, Slot
 
 MAX_MACROS = 3
 """Deepest nesting of `all`, `exists`, `exists_one`, `filter` and `sum`."""
 
-_ORDERING = 10
+_SORT_COST = 10
 """Cost of sorting a macro's range, in mentions of variables."""
 
 Chain = tuple[str | Slot, ...]
@@ -44,10 +44,10 @@ Evaluate = Callable[[JsonValue, Mapping[str, Any]], Any]
 function of the state. Raises `NoAnswer` if there is no value."""
 
 _MACROS: Mapping[str, Callable[[Iterator[tuple[Any, Any]]], Any]] = {
-    "all": lambda walk: all(truth(held) for _, held in walk),
-    "exists": lambda walk: any(truth(held) for _, held in walk),
-    "exists_one": lambda walk: sum(truth(held) for _, held in walk) == 1,
-    "filter": lambda walk: [item for item, held in walk if truth(held)],
+    "all": lambda walk: all(as_bool(held) for _, held in walk),
+    "exists": lambda walk: any(as_bool(held) for _, held in walk),
+    "exists_one": lambda walk: sum(as_bool(held) for _, held in walk) == 1,
+    "filter": lambda walk: [item for item, held in walk if as_bool(held)],
     "sum": lambda walk: total(number for _, number in walk),
 }
 """Results of macros from pairs of an item and the value of the second argument for it. `sum` is an extension of CEL."""
@@ -59,7 +59,7 @@ BEFORE = "before"
 """Variable for the state before the action in expressions of effects and observations, unless a parameter has this
 name."""
 
-_INSTEAD = {
+_ADVICE = {
     "map": "write exists, all, filter or sum instead of map",
     "matches": "write ==, in, contains, startsWith or endsWith; the form of a parameter is checked by the action's own pattern",
     "size": "write size(x) or x.size()",
@@ -71,12 +71,12 @@ _INSTEAD = {
 class Analysis:
     """Static facts about an expression.
 
-    From `work`, `growth` and `longest`, `Expression.value` bounds the cost of an evaluation: the size of the values that
-    are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is the length of the
-    longest list or object that is read, times `longest` if that is not 0.
+    From `work`, `growth` and `max_list_length`, `Expression.value` bounds the cost of an evaluation: the size of the
+    values that are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is
+    the length of the longest list or object that is read, times `max_list_length` if that is not 0.
 
-    Example: `state.l.all(x, x in [1, 2] + state.m)` has the work (12, 3), growth 4 and longest 4. With 5 items in `l` and
-    30 bytes of state, the bound is 30 * 4 * (12 + 3 * 20) = 8,640.
+    Example: `state.l.all(x, x in [1, 2] + state.m)` has the work (12, 3), growth 4 and maximum list length 4. With 5
+    items in `l` and 30 bytes of state, the bound is 30 * 4 * (12 + 3 * 20) = 8,640.
     """
 
     reads: Mapping[Chain, AbstractSet[str | Slot | None]]
@@ -88,30 +88,30 @@ class Analysis:
     """Number of reads at macro depth 0, 1, ...: mentions of variables, and the ranges of macros, which cost more."""
     growth: int
     """Factor by which a value can exceed its inputs inside macros."""
-    longest: int
+    max_list_length: int
     """Bound of the length of a list that the expression builds, in items: the longest list literal, doubled for each `+`;
     0 without a list literal."""
     conjuncts: tuple[str, ...]
     """Expressions joined by `&&` at the top; the expression itself if there is only one."""
-    sees: bool
+    reads_visible: bool
     """True if it mentions `visible`."""
-    looks_back: bool
+    reads_before: bool
     """True if it mentions the state before the action."""
-    sought: str | Slot | None
+    visible_name: str | Slot | None
     """Name or parameter in `x in visible`, if the expression consists of nothing else."""
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED)
 def compile_tree(
     source: str,
     parameters: frozenset[str],
     *,
-    sees: bool = False,
-    looks_back: bool = False,
-    typed: tuple[tuple[str, ParameterType], ...] = (),
+    visible: bool = False,
+    before: bool = False,
+    types: tuple[tuple[str, ParameterType], ...] = (),
 ) -> tuple[Analysis, Evaluate]:
-    """Compile an expression over `state`, the parameters, with `sees` the visible names, and with `looks_back` the
-    state before the action. In it, values of `typed` parameters are JSON of their type.
+    """Compile an expression over `state`, the parameters, with `visible` the visible names, and with `before` the
+    state before the action. In it, values of parameters with a type in `types` are JSON of that type.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or unsupported syntax, or is nested too deeply; the
@@ -119,7 +119,7 @@ def compile_tree(
     """
     try:
         tree, conjuncts = parse(source)
-        return _Compiler(source, parameters, dict(typed), sees=sees, looks_back=looks_back).compiled(tree, conjuncts)
+        return _Compiler(source, parameters, dict(types), visible=visible, before=before).analyze(tree, conjuncts)
     except RecursionError:
         raise RulebookError(f"{source[:80]!r} is nested too deep; split the condition") from None
 
@@ -131,39 +131,39 @@ class _Compiler:
         self,
         source: str,
         parameters: AbstractSet[str],
-        typed: Mapping[str, ParameterType],
+        types: Mapping[str, ParameterType],
         *,
-        sees: bool,
-        looks_back: bool,
+        visible: bool,
+        before: bool,
     ) -> None:
-        self._source, self._parameters, self._typed = source, parameters, typed
-        variables = {"state": True, VISIBLE: sees, BEFORE: looks_back}
+        self._source, self._parameters, self._types = source, parameters, types
+        variables = {"state": True, VISIBLE: visible, BEFORE: before}
         self._known = parameters | {name for name, exists in variables.items() if exists}
-        self._names, self._bound = set[str](), set[str]()
+        self._mentioned, self._bound = set[str](), set[str]()
         """Names mentioned outside the macros that bind them, and those that macros bind."""
         self._scope: list[str] = []
         """Variables of the enclosing macros."""
-        self._work, self._lists, self._sums = [1], list[int](), 0
+        self._work, self._list_lengths, self._additions = [1], list[int](), 0
         self._reads: dict[Chain, set[str | Slot | None]] = {}
 
-    def compiled(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
+    def analyze(self, tree: ast.expr, conjuncts: tuple[str, ...]) -> tuple[Analysis, Evaluate]:
         evaluate = self._node(tree)
-        for name in sorted(self._names - self._known - self._bound):
-            variables = ", ".join(sorted(self._known, key=lambda each: (each not in {"state", VISIBLE, BEFORE}, each)))
+        for name in sorted(self._mentioned - self._known - self._bound):
+            variables = ", ".join(sorted(self._known, key=lambda item: (item not in {"state", VISIBLE, BEFORE}, item)))
             raise RulebookError(f"{name!r} is not a variable here (there are: {variables}); a text needs quotes")
-        sought = None
+        visible_name = None
         if isinstance(tree, ast.Compare) and self._is_membership(tree) and name_of(tree.comparators[0]) == VISIBLE:
-            sought = self._key(tree.left)
+            visible_name = self._key(tree.left)
         return Analysis(
             reads=self._reads,
-            parameters=tuple(sorted(self._names & self._parameters)),
+            parameters=tuple(sorted(self._mentioned & self._parameters)),
             work=tuple(self._work),
-            growth=prod(self._lists) * 2**self._sums if len(self._work) > 1 else 1,
-            longest=max(self._lists, default=0) * 2**self._sums,
+            growth=prod(self._list_lengths) * 2**self._additions if len(self._work) > 1 else 1,
+            max_list_length=max(self._list_lengths, default=0) * 2**self._additions,
             conjuncts=conjuncts,
-            sees=VISIBLE in self._names,
-            looks_back=BEFORE in self._names & self._known - self._parameters,
-            sought=sought,
+            reads_visible=VISIBLE in self._mentioned,
+            reads_before=BEFORE in self._mentioned & self._known - self._parameters,
+            visible_name=visible_name,
         ), evaluate
 
     def _node(self, node: ast.expr) -> Evaluate:  # noqa: C901, PLR0911 - a case for each kind of node
@@ -175,7 +175,7 @@ class _Compiler:
             case ast.Attribute() | ast.Subscript():
                 return self._path(node)
             case ast.List():
-                self._lists.append(max(len(node.elts), 1))
+                self._list_lengths.append(max(len(node.elts), 1))
                 items = [self._node(item) for item in node.elts]
                 return lambda state, names: [item(state, names) for item in items]
             case ast.Call():
@@ -183,28 +183,28 @@ class _Compiler:
             case ast.UnaryOp():
                 return self._unary(node)
             case ast.BoolOp():
-                return _joined([self._node(value) for value in node.values], decisive=isinstance(node.op, ast.Or))
+                return _combine([self._node(value) for value in node.values], decisive=isinstance(node.op, ast.Or))
             case ast.IfExp():
                 # `c ? a : b` was parsed as Python's `c if a else b`: `body` is CEL's condition, `test` its first value.
                 condition, first, second = (self._node(part) for part in (node.body, node.test, node.orelse))
-                return lambda state, names: (first if truth(condition(state, names)) else second)(state, names)
+                return lambda state, names: (first if as_bool(condition(state, names)) else second)(state, names)
             case ast.Compare():
-                return self._compared(node)
+                return self._comparison(node)
             case ast.BinOp():
-                return self._calculated(node)
+                return self._arithmetic(node)
             case _:
-                raise self._refused()
+                raise self._unsupported()
 
     def _constant(self, value: Any) -> Evaluate:
-        if type(value) is int and value > MOST_INT:
-            raise self._refused()
+        if type(value) is int and value > MAX_INT:
+            raise self._unsupported()
         return lambda _state, _names: value
 
     def _variable(self, name: str, chain: Chain = (), member: str | Slot | None = None) -> Evaluate:
         """Compile a variable; record the chain of keys that is read from it, and the value searched there."""
         self._work[len(self._scope)] += 1
         if name not in self._scope:
-            self._names.add(name)
+            self._mentioned.add(name)
         # The state before the action is the state in which the action begins, so this is a read of the state too.
         if name == "state" or (name == BEFORE and name not in {*self._scope, *self._parameters}):
             self._reads.setdefault(chain, set()).add(member)
@@ -213,50 +213,50 @@ class _Compiler:
         if name == VISIBLE:
             return lambda state, names: list(names[VISIBLE](state).names)
 
-        def named(_state: JsonValue, names: Mapping[str, Any]) -> Any:
+        def look_up(_state: JsonValue, names: Mapping[str, Any]) -> Any:
             try:
                 return names[name]
             except KeyError:
                 raise NoAnswer(f"there is no value of {name!r}") from None
 
-        if (kind := self._typed.get(name)) is not None:
-            return lambda state, names: json_value(kind, named(state, names))
-        return named
+        if (kind := self._types.get(name)) is not None:
+            return lambda state, names: json_value(kind, look_up(state, names))
+        return look_up
 
     def _path(self, node: ast.expr, member: str | Slot | None = None, *, has: bool = False) -> Evaluate:
         """Compile a path in a variable; or with `has`, a test for its last key, which needs all keys before it."""
-        base, places = path_of(node)
-        known = [self._key(place) for place in places]
-        if None in known:
-            chain, member = known[: known.index(None)], None
+        base, parts = path_of(node)
+        constants = [self._key(part) for part in parts]
+        if None in constants:
+            chain, member = constants[: constants.index(None)], None
         else:
-            chain = known
+            chain = constants
         name = name_of(base)
-        first = self._node(base) if name is None else self._variable(name, cast("Chain", tuple(chain)), member)
-        keys = [key if isinstance(key, str) else self._node(place) for key, place in zip(known, places, strict=True)]
-        last = keys.pop() if has else None
+        evaluate_base = self._node(base) if name is None else self._variable(name, cast("Chain", tuple(chain)), member)
+        keys = [key if isinstance(key, str) else self._node(part) for key, part in zip(constants, parts, strict=True)]
+        last_key = keys.pop() if has else None
 
-        def looked_up(state: JsonValue, names: Mapping[str, Any]) -> Any:
-            here = first(state, names)
+        def look_up(state: JsonValue, names: Mapping[str, Any]) -> Any:
+            value = evaluate_base(state, names)
             for key in keys:
-                kind = kind_of(here)
+                kind = kind_of(value)
                 if kind is dict and isinstance(key, str):
                     try:
-                        here = here[key]
+                        value = value[key]
                     except KeyError:
                         raise NoAnswer(f"there is no key {key!r}") from None
                 elif kind is dict or kind is list:
-                    here = item_at(here, key if isinstance(key, str) else key(state, names))
+                    value = item_at(value, key if isinstance(key, str) else key(state, names))
                 else:
-                    raise no_overload(here)
-            return here
+                    raise no_overload(value)
+            return value
 
-        def there(state: JsonValue, names: Mapping[str, Any]) -> bool:
-            here = looked_up(state, names)
-            kind = kind_of(here)
-            return last in here if kind is dict else item_at(here, last)
+        def has_key(state: JsonValue, names: Mapping[str, Any]) -> bool:
+            value = look_up(state, names)
+            kind = kind_of(value)
+            return last_key in value if kind is dict else item_at(value, last_key)
 
-        return looked_up if last is None else there
+        return look_up if last_key is None else has_key
 
     def _key(self, node: ast.expr) -> str | Slot | None:
         """Return the text or parameter of a node; None for anything else."""
@@ -272,33 +272,33 @@ class _Compiler:
             case ast.Call(ast.Name("_has"), [ast.Attribute() as place]):
                 return self._path(place, has=True)
             case ast.Call(ast.Name("_size" | "_int" | "_double" | "_string" as name), [value]):
-                return self._converted(FUNCTIONS[name[1:]], value)
+                return self._conversion(FUNCTIONS[name[1:]], value)
             case ast.Call(ast.Attribute(target, "_size"), []):
-                return self._converted(FUNCTIONS["size"], target)
+                return self._conversion(FUNCTIONS["size"], target)
             case ast.Call(ast.Attribute(target, "_contains" | "_startsWith" | "_endsWith" as name), [value]):
                 function, text, part = FUNCTIONS[name[1:]], self._node(target), self._node(value)
                 # In the order of CEL's library: the searched value is evaluated first.
                 return lambda state, names: function(part(state, names), text(state, names))
             case ast.Call(ast.Attribute(_, name) | ast.Name(name)):
-                instead = _INSTEAD.get(name[1:], f"available are: {', '.join(sorted({'has', *FUNCTIONS, *_MACROS}))}")
-                raise RulebookError(f"the function {name[1:]!r} cannot be used like this; {instead}")
+                advice = _ADVICE.get(name[1:], f"available are: {', '.join(sorted({'has', *FUNCTIONS, *_MACROS}))}")
+                raise RulebookError(f"the function {name[1:]!r} cannot be used like this; {advice}")
             case _:
-                raise self._refused()
+                raise self._unsupported()
 
-    def _converted(self, function: Callable[[Any], Any], node: ast.expr) -> Evaluate:
+    def _conversion(self, function: Callable[[Any], Any], node: ast.expr) -> Evaluate:
         operand = self._node(node)
         return lambda state, names: function(operand(state, names))
 
     def _macro(self, name: str, target: ast.expr, arguments: list[ast.expr]) -> Evaluate:
         variable = name_of(arguments[0]) if len(arguments) == 2 else None  # noqa: PLR2004 - name and condition
         if variable is None:
-            what = "number" if name == "sum" else "condition"
-            raise RulebookError(f"{name} is written x.{name}(name, {what} with name)")
+            argument = "number" if name == "sum" else "condition"
+            raise RulebookError(f"{name} is written x.{name}(name, {argument} with name)")
         if variable in self._parameters | (RESERVED - {"each"}):
             raise RulebookError(f"{variable!r} is a variable already; use another name inside {name}")
         self._bound.add(variable)
-        walked = self._node(target)
-        self._work[len(self._scope)] += _ORDERING
+        evaluate_range = self._node(target)
+        self._work[len(self._scope)] += _SORT_COST
         self._scope.append(variable)
         if len(self._scope) > MAX_MACROS:
             raise RulebookError(f"all, exists, filter and sum are nested deeper than {MAX_MACROS}; split the condition")
@@ -309,7 +309,7 @@ class _Compiler:
         self._scope.pop()
 
         def walk(state: JsonValue, names: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-            items = walked(state, names)
+            items = evaluate_range(state, names)
             kind = kind_of(items)
             if kind not in {list, dict}:
                 raise no_overload(items)
@@ -327,28 +327,28 @@ class _Compiler:
         if isinstance(node.op, ast.USub) and type(number) is int:
             return self._constant(-number)
         if not isinstance(node.op, ast.Invert | ast.USub):
-            raise self._refused()
+            raise self._unsupported()
         operand = self._node(node.operand)
         if isinstance(node.op, ast.USub):
-            return lambda state, names: minus(operand(state, names))
-        return lambda state, names: not truth(operand(state, names))
+            return lambda state, names: negate(operand(state, names))
+        return lambda state, names: not as_bool(operand(state, names))
 
-    def _compared(self, node: ast.Compare) -> Evaluate:
+    def _comparison(self, node: ast.Compare) -> Evaluate:
         right = node.comparators[0]
         left = self._node(node.left)
         if not self._is_membership(node):
-            return _chained(left, [(op, self._node(part)) for op, part in zip(node.ops, node.comparators, strict=True)])
+            return _chain(left, [(op, self._node(part)) for op, part in zip(node.ops, node.comparators, strict=True)])
         if name_of(right) == VISIBLE:
             self._variable(VISIBLE)
 
-            def seen(state: JsonValue, names: Mapping[str, Any]) -> bool:
+            def is_visible(state: JsonValue, names: Mapping[str, Any]) -> bool:
                 name = left(state, names)
-                return type(name) is str and name in names[VISIBLE](state).known
+                return type(name) is str and name in names[VISIBLE](state).name_set
 
-            return seen
-        within = OPERATORS[ast.In]
-        place = self._path(right, self._key(node.left))
-        return lambda state, names: within(left(state, names), place(state, names))
+            return is_visible
+        is_in = OPERATORS[ast.In]
+        container = self._path(right, self._key(node.left))
+        return lambda state, names: is_in(left(state, names), container(state, names))
 
     def _is_membership(self, node: ast.Compare) -> bool:
         """Return whether a node is `x in` a variable or a path in one."""
@@ -358,24 +358,24 @@ class _Compiler:
             and name_of(path_of(node.comparators[0])[0]) is not None
         )
 
-    def _calculated(self, node: ast.BinOp) -> Evaluate:
+    def _arithmetic(self, node: ast.BinOp) -> Evaluate:
         # A long left-associative sequence would nest functions too deeply.
-        rest: list[tuple[ast.operator, ast.expr]] = []
-        first: ast.expr = node
-        while isinstance(first, ast.BinOp):
-            self._sums += isinstance(first.op, ast.Add)
-            rest.append((first.op, first.right))
-            first = first.left
-        left = self._node(first)
-        return _chained(left, [(op, self._node(part)) for op, part in reversed(rest)])
+        operations: list[tuple[ast.operator, ast.expr]] = []
+        leftmost: ast.expr = node
+        while isinstance(leftmost, ast.BinOp):
+            self._additions += isinstance(leftmost.op, ast.Add)
+            operations.append((leftmost.op, leftmost.right))
+            leftmost = leftmost.left
+        left = self._node(leftmost)
+        return _chain(left, [(op, self._node(part)) for op, part in reversed(operations)])
 
-    def _refused(self) -> RulebookError:
+    def _unsupported(self) -> RulebookError:
         return RulebookError(f"{self._source[:80]!r} does not parse: it is not made of what conditions can hold")
 
 
-def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluate:
+def _chain(first: Evaluate, operations: "list[tuple[ast.AST, Evaluate]]") -> Evaluate:
     """Return left-associative operators applied in sequence."""
-    steps = [(OPERATORS[type(op)], operand) for op, operand in rest]
+    steps = [(OPERATORS[type(op)], operand) for op, operand in operations]
     if len(steps) == 1:
         operate, second = steps[0]
         return lambda state, names: operate(first(state, names), second(state, names))
@@ -389,11 +389,11 @@ def _chained(first: Evaluate, rest: "list[tuple[ast.AST, Evaluate]]") -> Evaluat
     return chained
 
 
-def _joined(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
+def _combine(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
     """Return conditions joined by an operator whose answer is `decisive` if that of any part is."""
-    otherwise = not decisive
+    default = not decisive
 
-    def joined(state: JsonValue, names: Mapping[str, Any]) -> bool:
+    def combined(state: JsonValue, names: Mapping[str, Any]) -> bool:
         # The words alone: a kept exception would refer to this frame, and the frame to the exception.
         problem = ""
         for part in parts:
@@ -404,10 +404,10 @@ def _joined(parts: list[Evaluate], *, decisive: bool) -> Evaluate:
                 continue
             if value is decisive:
                 return decisive
-            if value is not otherwise:
+            if value is not default:
                 problem = problem or str(no_overload(value))
         if problem:
             raise NoAnswer(problem)
-        return otherwise
+        return default
 
-    return joined
+    return combined

@@ -12,14 +12,14 @@ from decimal import Decimal
 from math import copysign, inf, isfinite, isnan, nan
 from typing import Any
 
-from refinesynth.world.condition_syntax import MOST_INT
+from refinesynth.world.condition_syntax import MAX_INT
 
 NOT_JSON = "the state is no JSON that a condition could read"
 _NO_OVERLOAD = "No such overload: the operation is not defined for the given operand types"
-_JSON = frozenset({str, int, float, bool, type(None), list, dict})
-_NUMBERS = frozenset({int, float})
-_IN_ORDER = frozenset({int, str, bool})
-_LEAST_INT = -MOST_INT - 1
+_JSON_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
+_NUMBER_TYPES = frozenset({int, float})
+_ORDERED_TYPES = frozenset({int, str, bool})
+_MIN_INT = -MAX_INT - 1
 _INT = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?(?:inf|infinity|nan|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ class NoAnswer(Exception):
     """An expression has no value in this state; the message states the reason."""
 
 
-def truth(value: Any) -> bool:
+def as_bool(value: Any) -> bool:
     """Return a value that must be true or false."""
     if type(value) is not bool:
         raise no_overload(value)
@@ -40,28 +40,28 @@ def truth(value: Any) -> bool:
 
 def no_overload(*values: Any) -> NoAnswer:
     """Return the error for operands of unsupported types."""
-    return NoAnswer(_NO_OVERLOAD if all(type(value) in _JSON for value in values) else NOT_JSON)
+    return NoAnswer(_NO_OVERLOAD if all(type(value) in _JSON_TYPES for value in values) else NOT_JSON)
 
 
-def item_at(here: Any, key: Any) -> Any:
+def item_at(container: Any, key: Any) -> Any:
     """Return an item of an object or a list."""
-    kind = kind_of(here)
-    if kind is dict and type(key) in _IN_ORDER:
-        if type(key) is str and key in here:
-            return here[key]
+    kind = kind_of(container)
+    if kind is dict and type(key) in _ORDERED_TYPES:
+        if type(key) is str and key in container:
+            return container[key]
         raise NoAnswer(f"there is no key {key!r}")
     if kind is not list or type(key) is not int:
-        raise no_overload(here, key)
-    if not 0 <= key < len(here):
+        raise no_overload(container, key)
+    if not 0 <= key < len(container):
         raise NoAnswer(f"index out of bounds: {key}")
-    return here[key]
+    return container[key]
 
 
-def minus(value: Any) -> Any:
+def negate(value: Any) -> Any:
     """Return the negative of a number."""
-    if type(value) not in _NUMBERS:
+    if type(value) not in _NUMBER_TYPES:
         raise no_overload(value)
-    return value if value == _LEAST_INT and type(value) is int else -value
+    return value if value == _MIN_INT and type(value) is int else -value
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -71,27 +71,27 @@ def _equal(left: Any, right: Any) -> bool:
             return len(left) == len(right) and _all_equal(left, right)
         if kind is dict:
             return left.keys() == right.keys() and _all_equal(left.values(), map(right.__getitem__, left))
-        if kind in _JSON:
+        if kind in _JSON_TYPES:
             return left == right
-    elif kind in _NUMBERS and type(right) in _NUMBERS:
+    elif kind in _NUMBER_TYPES and type(right) in _NUMBER_TYPES:
         return float(left) == float(right)
-    elif kind in _JSON and type(right) in _JSON:
+    elif kind in _JSON_TYPES and type(right) in _JSON_TYPES:
         return False
     raise NoAnswer(NOT_JSON)
 
 
 def _all_equal(left: Any, right: Any) -> bool:
     # A loop, because all() of an expression uses more stack per level of a value.
-    for one, other in zip(left, right, strict=True):  # noqa: SIM110
-        if not _equal(one, other):
+    for left_item, right_item in zip(left, right, strict=True):  # noqa: SIM110
+        if not _equal(left_item, right_item):
             return False
     return True
 
 
-def _within(left: Any, right: Any) -> bool:
+def _is_in(left: Any, right: Any) -> bool:
     kind = kind_of(right)
     if kind is dict:
-        if type(left) not in _IN_ORDER:
+        if type(left) not in _ORDERED_TYPES:
             raise no_overload(left)
         return type(left) is str and left in right
     if kind is not list:
@@ -101,9 +101,9 @@ def _within(left: Any, right: Any) -> bool:
 
 def _ordered(test: _Binary) -> _Binary:
     def ordered(left: Any, right: Any) -> bool:
-        if type(left) is type(right) and type(left) in _IN_ORDER:
+        if type(left) is type(right) and type(left) in _ORDERED_TYPES:
             return test(left, right)
-        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+        if type(left) in _NUMBER_TYPES and type(right) in _NUMBER_TYPES:
             left, right = float(left), float(right)
             if not isnan(left) and not isnan(right):
                 return test(left, right)
@@ -113,13 +113,13 @@ def _ordered(test: _Binary) -> _Binary:
 
 
 def _calculation(sign: str, integral: _Binary, real: _Binary | None) -> _Binary:
-    def calculated(left: Any, right: Any) -> Any:
+    def calculate(left: Any, right: Any) -> Any:
         kind = kind_of(left) if type(left) is type(right) else None
         if kind is int:
-            if max(left, right) > MOST_INT:
-                raise NoAnswer(f"whole numbers beyond {MOST_INT} can be compared only")
+            if max(left, right) > MAX_INT:
+                raise NoAnswer(f"whole numbers beyond {MAX_INT} can be compared only")
             result = integral(left, right)
-            if not _LEAST_INT <= result <= MOST_INT or (sign == "%" and left == _LEAST_INT and right == -1):
+            if not _MIN_INT <= result <= MAX_INT or (sign == "%" and left == _MIN_INT and right == -1):
                 raise NoAnswer(f"{left} {sign} {right} is beyond 64 bits")
             return result
         if kind is float and real is not None:
@@ -128,7 +128,7 @@ def _calculation(sign: str, integral: _Binary, real: _Binary | None) -> _Binary:
             return left + right
         raise no_overload(left, right)
 
-    return calculated
+    return calculate
 
 
 def _quotient(left: int, right: int) -> int:
@@ -147,7 +147,7 @@ def _ratio(left: float, right: float) -> float:
 OPERATORS: Mapping[type[ast.AST], _Binary] = {
     ast.Eq: _equal,
     ast.NotEq: lambda left, right: not _equal(left, right),
-    ast.In: _within,
+    ast.In: _is_in,
     ast.Lt: _ordered(operator.lt),
     ast.LtE: _ordered(operator.le),
     ast.Gt: _ordered(operator.gt),
@@ -162,12 +162,12 @@ OPERATORS: Mapping[type[ast.AST], _Binary] = {
 
 def total(numbers: Iterable[Any]) -> Any:
     """Return the sum of numbers of one kind; 0 for none."""
-    add, found = OPERATORS[ast.Add], None
+    add, result = OPERATORS[ast.Add], None
     for number in numbers:
-        if type(number) not in _NUMBERS:
+        if type(number) not in _NUMBER_TYPES:
             raise no_overload(number)
-        found = number if found is None else add(found, number)
-    return 0 if found is None else found
+        result = number if result is None else add(result, number)
+    return 0 if result is None else result
 
 
 def _size(value: Any) -> int:
@@ -185,17 +185,17 @@ def _int(value: Any) -> int:
         # Python refuses to parse numbers with thousands of digits; twenty digits exceed the range already.
         digits = value.lstrip("+-").lstrip("0")[:20] or "0"
         value = -int(digits) if value.startswith("-") else int(digits)
-        if _LEAST_INT <= value <= MOST_INT:
+        if _MIN_INT <= value <= MAX_INT:
             return value
-    elif type(value) is float and isfinite(value) and _LEAST_INT < value < MOST_INT:
+    elif type(value) is float and isfinite(value) and _MIN_INT < value < MAX_INT:
         return int(value)
-    elif type(value) is int and value <= MOST_INT:
+    elif type(value) is int and value <= MAX_INT:
         return value
     raise NoAnswer("int() takes a number of 64 bits, or a text of one")
 
 
 def _double(value: Any) -> float:
-    if type(value) in _NUMBERS or (type(value) is str and _DOUBLE.fullmatch(value)):
+    if type(value) in _NUMBER_TYPES or (type(value) is str and _DOUBLE.fullmatch(value)):
         return float(value)
     raise NoAnswer("double() takes a number, or a text of one")
 
@@ -213,13 +213,13 @@ def _string(value: Any) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-def _of_texts(test: _Binary) -> _Binary:
-    def tested(argument: Any, target: Any) -> bool:
+def _text_test(test: _Binary) -> _Binary:
+    def test_texts(argument: Any, target: Any) -> bool:
         if type(target) is not str or type(argument) is not str:
             raise no_overload(target, argument)
         return test(target, argument)
 
-    return tested
+    return test_texts
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -227,7 +227,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "int": _int,
     "double": _double,
     "string": _string,
-    "contains": _of_texts(str.__contains__),
-    "startsWith": _of_texts(str.startswith),
-    "endsWith": _of_texts(str.endswith),
+    "contains": _text_test(str.__contains__),
+    "startsWith": _text_test(str.startswith),
+    "endsWith": _text_test(str.endswith),
 }

@@ -20,7 +20,7 @@ MAX_TOKENS = 300
 MAX_BRACKETS = 24
 """Deepest nesting of brackets."""
 
-MOST_INT = 2**63 - 1
+MAX_INT = 2**63 - 1
 """Largest whole number that a condition can contain or calculate with."""
 
 _TOKEN = re.compile(
@@ -57,21 +57,21 @@ def parse(source: str) -> tuple[ast.expr, tuple[str, ...]]:
     tokens = tuple(_tokens(source))
     if len(tokens) > MAX_TOKENS:
         raise RulebookError(f"the condition has {len(tokens)} parts, more than {MAX_TOKENS}; split it")
-    cuts = _cuts(tokens)
-    words = [_translated(source, token) for token in tokens]
+    ands = _top_level_ands(tokens)
+    words = [_python_token(source, token) for token in tokens]
     try:
         tree = ast.parse(" ".join(words), mode="eval").body
     except (SyntaxError, MemoryError, RecursionError) as error:
-        at, length = 0, (getattr(error, "offset", None) or 1) - 1
-        while at < len(words) and length > len(words[at]):
-            length -= len(words[at]) + 1
-            at += 1
-        place = tokens[at].start if at < len(tokens) else len(source)
-        raise _unparsed(source, place, "an operand, operator or bracket is missing or does not belong there") from None
-    if not cuts or not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
+        index, length = 0, (getattr(error, "offset", None) or 1) - 1
+        while index < len(words) and length > len(words[index]):
+            length -= len(words[index]) + 1
+            index += 1
+        start = tokens[index].start if index < len(tokens) else len(source)
+        raise _malformed(source, start, "an operand, operator or bracket is missing or does not belong there") from None
+    if not ands or not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
         return tree, (source,)
-    begins, ends = [0, *(cut.end for cut in cuts)], [*(cut.start for cut in cuts), len(source)]
-    return tree, tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True))
+    starts, ends = [0, *(cut.end for cut in ands)], [*(cut.start for cut in ands), len(source)]
+    return tree, tuple(source[start:end].strip() for start, end in zip(starts, ends, strict=True))
 
 
 def name_of(node: ast.expr) -> str | None:
@@ -89,25 +89,25 @@ def path_of(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
 
 
 def _tokens(source: str) -> Iterator[_Token]:
-    at, last = 0, ""
-    while at < len(source):
-        found = _TOKEN.match(source, at)
-        if found is None or found.lastgroup is None or source.startswith("//", at):
-            raise RulebookError(f"{source[at : at + 12]!r} is not understood; {_known_signs(source[at])}")
-        kind = found.lastgroup
+    start, last = 0, ""
+    while start < len(source):
+        match = _TOKEN.match(source, start)
+        if match is None or match.lastgroup is None or source.startswith("//", start):
+            raise RulebookError(f"{source[start : start + 12]!r} is not understood; {_advice_on(source[start])}")
+        kind = match.lastgroup
         if kind != "space":
-            if {last, kind} in ({"name", "text"}, {"text"}, {"number", "name"}) and source[at - 1] not in " \t\r\n":
+            if {last, kind} in ({"name", "text"}, {"text"}, {"number", "name"}) and source[start - 1] not in " \t\r\n":
                 raise RulebookError(
-                    f"{found[0][:20]!r} follows directly on something; use plain quoted text and plain numbers"
+                    f"{match[0][:20]!r} follows directly on something; use plain quoted text and plain numbers"
                 )
             if last == kind == "text":
                 raise RulebookError("two texts follow one another; write + between them")
-            yield _Token(kind, found[0], at, found.end())
+            yield _Token(kind, match[0], start, match.end())
             last = kind
-        at = found.end()
+        start = match.end()
 
 
-def _known_signs(sign: str) -> str:
+def _advice_on(sign: str) -> str:
     if sign in "{}":
         return "objects cannot be written out; compare their fields one by one"
     if sign in "&|=":
@@ -117,7 +117,7 @@ def _known_signs(sign: str) -> str:
     return "only CEL's names, numbers, quoted texts and signs can be used"
 
 
-def _cuts(tokens: tuple[_Token, ...]) -> list[_Token]:
+def _top_level_ands(tokens: tuple[_Token, ...]) -> list[_Token]:
     """Return each `&&` outside of brackets. Raises RulebookError: brackets are nested too deep."""
     depth, cuts = 0, list[_Token]()
     for token in tokens:
@@ -129,33 +129,33 @@ def _cuts(tokens: tuple[_Token, ...]) -> list[_Token]:
     return cuts
 
 
-def _translated(source: str, token: _Token) -> str:
+def _python_token(source: str, token: _Token) -> str:
     """Return a token in Python's syntax."""
     if token.kind == "text":
-        return repr(_ESCAPE.sub(lambda found: _unescaped(source, token, found), token.text[1:-1]))
+        return repr(_ESCAPE.sub(lambda match: _unescaped(source, token, match), token.text[1:-1]))
     if token.kind != "number":
         return _PYTHON.get(token.text) or (f"_{token.text}" if token.kind == "name" else token.text)
     if token.text.isdigit() or token.text[:2] in {"0x", "0X"}:
         digits = token.text if token.text[1:2] in {"x", "X"} else token.text.lstrip("0") or "0"
         # Allows the magnitude of the smallest negative number; without a minus, the compiler refuses it.
-        if len(digits) < 20 and int(digits, 0) <= MOST_INT + 1:  # noqa: PLR2004 - digits of 2**63
+        if len(digits) < 20 and int(digits, 0) <= MAX_INT + 1:  # noqa: PLR2004 - digits of 2**63
             return digits
     elif isfinite(float(token.text)):
         return token.text
-    raise _unparsed(source, token.start, f"the number {token.text[:20]} is too large")
+    raise _malformed(source, token.start, f"the number {token.text[:20]} is too large")
 
 
-def _unescaped(source: str, token: _Token, found: re.Match[str]) -> str:
-    *hexadecimal, octal, sign = found.groups()
+def _unescaped(source: str, token: _Token, match: re.Match[str]) -> str:
+    *hexadecimal, octal, sign = match.groups()
     digits = next(filter(None, hexadecimal), None)
     code = int(digits, 16) if digits else int(octal, 8) if octal else None
     if code is None and sign in _ESCAPED:
         return _ESCAPED[sign]
     if code is None or code > 0x10FFFF or 0xD800 <= code < 0xE000:  # noqa: PLR2004 - no surrogates
-        raise _unparsed(source, token.start, f"{found[0]!r} stands for no character")
+        raise _malformed(source, token.start, f"{match[0]!r} stands for no character")
     return chr(code)
 
 
-def _unparsed(source: str, at: int, why: str) -> RulebookError:
-    line, column = source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
-    return RulebookError(f"{source[:80]!r} does not parse at line:character {line}:{column}: {why}")
+def _malformed(source: str, position: int, reason: str) -> RulebookError:
+    line, column = source.count("\n", 0, position) + 1, position - source.rfind("\n", 0, position)
+    return RulebookError(f"{source[:80]!r} does not parse at line:character {line}:{column}: {reason}")

@@ -21,10 +21,10 @@ from refinesynth.world.expression import (
     Expression,
     Types,
     compile_expression,
-    fits,
+    is_valid_state,
     json_bytes,
 )
-from refinesynth.world.json_pointer import change, drop, pointer_text, put, resolve, same
+from refinesynth.world.json_pointer import change, drop, json_equal, pointer_text, put, resolve
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.text_template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
 from refinesynth.world.work_limit import current_limit
@@ -59,11 +59,11 @@ ELSE = "else"
 MAX_EACH = 64
 """Maximum number of texts for which an effect is applied, see `Effect.each`."""
 
-Notice = Callable[[str, bool | str], None]
+Trace = Callable[[str, bool | str], None]
 """Callback with the name of an effect or observation and the answer of its condition, or the reason why it has none;
 true without a condition."""
 
-Filled = Callable[[JsonValue, Values], JsonValue]
+ValueFunction = Callable[[JsonValue, Values], JsonValue]
 """Function from a state and parameters to a value."""
 
 
@@ -73,7 +73,7 @@ class CompiledEffect:
 
     op: EffectOp
     path: Pointer
-    value: Filled | None
+    value: ValueFunction | None
     from_path: Pointer | None
     when: Expression | None
     name: str
@@ -84,21 +84,21 @@ class CompiledEffect:
     """Template of the value if it is a text."""
     expressions: tuple[Expression, ...] = ()
     """All expressions in the value."""
-    copies: bool = False
+    has_lookup: bool = False
     """True if the value contains a lookup, which may be large."""
-    any_at: int | None = None
+    any_index: int | None = None
     """Index of the step `{any}` in the path from which a value is removed."""
     each: Pointer | None = None
-    otherwise: bool = False
+    is_else: bool = False
     """True if the effect is applied when the last effect with a `when` before it was skipped, see `Effect.when`."""
 
     @property
-    def looks_back(self) -> bool:
+    def reads_before(self) -> bool:
         """True if it reads the state before the action."""
-        asked = self.expressions if self.when is None else (*self.expressions, self.when)
-        return any(one.analysis.looks_back for one in asked)
+        expressions = self.expressions if self.when is None else (*self.expressions, self.when)
+        return any(expression.analysis.reads_before for expression in expressions)
 
-    def readings(self, state: JsonValue, values: Values) -> tuple[Values, ...]:
+    def bindings(self, state: JsonValue, values: Values) -> tuple[Values, ...]:
         """Return the variables of each application, in order.
 
         Raises:
@@ -107,14 +107,14 @@ class CompiledEffect:
         if self.each is None:
             return (values,)
         keys = self.each.keys(state, values)
-        found = resolve(state, keys)
-        if not isinstance(found, dict | list):
+        target = resolve(state, keys)
+        if not isinstance(target, dict | list):
             raise Inapplicable(f"what is at {pointer_text(keys)} is neither a list nor an object")
-        if len(found) > MAX_EACH:
+        if len(target) > MAX_EACH:
             raise Inapplicable(f"{pointer_text(keys)} holds more than {MAX_EACH}, for each of which it would be made")
-        texts = sorted(found) if isinstance(found, dict) else found
-        named = texts if all(isinstance(text, str) for text in texts) else map(str, range(len(texts)))
-        return tuple({**values, EACH: name} for name in named)
+        texts = sorted(target) if isinstance(target, dict) else target
+        names = texts if all(isinstance(text, str) for text in texts) else map(str, range(len(texts)))
+        return tuple({**values, EACH: name} for name in names)
 
     def apply(
         self, state: JsonValue, values: Values, answers: list[bool | str] | None = None, *, relaxed: bool = False
@@ -128,83 +128,83 @@ class CompiledEffect:
         Raises:
             Inapplicable: The effect cannot be applied in this state, or makes it too large.
         """
-        for reading in self.readings(state, values):
-            answer = True if self.when is None or relaxed else self.when.answer(state, reading)
+        for binding in self.bindings(state, values):
+            answer = True if self.when is None or relaxed else self.when.answer(state, binding)
             if answers is not None:
                 answers.append(answer)
             if answer is not True:
                 continue
             limit = current_limit()
-            limit.charge(limit.size // 8)
-            new = self._relaxed(state, reading) if relaxed else self._changed(state, reading)
+            limit.charge(limit.state_bytes // 8)
+            new = self._apply_relaxed(state, binding) if relaxed else self._apply_once(state, binding)
             # After each change, because repeated copies could grow exponentially within one action.
-            if new is state or (relaxed and not self.copies) or fits(new, finite=True):
+            if new is state or (relaxed and not self.has_lookup) or is_valid_state(new, finite=True):
                 state = new
             elif not relaxed:
                 raise Inapplicable(f"it makes the state too deep or larger than {MAX_STATE_BYTES:,} bytes")
         return state
 
-    def _relaxed(self, state: JsonValue, values: Values) -> JsonValue:
+    def _apply_relaxed(self, state: JsonValue, values: Values) -> JsonValue:
         with suppress(Inapplicable):
-            return self._changed(state, values)
+            return self._apply_once(state, values)
         if self.op is EffectOp.MOVE:
             with suppress(Inapplicable):
                 keys = self.path.keys(state, values)
-                return put(state, keys, None) if self.value is None else _put_in(state, keys, self.value(state, values))
+                return put(state, keys, None) if self.value is None else _append(state, keys, self.value(state, values))
         return state
 
-    def _changed(self, state: JsonValue, values: Values) -> JsonValue:
-        if self.any_at is not None:
-            return self._taken_from_any(state, values, self.any_at)
+    def _apply_once(self, state: JsonValue, values: Values) -> JsonValue:
+        if self.any_index is not None:
+            return self._remove_from_any(state, values, self.any_index)
         keys = self.path.keys(state, values)
         value = None if self.value is None else self.value(state, values)
         if self.op is EffectOp.SET:
             return put(state, keys, value)
         if self.op is EffectOp.ADD:
-            return change(state, keys, lambda old: _sum(old, value, keys))
+            return change(state, keys, lambda old: _add(old, value, keys))
         if self.op is EffectOp.REMOVE:
-            return drop(state, keys) if self.value is None else _take_out(state, keys, value)
+            return drop(state, keys) if self.value is None else _remove(state, keys, value)
         source = cast("Pointer", self.from_path).keys(state, values)
         if self.value is not None:
-            return _put_in(_take_out(state, source, value), keys, value)
+            return _append(_remove(state, source, value), keys, value)
         moved = resolve(state, source)
         return state if keys == source else put(drop(state, source), keys, moved)
 
-    def _taken_from_any(self, state: JsonValue, values: Values, at: int) -> JsonValue:
-        """Return the state after a removal from all lists that hold the value, or a move from the first one; `at` is
-        the index of the step `{any}`.
+    def _remove_from_any(self, state: JsonValue, values: Values, any_index: int) -> JsonValue:
+        """Return the state after a removal from all lists that hold the value, or a move from the first one;
+        `any_index` is the index of the step `{any}`.
         """
-        value = cast("Filled", self.value)(state, values)
-        places = [*_holding(value, self.from_path or self.path, at, state, values)]
+        value = cast("ValueFunction", self.value)(state, values)
+        paths = [*_lists_with(value, self.from_path or self.path, any_index, state, values)]
         if self.from_path is None:
-            return _take_out_of_all(state, places, at, value)
-        if not places:
+            return _remove_from_all(state, paths, any_index, value)
+        if not paths:
             raise Inapplicable("what is to be moved is in none of the lists at from_path")
-        return _put_in(_take_out(state, places[0], value), self.path.keys(state, values), value)
+        return _append(_remove(state, paths[0], value), self.path.keys(state, values), value)
 
 
 def apply_effects(
-    effects: Sequence[CompiledEffect], state: JsonValue, values: Values, notice: Notice | None = None
+    effects: Sequence[CompiledEffect], state: JsonValue, values: Values, trace: Trace | None = None
 ) -> JsonValue:
-    """Return the state after these effects, in order; the same object if nothing changed. `notice` receives the answers
+    """Return the state after these effects, in order; the same object if nothing changed. `trace` receives the answers
     of their conditions.
 
     Raises:
         Inapplicable: An effect cannot be applied in its state.
     """
-    values, held = {BEFORE: state, **values}, True
+    values, condition_held = {BEFORE: state, **values}, True
     for effect in effects:
-        if effect.otherwise and held:
+        if effect.is_else and condition_held:
             continue
         answers: list[bool | str] = []
         try:
             state = effect.apply(state, values, answers)
         except Inapplicable as error:
             raise Inapplicable(f"{effect.name} cannot be applied: {error}") from None
-        if notice is not None:
+        if trace is not None:
             for answer in answers:
-                notice(effect.name, answer)
-        held = held if effect.otherwise else answers == [True]
+                trace(effect.name, answer)
+        condition_held = condition_held if effect.is_else else answers == [True]
     return state
 
 
@@ -213,29 +213,29 @@ def relax_effects(effects: Sequence[CompiledEffect], state: JsonValue, values: V
 
     A `when` is evaluated only if the next effect has `else`, because that effect would undo this one.
     """
-    values, held = {BEFORE: state, **values}, True
-    for at, effect in enumerate(effects, 1):
-        made = not (effect.otherwise and held)
-        if effect.when is not None and at < len(effects) and effects[at].otherwise:
-            made = held = effect.when.answer(state, values) is True
-        if made:
+    values, condition_held = {BEFORE: state, **values}, True
+    for next_index, effect in enumerate(effects, 1):
+        applies = not (effect.is_else and condition_held)
+        if effect.when is not None and next_index < len(effects) and effects[next_index].is_else:
+            applies = condition_held = effect.when.answer(state, values) is True
+        if applies:
             with suppress(Inapplicable):
                 state = effect.apply(state, values, relaxed=True)
     return state
 
 
-def _holding(
-    value: JsonValue, pointer: Pointer, at: int, state: JsonValue, values: Values
+def _lists_with(
+    value: JsonValue, pointer: Pointer, any_index: int, state: JsonValue, values: Values
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the keys of the lists that hold a value, on a path whose step `at` is any key; sorted, because states are
-    equal in any order of keys.
+    """Yield the keys of the lists that hold a value, on a path whose step `any_index` is any key; sorted, because
+    states are equal in any order of keys.
     """
-    above = Pointer(pointer.steps[:at]).read(state, values)
-    for key in sorted(above) if isinstance(above, dict) else range(len(above)) if isinstance(above, list) else ():
+    parent = Pointer(pointer.steps[:any_index]).read(state, values)
+    for key in sorted(parent) if isinstance(parent, dict) else range(len(parent)) if isinstance(parent, list) else ():
         with suppress(Inapplicable):
             keys = pointer.keys(state, {**values, ANY: str(key)})
-            held = resolve(state, keys)
-            if isinstance(held, list) and any(same(item, value) for item in held):
+            items = resolve(state, keys)
+            if isinstance(items, list) and any(json_equal(item, value) for item in items):
                 yield keys
 
 
@@ -257,27 +257,27 @@ def compile_effect(
         raise RulebookError("add needs a value: a list's new item, or a number or text to add")
     _check_value(effect.value)
     each = None if effect.each is None else parse_pointer(effect.each, parameters)
-    most = MAX_COST
+    max_cost = MAX_COST
     if each is not None:
         # An expression for each of many items has a lower cost limit and cannot use `visible`.
-        parameters, most, visible = parameters | {EACH}, MAX_COST // MAX_EACH, None
+        parameters, max_cost, visible = parameters | {EACH}, MAX_COST // MAX_EACH, None
     # A calculation has a lower cost limit than a condition, because an action can have many.
-    otherwise = effect.when == ELSE
-    asks_before = BEFORE not in parameters
+    is_else = effect.when == ELSE
+    before = BEFORE not in parameters
     when = None
-    if effect.when is not None and not otherwise:
+    if effect.when is not None and not is_else:
         when = compile_expression(
-            effect.when, parameters, visible=visible, looks_back=asks_before, most=most, types=types
+            effect.when, parameters, visible=visible, before=before, max_cost=max_cost, types=types
         )
-    value = _Value(parameters, types, visible, most // (16 if each is None else 4))
-    filled = value.filled(effect.value)
-    for what, found, bound in (
-        ("texts", value.templates, MAX_VALUE_TEXTS),
-        ("calculations", value.expressions, MAX_CALCULATIONS),
+    compiler = _ValueCompiler(parameters, types, visible, max_cost // (16 if each is None else 4))
+    filled = compiler.compile_value(effect.value)
+    for noun, parts, limit in (
+        ("texts", compiler.templates, MAX_VALUE_TEXTS),
+        ("calculations", compiler.expressions, MAX_CALCULATIONS),
     ):
-        if len(found) > bound:
-            raise RulebookError(f"the value holds {len(found)} {what}; at most {bound} can be made at once")
-    path, from_path, any_at = _paths(effect, parameters)
+        if len(parts) > limit:
+            raise RulebookError(f"the value holds {len(parts)} {noun}; at most {limit} can be made at once")
+    path, from_path, any_index = _paths(effect, parameters)
     return CompiledEffect(
         op=effect.op,
         path=path,
@@ -285,26 +285,26 @@ def compile_effect(
         from_path=from_path,
         when=when,
         name=name,
-        templates=tuple(value.templates),
-        text=value.templates[0] if isinstance(effect.value, str) else None,
-        expressions=tuple(value.expressions),
-        copies=any(isinstance(part, Pointer) for template in value.templates for part in template.parts),
-        any_at=any_at,
+        templates=tuple(compiler.templates),
+        text=compiler.templates[0] if isinstance(effect.value, str) else None,
+        expressions=tuple(compiler.expressions),
+        has_lookup=any(isinstance(part, Pointer) for template in compiler.templates for part in template.parts),
+        any_index=any_index,
         each=each,
-        otherwise=otherwise,
+        is_else=is_else,
     )
 
 
 def _paths(effect: Effect, parameters: AbstractSet[str]) -> tuple[Pointer, Pointer | None, int | None]:
     """Return path, from_path and the index of `{any}` in the path from which a value is removed."""
-    taking = effect.value is not None and ANY not in parameters
-    more = parameters | {ANY} if taking else parameters
-    path = parse_pointer(effect.path, more if effect.op is EffectOp.REMOVE else parameters)
-    from_path = None if effect.from_path is None else parse_pointer(effect.from_path, more)
+    removes_item = effect.value is not None and ANY not in parameters
+    names = parameters | {ANY} if removes_item else parameters
+    path = parse_pointer(effect.path, names if effect.op is EffectOp.REMOVE else parameters)
+    from_path = None if effect.from_path is None else parse_pointer(effect.from_path, names)
     source = from_path or path
-    if not taking or f"{{{ANY}}}" not in (effect.from_path or effect.path):
+    if not removes_item or f"{{{ANY}}}" not in (effect.from_path or effect.path):
         return path, from_path, None
-    wildcards = [at for at, step in enumerate(source.steps) if step.parts == (Slot(ANY),)]
+    wildcards = [index for index, step in enumerate(source.steps) if step.parts == (Slot(ANY),)]
     if len(wildcards) != 1 or (effect.from_path or effect.path).count(f"{{{ANY}}}") > 1:
         raise RulebookError(f"{{{ANY}}} stands for one whole step of a path, once")
     return path, from_path, wildcards[0]
@@ -318,66 +318,66 @@ def _check_value(value: JsonValue) -> None:
         raise RulebookError(f"an effect's value is no JSON, or larger than {MAX_VALUE_BYTES:,} bytes")
 
 
-def _cel(value: JsonValue) -> str | None:
+def _expression_in(value: JsonValue) -> str | None:
     """Return the expression of a calculated value, if it is one."""
     if isinstance(value, dict) and value.keys() == {CEL} and isinstance(cel := value[CEL], str):
         return cel
     return None
 
 
-def calculated(value: JsonValue) -> Iterator[str]:
+def value_expressions(value: JsonValue) -> Iterator[str]:
     """Yield all expressions in a value."""
-    if (cel := _cel(value)) is not None:
+    if (cel := _expression_in(value)) is not None:
         yield cel
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from calculated(item)
+            yield from value_expressions(item)
 
 
 @dataclass
-class _Value:
+class _ValueCompiler:
     """Compiles a value and collects its templates and expressions."""
 
     parameters: AbstractSet[str]
     types: Types
     visible: Visible | None
-    most: int
+    max_cost: int
     """Maximum cost of one calculation."""
     templates: list[Template] = field(default_factory=list[Template])
     expressions: list[Expression] = field(default_factory=list[Expression])
 
-    def filled(self, value: JsonValue) -> Filled:
-        if (cel := _cel(value)) is not None:
+    def compile_value(self, value: JsonValue) -> ValueFunction:
+        if (cel := _expression_in(value)) is not None:
             expression = compile_expression(
                 cel,
                 self.parameters,
                 visible=self.visible,
-                looks_back=BEFORE not in self.parameters,
-                most=self.most,
+                before=BEFORE not in self.parameters,
+                max_cost=self.max_cost,
                 types=self.types,
             )
             self.expressions.append(expression)
-            return lambda state, values: _result(expression, state, values)
+            return lambda state, values: _calculate(expression, state, values)
         if isinstance(value, str):
             template = parse_template(value, self.parameters)
             self.templates.append(template)
             constant = template.constant
-            (part, *more) = template.parts or ("",)
-            if isinstance(part, Slot) and not more and (kind := self.types.get(part.name)):
+            (part, *further) = template.parts or ("",)
+            if isinstance(part, Slot) and not further and (kind := self.types.get(part.name)):
                 return lambda state, values: json_value(kind, str(part.read(state, values)))
             return template.value if constant is None else lambda _state, _values: constant
         if isinstance(value, list):
-            items = [self.filled(item) for item in value]
+            items = [self.compile_value(item) for item in value]
             return lambda state, values: [item(state, values) for item in items]
         if isinstance(value, dict):
-            entries = {key: self.filled(item) for key, item in value.items()}
+            entries = {key: self.compile_value(item) for key, item in value.items()}
             return lambda state, values: {key: item(state, values) for key, item in entries.items()}
         if isinstance(value, float) and not isfinite(value):
             raise RulebookError("an effect's value is not a finite number")
         return lambda _state, _values: value
 
 
-def _result(expression: Expression, state: JsonValue, values: Values) -> JsonValue:
+def _calculate(expression: Expression, state: JsonValue, values: Values) -> JsonValue:
     try:
         result = expression.value(state, values)
     except NoAnswer as error:
@@ -396,7 +396,7 @@ def _in_bounds(value: JsonValue) -> bool:
     return not _is_number(value) or -MAX_NUMBER <= cast("float", value) <= MAX_NUMBER
 
 
-def _sum(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:
+def _add(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     if isinstance(old, list):
         return [*old, value]
     if isinstance(old, str) and isinstance(value, str):
@@ -405,7 +405,7 @@ def _sum(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:
         total = cast("float", old) + cast("float", value)
         if not -MAX_NUMBER <= total <= MAX_NUMBER:
             raise Inapplicable(f"the number at {pointer_text(keys)} would grow beyond {MAX_NUMBER:,}")
-        return old if same(old, total) else total
+        return old if json_equal(old, total) else total
     raise Inapplicable(
         f"what is at {pointer_text(keys)} is no list, or no number or text of the same kind as what is added"
     )
@@ -415,41 +415,41 @@ def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
+def _append(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
     """Return the state with `value` appended to the list at `keys`."""
 
-    def longer(old: JsonValue) -> JsonValue:
+    def append(old: JsonValue) -> JsonValue:
         if not isinstance(old, list):
             raise Inapplicable(f"{pointer_text(keys)} is no list to put something into")
         return [*old, value]
 
-    return change(state, keys, longer)
+    return change(state, keys, append)
 
 
-def _take_out_of_all(state: JsonValue, places: list[tuple[str, ...]], at: int, value: JsonValue) -> JsonValue:
-    """Return the state without the first such item in each of several lists. Their keys are equal before step `at`; the
-    value above that step, which can have thousands of keys, is copied once.
+def _remove_from_all(state: JsonValue, paths: list[tuple[str, ...]], any_index: int, value: JsonValue) -> JsonValue:
+    """Return the state without the first such item in each of several lists. Their keys are equal before step
+    `any_index`; the value above that step, which can have thousands of keys, is copied once.
     """
 
-    def without(above: JsonValue) -> JsonValue:
-        copied: Any = {**above} if isinstance(above, dict) else [*cast("list[JsonValue]", above)]
-        for keys in places:
-            key = keys[at] if isinstance(above, dict) else int(keys[at])
-            copied[key] = _take_out(copied[key], keys[at + 1 :], value)
+    def remove(parent: JsonValue) -> JsonValue:
+        copied: Any = {**parent} if isinstance(parent, dict) else [*cast("list[JsonValue]", parent)]
+        for keys in paths:
+            key = keys[any_index] if isinstance(parent, dict) else int(keys[any_index])
+            copied[key] = _remove(copied[key], keys[any_index + 1 :], value)
         return copied
 
-    return change(state, places[0][:at], without) if places else state
+    return change(state, paths[0][:any_index], remove) if paths else state
 
 
-def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
+def _remove(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
     """Return the state without the first item equal to `value` in the list at `keys`."""
 
-    def shorter(old: JsonValue) -> JsonValue:
+    def remove(old: JsonValue) -> JsonValue:
         if not isinstance(old, list):
             raise Inapplicable(f"{pointer_text(keys)} is no list to take something out of")
-        for at, item in enumerate(old):
-            if same(item, value):
-                return [*old[:at], *old[at + 1 :]]
+        for index, item in enumerate(old):
+            if json_equal(item, value):
+                return [*old[:index], *old[index + 1 :]]
         raise Inapplicable(f"the list at {pointer_text(keys)} does not hold what is to be taken out of it")
 
-    return change(state, keys, shorter)
+    return change(state, keys, remove)

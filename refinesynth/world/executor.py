@@ -21,10 +21,10 @@ from refinesynth.world.compiled_action import (
     compile_effects,
     compile_knowledge,
 )
-from refinesynth.world.effects import Notice, apply_effects
-from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, fits
+from refinesynth.world.effects import Trace, apply_effects
+from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, is_valid_state
 from refinesynth.world.random_starts import check_draws
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.text_template import require_text
 from refinesynth.world.visibility import compile_visibility
@@ -52,21 +52,21 @@ class World:
                 f"the script has {count:,} actions; at most {MAX_ACTIONS} can be executed, so leave some out"
             )
         check_draws(script)
-        names = [value for spec in script.actions for at in spec.placeholders for value in spec.parameters.get(at, ())]
+        names = [name for spec in script.actions for key in spec.placeholders for name in spec.parameters.get(key, ())]
         self.names = frozenset(names)
         """Allowed values of all parameters: every name that an action can contain."""
         self.visibility = compile_visibility(rulebook.sights, names)
         visible = self.visibility.names_in
-        with where("each step"):
+        with error_prefix("each step"):
             each_step = compile_effects(rulebook.each_step, frozenset(), visible, "each step")
-        self.actions = tuple(compile_action(spec, at, visible, each_step) for at, spec in enumerate(script.actions))
+        self.actions = tuple(compile_action(spec, i, visible, each_step) for i, spec in enumerate(script.actions))
         templates = [spec.name for spec in script.actions]
         if repeated := next((name for name in templates if templates.count(name) > 1), None):
             raise RulebookError(f"there are two actions {repeated!r}; give each its own name")
-        self.goal = tuple(_compiled("goal condition", rulebook.goal))
-        self.invariants = tuple(_compiled("invariant", (invariant.condition for invariant in rulebook.invariants)))
-        for at, invariant in enumerate(rulebook.invariants, 1):
-            with where(f"invariant {at}"):
+        self.goal = tuple(_compile_all("goal condition", rulebook.goal))
+        self.invariants = tuple(_compile_all("invariant", (invariant.condition for invariant in rulebook.invariants)))
+        for number, invariant in enumerate(rulebook.invariants, 1):
+            with error_prefix(f"invariant {number}"):
                 require_text(invariant.sentence)
         self.knowledge = None if rulebook.knows is None else compile_knowledge(rulebook.knows)
 
@@ -77,25 +77,25 @@ class World:
         without an answer counts as unmet and as a logic mistake; so do effects that cannot be applied, make the state
         larger than `MAX_STATE_BYTES`, or break an invariant.
         """
-        if not fits(state):
+        if not is_valid_state(state):
             problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
             return self._ruling(state, state, NOTHING_HAPPENS, None, {}, kind=MistakeKind.LOGIC, problem=problem)
-        read = self.read(action_text)
-        if read is None:
+        parsed = self.read(action_text)
+        if parsed is None:
             text = refusal(self.script.actions, action_text)
             return self._ruling(state, state, text, None, {}, kind=MistakeKind.PARAMETER)
-        action, values = read
-        unmet = action.unmet(state, values)
+        action, values = parsed
+        unmet = action.first_unmet(state, values)
         new, kind, problem = state, None, None
         try:
             if unmet is None:
                 applied = apply_effects(action.effects, state, values)
-                new = self._finished(state, applied, action, values)
+                new = self._complete(state, applied, action, values)
                 text = action.observation(state, applied, values).text(applied, values)
             else:
                 kind, problem = unmet.requirement.kind, unmet.problem
                 text = unmet.requirement.hint.text(state, values)
-                new = self.after_mistake(state, action, values, unmet)
+                new = self.state_after_mistake(state, action, values, unmet)
         except Inapplicable as error:
             text, problem = NOTHING_HAPPENS, str(error)
         if problem is not None:
@@ -105,8 +105,8 @@ class World:
             text = DONE if kind is None else NOTHING_HAPPENS
         return self._ruling(state, new, text, action.spec.name, values, kind=kind, problem=problem)
 
-    def after(
-        self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], notice: Notice | None = None
+    def state_after(
+        self, state: JsonValue, action: CompiledAction, values: Mapping[str, str], trace: Trace | None = None
     ) -> JsonValue:
         """Return the state after an action, without a check of requirements; the same object if nothing changed.
 
@@ -114,9 +114,9 @@ class World:
             Inapplicable: An effect cannot be applied in this state, the knowledge record cannot be updated, or an
                 invariant would be broken.
         """
-        return self._finished(state, apply_effects(action.effects, state, values, notice), action, values)
+        return self._complete(state, apply_effects(action.effects, state, values, trace), action, values)
 
-    def _finished(
+    def _complete(
         self, state: JsonValue, applied: JsonValue, action: CompiledAction, values: Mapping[str, str]
     ) -> JsonValue:
         new = self.learned(state, applied, action, values)
@@ -132,18 +132,18 @@ class World:
         if self.knowledge is None:
             return new
         text = action.observation(state, new, values).text(new, values)
-        after = self.knowledge.after(new, with_appeared(text, self._seen(state, new)[1]), values)
-        if after is not new and not fits(after, finite=True):
+        updated = self.knowledge.update(new, with_appeared(text, self._visible_names(state, new)[1]), values)
+        if updated is not new and not is_valid_state(updated, finite=True):
             raise Inapplicable(f"what the player reads makes the state larger than {MAX_STATE_BYTES:,} bytes")
-        return after
+        return updated
 
-    def after_mistake(
+    def state_after_mistake(
         self,
         state: JsonValue,
         action: CompiledAction,
         values: Mapping[str, str],
         unmet: Unmet,
-        notice: Notice | None = None,
+        trace: Trace | None = None,
     ) -> JsonValue:
         """Return the state after a refused action; the same object if the requirement has no effects or no answer.
 
@@ -152,11 +152,11 @@ class World:
         """
         if unmet.problem is not None or not unmet.requirement.effects:
             return state
-        new = apply_effects(unmet.requirement.effects, state, values, notice)
+        new = apply_effects(unmet.requirement.effects, state, values, trace)
         self._check_invariants(state, new, action)
         if self.done(new) and not self.done(state):
             raise Inapplicable(
-                f"requirement {unmet.at + 1} of {action.spec.name!r}: its effects would reach the goal by a mistake"
+                f"requirement {unmet.index + 1} of {action.spec.name!r}: its effects would reach the goal by a mistake"
             )
         return new
 
@@ -166,10 +166,10 @@ class World:
 
     def broken_invariants(self, state: JsonValue) -> Iterator[tuple[int, str]]:
         """Yield the number, from 1, and the violation of each invariant that does not hold in this state."""
-        for number, (condition, written) in enumerate(zip(self.invariants, self.rulebook.invariants, strict=True), 1):
+        for number, (condition, invariant) in enumerate(zip(self.invariants, self.rulebook.invariants, strict=True), 1):
             if (answer := condition.answer(state, {})) is not True:
-                why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
-                yield number, f"{written.sentence or repr(written.condition)}: {why}"
+                reason = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
+                yield number, f"{invariant.sentence or repr(invariant.condition)}: {reason}"
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """Return the action of a text and its parameters' values; None for a text that is no action."""
@@ -193,7 +193,7 @@ class World:
         """Return whether all of the goal's conditions hold."""
         return all(condition.answer(state, {}) is True for condition in self.goal)
 
-    def withheld(self, state: JsonValue, ruling: Ruling) -> Ruling:
+    def transient_ruling(self, state: JsonValue, ruling: Ruling) -> Ruling:
         """Return the ruling on an action that fails by chance in this state: the state, progress and visible names stay
         unchanged, and the text of an accepted action is `NOTHING_HAPPENS`.
 
@@ -213,7 +213,7 @@ class World:
         kind: MistakeKind | None,
         problem: str | None = None,
     ) -> Ruling:
-        seen, appeared = self._seen(state, new)
+        seen, appeared = self._visible_names(state, new)
         progress = self.progress(new)
         return Ruling(
             state=new,
@@ -229,16 +229,16 @@ class World:
             changed=() if new is state else state_changes(state, new),
         )
 
-    def _seen(self, state: JsonValue, new: JsonValue) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _visible_names(self, state: JsonValue, new: JsonValue) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the visible names after an action, and the new ones among them."""
         before = self.visibility.names_in(state)
-        seen = before if new is state else self.visibility.names_in(new)
-        return seen.names, tuple(name for name in seen.names if name not in before.known)
+        visible = before if new is state else self.visibility.names_in(new)
+        return visible.names, tuple(name for name in visible.names if name not in before.name_set)
 
 
-def _compiled(what: str, conditions: Iterable[str]) -> Iterator[Expression]:
-    for at, condition in enumerate(conditions, 1):
-        with where(f"{what} {at}"):
+def _compile_all(label: str, conditions: Iterable[str]) -> Iterator[Expression]:
+    for number, condition in enumerate(conditions, 1):
+        with error_prefix(f"{label} {number}"):
             yield compile_expression(condition, frozenset())
 
 
@@ -253,10 +253,10 @@ def replay(world: World, actions: Iterable[str], transient: Container[int] = ())
     # The executor never modifies a state; the environment's type is `dict[str, JsonValue]`.
     state = cast("JsonValue", world.script.environment)
     rulings: list[Ruling] = []
-    for at, action in enumerate(actions):
+    for index, action in enumerate(actions):
         ruling = world.step(state, action)
-        if at in transient:
-            ruling = world.withheld(state, ruling)
+        if index in transient:
+            ruling = world.transient_ruling(state, ruling)
         rulings.append(ruling)
         state = ruling.state
     return rulings

@@ -45,7 +45,7 @@ def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
         return None
 
 
-def fits(state: JsonValue, *, finite: bool = False) -> bool:
+def is_valid_state(state: JsonValue, *, finite: bool = False) -> bool:
     """Return whether a state is JSON and small enough to be played.
 
     Not examined for NaN and infinity if it is known to be `finite`, as is all that effects make of a state that fits.
@@ -54,7 +54,7 @@ def fits(state: JsonValue, *, finite: bool = False) -> bool:
     if encoded is None or len(encoded) > MAX_STATE_BYTES:
         return False
     limit = current_limit()
-    limit.size = max(limit.size, len(encoded))
+    limit.state_bytes = max(limit.state_bytes, len(encoded))
     # NaN and infinity are encoded as null.
     return finite or b"null" not in encoded or orjson.loads(encoded) == state
 
@@ -65,7 +65,7 @@ def state_digest(state: JsonValue) -> bytes | None:
     if encoded is None:
         return None
     limit = current_limit()
-    limit.size = max(limit.size, len(encoded))
+    limit.state_bytes = max(limit.state_bytes, len(encoded))
     limit.charge(len(encoded))
     return blake2b(encoded, digest_size=16).digest()
 
@@ -83,7 +83,7 @@ class Expression:
     evaluate: Evaluate = field(compare=False, repr=False)
     visible: Visible | None = field(default=None, compare=False, repr=False)
     """Function for the visible names in a state; None if they are not available or not used."""
-    most: int = MAX_COST
+    max_cost: int = MAX_COST
     """Maximum cost of an evaluation."""
     parts: "tuple[Expression, ...]" = field(default=(), compare=False, repr=False)
     """Conditions that `&&` joins; none without it."""
@@ -104,15 +104,15 @@ class Expression:
         """
         analysis, limit = self.analysis, current_limit()
         # Only macros, or a low limit, need a check of the cost; other expressions cost about one read of the state.
-        if len(analysis.work) == 1 and self.most == MAX_COST:
-            limit.charge(analysis.work[0] * limit.size)
+        if len(analysis.work) == 1 and self.max_cost == MAX_COST:
+            limit.charge(analysis.work[0] * limit.state_bytes)
         else:
-            shown, further = self._shown(state, values), self._further(state, values)
-            question = json_bytes((shown, further))
-            if question is None:
+            part, extra = self._read_state(state, values), self._variable_values(state, values)
+            inputs = json_bytes((part, extra))
+            if inputs is None:
                 raise NoAnswer(NOT_JSON)
-            cost = self._cost(shown, further, len(question))
-            if cost > self.most:
+            cost = self._cost(part, extra, len(inputs))
+            if cost > self.max_cost:
                 raise NoAnswer("this takes too long on a state of this size")
             limit.charge(cost)
         names: Mapping[str, Any] = values if self.visible is None else {**values, VISIBLE: self.visible}
@@ -121,54 +121,54 @@ class Expression:
         except (OverflowError, RecursionError, ValueError):  # the last: a number of thousands of digits as text
             raise NoAnswer(NOT_JSON) from None
 
-    def question(self, state: JsonValue, values: Values) -> bytes | None:
+    def inputs(self, state: JsonValue, values: Values) -> bytes | None:
         """Return all values that the answer depends on; None if the state is no JSON."""
-        return json_bytes((self._shown(state, values), self._further(state, values)))
+        return json_bytes((self._read_state(state, values), self._variable_values(state, values)))
 
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
         """Conditions that `&&` joins in this one, which holds if all of them hold; without `&&`, this one itself."""
         return self.parts or (self,)
 
-    def _further(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
-        further: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
+    def _variable_values(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
+        extra: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
         if self.visible is not None:
-            further[VISIBLE] = list(self.visible(state).names)
-        if self.analysis.looks_back and BEFORE in values:
-            further[BEFORE] = self._shown(values[BEFORE], values)
-        return further
+            extra[VISIBLE] = list(self.visible(state).names)
+        if self.analysis.reads_before and BEFORE in values:
+            extra[BEFORE] = self._read_state(values[BEFORE], values)
+        return extra
 
-    def _cost(self, shown: JsonValue, further: Mapping[str, JsonValue], size: int) -> int:
+    def _cost(self, part: JsonValue, extra: Mapping[str, JsonValue], size: int) -> int:
         analysis = self.analysis
-        widest = max(_widest(shown), *(_widest(further[name]) for name in (VISIBLE, BEFORE) if name in further), 0)
-        rounds = max(widest, 1) * analysis.longest if analysis.longest else widest
+        length = max(_max_length(part), *(_max_length(extra[name]) for name in (VISIBLE, BEFORE) if name in extra), 0)
+        rounds = max(length, 1) * analysis.max_list_length if analysis.max_list_length else length
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
 
-    def _shown(self, state: JsonValue, values: Values) -> JsonValue:
+    def _read_state(self, state: JsonValue, values: Values) -> JsonValue:
         """Return the part of the state that the expression reads, in the state's structure; missing values stay
         missing.
         """
         if type(state) is not dict or () in self.analysis.reads:
             return state
-        shown: dict[str, JsonValue] = {}
+        part: dict[str, JsonValue] = {}
         for chain in self.analysis.reads:
-            real, own = state, shown
-            last = len(chain) - 1
-            for at, step in enumerate(chain):
+            source, target = state, part
+            last_index = len(chain) - 1
+            for index, step in enumerate(chain):
                 key = cast("str", values.get(step.name, "") if type(step) is Slot else step)
-                if key not in real:
+                if key not in source:
                     break
-                below = real[key]
-                if at == last or type(below) is not dict:
-                    own[key] = below
+                child = source[key]
+                if index == last_index or type(child) is not dict:
+                    target[key] = child
                     break
-                have = own.get(key)
-                if have is below:
+                existing = target.get(key)
+                if existing is child:
                     break
-                if have is None:
-                    have = own[key] = {}
-                real, own = below, cast("dict[str, JsonValue]", have)
-        return shown
+                if existing is None:
+                    existing = target[key] = {}
+                source, target = child, cast("dict[str, JsonValue]", existing)
+        return part
 
 
 def compile_expression(
@@ -176,34 +176,34 @@ def compile_expression(
     parameters: AbstractSet[str],
     *,
     visible: Visible | None = None,
-    looks_back: bool = False,
-    most: int = MAX_COST,
+    before: bool = False,
+    max_cost: int = MAX_COST,
     types: Types = NO_TYPES,
 ) -> Expression:
     """Compile a condition over `state`, these parameters, the visible names if `visible` is given, and with
-    `looks_back` the state before the action. In it, values of parameters with a type in `types` are JSON.
+    `before` the state before the action. In it, values of parameters with a type in `types` are JSON.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or unsupported syntax.
     """
     names = frozenset(parameters)
-    typed = tuple(item for item in types.items() if item[0] in names)
-    analysis, evaluate = compile_tree(source, names, sees=visible is not None, looks_back=looks_back, typed=typed)
+    parameter_types = tuple(item for item in types.items() if item[0] in names)
+    analysis, evaluate = compile_tree(source, names, visible=visible is not None, before=before, types=parameter_types)
     parts = tuple(
-        compile_expression(part, names, visible=visible, looks_back=looks_back, most=most, types=types)
+        compile_expression(part, names, visible=visible, before=before, max_cost=max_cost, types=types)
         for part in (analysis.conjuncts if len(analysis.conjuncts) > 1 else ())
     )
-    return Expression(source, analysis, evaluate, visible if analysis.sees else None, most, parts)
+    return Expression(source, analysis, evaluate, visible if analysis.reads_visible else None, max_cost, parts)
 
 
-def _widest(value: JsonValue) -> int:
+def _max_length(value: JsonValue) -> int:
     """Return the size of the largest object or list in a value, in items."""
-    widest, rest = 0, [value]
-    while rest:
-        here = rest.pop()
-        if isinstance(here, dict):
-            here = list(here.values())
-        if isinstance(here, list):
-            widest = max(widest, len(here))
-            rest.extend(here)
-    return widest
+    max_length, pending = 0, [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            item = list(item.values())
+        if isinstance(item, list):
+            max_length = max(max_length, len(item))
+            pending.extend(item)
+    return max_length

@@ -41,22 +41,22 @@ def ground_actions(world: World) -> Iterator[str]:
     return (action.spec.fill(values) for action in world.actions for values in fillings(action))
 
 
-def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]:
-    """Return at most `most` ground actions, and whether these are all.
+def some_ground_actions(world: World, limit: int) -> tuple[tuple[str, ...], bool]:
+    """Return at most `limit` ground actions, and whether these are all.
 
     They are in the rulebook's order; if there are too many, each action gets a share.
     """
     counts = [prod(len(action.spec.choices(name)) for name in action.spec.placeholders) for action in world.actions]
-    share, left = most, most
-    if sum(counts) > most:
-        for at, count in enumerate(sorted(counts)):
-            share = left // (len(counts) - at)
+    share, remaining = limit, limit
+    if sum(counts) > limit:
+        for index, count in enumerate(sorted(counts)):
+            share = remaining // (len(counts) - index)
             if count > share:
                 break
-            left -= count
-    listed = all(action.spec.choices(name) for action in world.actions for name in action.spec.placeholders)
-    taken = (action.spec.fill(values) for action in world.actions for values in islice(fillings(action), share))
-    return tuple(taken), sum(counts) <= most and listed
+            remaining -= count
+    enumerable = all(action.spec.choices(name) for action in world.actions for name in action.spec.placeholders)
+    texts = (action.spec.fill(values) for action in world.actions for values in islice(fillings(action), share))
+    return tuple(texts), sum(counts) <= limit and enumerable
 
 
 def fillings(action: CompiledAction, known: Collection[str] | None = None) -> Iterator[dict[str, str]]:
@@ -86,21 +86,21 @@ class Fact:
         """Return whether the condition holds; without an answer it does not."""
         return self.answer(state) is True
 
-    def question(self, state: JsonValue) -> bytes | None:
+    def inputs(self, state: JsonValue) -> bytes | None:
         """Return all values that the answer depends on in this state."""
-        return self.condition.question(state, self.values)
+        return self.condition.inputs(state, self.values)
 
     @property
-    def sought(self) -> str | None:
+    def visible_name(self) -> str | None:
         """The name in a test for visibility, if the condition is nothing else."""
-        sought = self.condition.analysis.sought
-        return self.values.get(sought.name, "") if isinstance(sought, Slot) else sought
+        name = self.condition.analysis.visible_name
+        return self.values.get(name.name, "") if isinstance(name, Slot) else name
 
     @cached_property
     def reads(self) -> tuple[Place, ...]:
         """Places that the answer depends on."""
-        own = _read(self.condition, self.values)
-        return own if self.visibility is None else (*own, *visibility_reads(self.visibility))
+        places = _reads(self.condition, self.values)
+        return places if self.visibility is None else (*places, *visibility_reads(self.visibility))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +115,14 @@ class ShownFact:
         """Return whether the path shows the name."""
         return self.sight.holds(state, self.values, self.name)
 
-    def question(self, state: JsonValue) -> bytes | None:
+    def inputs(self, state: JsonValue) -> bytes | None:
         """Return all relevant values in this state: the path's target, and whether it shows the name."""
-        return json_bytes((self.sight.at(state, self.values), self.holds(state)))
+        return json_bytes((self.sight.keys(state, self.values), self.holds(state)))
 
     @cached_property
     def reads(self) -> tuple[Place, ...]:
         """Places that the fact depends on."""
-        return (*_pointed(self.sight.path, self.values, Item(self.name)), *_pointed(self.sight.each, {}))
+        return (*_pointer_places(self.sight.path, self.values, Item(self.name)), *_pointer_places(self.sight.each, {}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ class GroundAction:
     """Places that its effects, and the update of the knowledge record, change."""
     lookups: tuple[Place, ...]
     """Places that determine the target or value of a write."""
-    costs: tuple[Place, ...]
+    refusal_writes: tuple[Place, ...]
     """Places that a refusal changes."""
 
     def relaxed(self, state: JsonValue) -> JsonValue:
@@ -155,51 +155,51 @@ class Facts:
 
     def __init__(self, visibility: Visibility) -> None:
         self._visibility = visibility
-        self._known: dict[tuple[int, tuple[str | None, ...]], Fact] = {}
+        self._facts: dict[tuple[int, tuple[str | None, ...]], Fact] = {}
         self._shown: dict[tuple[int, str | None, str], ShownFact] = {}
 
     def fact(self, condition: Expression, values: Mapping[str, str]) -> Fact:
         """Return the fact that a condition holds for these values."""
         key = (id(condition), tuple(values.get(name) for name in condition.analysis.parameters))
-        found = self._known.get(key)
-        if found is None:
+        fact = self._facts.get(key)
+        if fact is None:
             visibility = None if condition.visible is None else self._visibility
-            found = self._known[key] = Fact(condition, values, visibility)
-        return found
+            fact = self._facts[key] = Fact(condition, values, visibility)
+        return fact
 
-    def shown(self, at: int, sight: CompiledSight, values: dict[str, str], name: str) -> ShownFact:
+    def shown(self, index: int, sight: CompiledSight, values: dict[str, str], name: str) -> ShownFact:
         """Return the fact that the sight with this index shows a name."""
-        key = (at, values.get(EACH), name)
-        found = self._shown.get(key)
-        if found is None:
-            found = self._shown[key] = ShownFact(sight, values, name)
-        return found
+        key = (index, values.get(EACH), name)
+        fact = self._shown.get(key)
+        if fact is None:
+            fact = self._shown[key] = ShownFact(sight, values, name)
+        return fact
 
 
 def ground(world: World, texts: Iterable[str], facts: Facts) -> tuple[GroundAction, ...]:
     """Return the ground actions of these texts; repeated texts and texts that are no action are omitted."""
-    found: dict[str, GroundAction] = {}
-    sees = visibility_reads(world.visibility)
-    known = () if world.knowledge is None else _pointed(world.knowledge.path, {})
+    actions: dict[str, GroundAction] = {}
+    visible = visibility_reads(world.visibility)
+    knowledge = () if world.knowledge is None else _pointer_places(world.knowledge.path, {})
     for text in texts:
-        read = world.read(text)
-        if read is None or text in found:
+        parsed = world.read(text)
+        if parsed is None or text in actions:
             continue
-        action, values = read
-        calculations = [one for effect in action.effects for one in effect.expressions]
+        action, values = parsed
+        calculations = [expr for effect in action.effects for expr in effect.expressions]
         # With an `else` effect, conditions determine the written value.
-        if any(effect.otherwise for effect in action.effects):
+        if any(effect.is_else for effect in action.effects):
             calculations += [effect.when for effect in action.effects if effect.when is not None]
-        paths = (at for effect in action.effects for at in (effect.path, effect.from_path, effect.each))
-        pointers = [at for at in paths if at is not None]
-        walked = (effect.each for effect in action.effects if effect.each is not None)
-        templates = [step for at in pointers for step in at.steps]
+        paths = (pointer for effect in action.effects for pointer in (effect.path, effect.from_path, effect.each))
+        pointers = [pointer for pointer in paths if pointer is not None]
+        each_pointers = (effect.each for effect in action.effects if effect.each is not None)
+        templates = [step for pointer in pointers for step in pointer.steps]
         templates += [template for effect in action.effects for template in effect.templates]
-        if known:
+        if knowledge:
             # The observation determines the recorded knowledge.
             templates += [text for _, text in action.reveals]
             calculations += [when for when, _ in action.reveals if when is not None]
-        found[text] = GroundAction(
+        actions[text] = GroundAction(
             text=text,
             world=world,
             action=action,
@@ -207,55 +207,55 @@ def ground(world: World, texts: Iterable[str], facts: Facts) -> tuple[GroundActi
             requires=tuple(
                 facts.fact(part, values) for requirement in action.requires for part in requirement.condition.conjuncts
             ),
-            writes=(*(place for effect in action.effects for place in _written(effect, values)), *known[:1]),
+            writes=(*(place for effect in action.effects for place in _writes(effect, values)), *knowledge[:1]),
             lookups=(
-                *(_place(at, values) for template in templates for at in _lookups(template)),
-                *(_place(at, values) for at in walked),
-                *(place for one in calculations for place in _read(one, values)),
-                *(sees if known or any(one.visible is not None for one in calculations) else ()),
-                *known[1:],
+                *(_place(pointer, values) for template in templates for pointer in _lookups(template)),
+                *(_place(pointer, values) for pointer in each_pointers),
+                *(place for expr in calculations for place in _reads(expr, values)),
+                *(visible if knowledge or any(expr.visible is not None for expr in calculations) else ()),
+                *knowledge[1:],
             ),
-            costs=tuple(
+            refusal_writes=tuple(
                 place
                 for requirement in action.requires
                 for effect in requirement.effects
-                for place in _written(effect, values)
+                for place in _writes(effect, values)
             ),
         )
-    return tuple(found.values())
+    return tuple(actions.values())
 
 
-def overlap(one: Place, other: Place) -> bool:
+def overlap(left: Place, right: Place) -> bool:
     """Return whether one place may be part of the other."""
-    return all(a == b or _may_meet(a, b) for a, b in zip(one, other, strict=False))
+    return all(a == b or _may_match(a, b) for a, b in zip(left, right, strict=False))
 
 
-def _may_meet(one: str | Item | None, other: str | Item | None) -> bool:
+def _may_match(left: str | Item | None, right: str | Item | None) -> bool:
     """Return whether two different keys may refer to the same value."""
-    if one is None or other is None:
+    if left is None or right is None:
         return True
-    if isinstance(one, str):
+    if isinstance(left, str):
         # A digit may be an index of a list.
-        return isinstance(other, Item) and (one == other.name or one.isdigit())
-    return isinstance(other, str) and _may_meet(other, one)
+        return isinstance(right, Item) and (left == right.name or left.isdigit())
+    return isinstance(right, str) and _may_match(right, left)
 
 
 def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
     """Return the places that determine visibility."""
     places: list[Place] = []
     for sight in visibility.sights:
-        places += (*_pointed(sight.path, {}), *_pointed(sight.each, {}))
+        places += (*_pointer_places(sight.path, {}), *_pointer_places(sight.each, {}))
         if sight.when is not None:
-            places += _read(sight.when, {})
+            places += _reads(sight.when, {})
     return tuple(dict.fromkeys(places))
 
 
-def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
+def _reads(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
     """Return the places of the state that a condition reads itself, without those that it reads through `visible`."""
     places: list[Place] = []
-    for keys, sought in condition.analysis.reads.items():
+    for keys, searched in condition.analysis.reads.items():
         place = tuple(_value_of(step, values) for step in keys)
-        names = () if None in sought else [_value_of(name, values) for name in sought if name is not None]
+        names = () if None in searched else [_value_of(name, values) for name in searched if name is not None]
         places += [(*place, None if name is None else Item(name)) for name in names] or [place]
     return tuple(places)
 
@@ -264,19 +264,19 @@ def _value_of(step: str | Slot, values: Mapping[str, str]) -> str | None:
     return values.get(step.name) if isinstance(step, Slot) else step
 
 
-def _pointed(pointer: Pointer | None, values: Mapping[str, str], *below: Item) -> tuple[Place, ...]:
+def _pointer_places(pointer: Pointer | None, values: Mapping[str, str], *items: Item) -> tuple[Place, ...]:
     """Return the place of a pointer with further keys, and the places that determine it."""
     if pointer is None:
         return ()
-    deciding = (_place(at, values) for step in pointer.steps for at in _lookups(step))
-    return ((*_place(pointer, values), *below), *deciding)
+    lookups = (_place(lookup, values) for step in pointer.steps for lookup in _lookups(step))
+    return ((*_place(pointer, values), *items), *lookups)
 
 
-def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Place]:
-    if effect.any_at is not None:
+def _writes(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Place]:
+    if effect.any_index is not None:
         values = {name: value for name, value in values.items() if name != ANY}  # it stands for every key
-    listed = effect.op is not EffectOp.SET and effect.text is not None
-    name = _known(effect.text, values) if listed and effect.text is not None else None
+    is_item = effect.op is not EffectOp.SET and effect.text is not None
+    name = _constant_key(effect.text, values) if is_item and effect.text is not None else None
     for pointer in (effect.path, effect.from_path):
         if pointer is not None:
             place = _place(pointer, values)
@@ -291,10 +291,10 @@ def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Plac
 
 
 def _place(pointer: Pointer, values: Mapping[str, str]) -> Place:
-    return tuple(_known(step, values) for step in pointer.steps)
+    return tuple(_constant_key(step, values) for step in pointer.steps)
 
 
-def _known(step: Template, values: Mapping[str, str]) -> str | None:
+def _constant_key(step: Template, values: Mapping[str, str]) -> str | None:
     """Return the key of a step if it does not depend on the state."""
     texts = [
         part if isinstance(part, str) else values.get(part.name) if isinstance(part, Slot) else None

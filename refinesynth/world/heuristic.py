@@ -15,10 +15,10 @@ from pydantic import JsonValue
 from refinesynth.world.effects import EACH
 from refinesynth.world.ground_actions import Fact, Facts, GroundAction, Place, ShownFact, overlap
 
-UNREACHED = 1_000_000
+UNREACHABLE = 1_000_000
 """Distance of a goal that seems unreachable."""
 
-_PARTLY = 3
+_PARTIAL_COST = 3
 """Extra cost of an action that changes a condition's inputs and does not establish it yet."""
 
 _MAX_SIGHTINGS = 64
@@ -27,7 +27,7 @@ _MAX_SIGHTINGS = 64
 _MAX_PAIRS = 1_000
 """Maximum number of action pairs that are tried for a condition in a state."""
 
-_SWEEPS = 50
+_MAX_SWEEPS = 50
 """Maximum number of iterations that propagate costs."""
 
 
@@ -44,7 +44,7 @@ class HeuristicValue(NamedTuple):
     """Possible actions with which the cheapest ways begin."""
 
 
-class _Way(NamedTuple):
+class _Achiever(NamedTuple):
     """Actions that establish a condition, in order."""
 
     actions: tuple[GroundAction, ...]
@@ -53,15 +53,15 @@ class _Way(NamedTuple):
     extra: int = 0
 
 
-def _way(*actions: GroundAction, extra: int = 0) -> _Way:
-    return _Way(actions, tuple(dict.fromkeys(need for action in actions for need in action.requires)), extra)
+def _achiever(*actions: GroundAction, extra: int = 0) -> _Achiever:
+    return _Achiever(actions, tuple(dict.fromkeys(need for action in actions for need in action.requires)), extra)
 
 
-class _Touches(NamedTuple):
+class _EffectsOnFact(NamedTuple):
     """Effects of actions on an unmet condition."""
 
-    achieve: tuple[GroundAction, ...]
-    change: tuple[GroundAction, ...]
+    achieving: tuple[GroundAction, ...]
+    changing: tuple[GroundAction, ...]
     """Actions that change its inputs without establishing it."""
 
 
@@ -73,75 +73,75 @@ class Heuristic:
         self._actions = actions
         self._facts = facts
         self._writers: dict[tuple[Place, ...], tuple[GroundAction, ...]] = {}
-        self._tried: dict[tuple[Need, bytes | None], _Touches] = {}
+        self._effects_cache: dict[tuple[Need, bytes | None], _EffectsOnFact] = {}
 
     def evaluate(self, state: JsonValue) -> HeuristicValue:
         """Return the estimate for a state."""
-        return _View(self, state).evaluate()
+        return _Estimate(self, state).evaluate()
 
-    def ways(self, fact: Need, state: JsonValue) -> list[_Way]:
-        """Return ways to establish an unmet condition.
+    def achievers(self, fact: Need, state: JsonValue) -> list[_Achiever]:
+        """Return achievers of an unmet condition.
 
         For the visibility of a name, by the places where it could be seen. Otherwise by one action, else by two, of
         which the first determines what the second one writes, else by a change of the condition's inputs.
         """
-        if found := [_Way((), tuple(dict.fromkeys(needs))) for needs in self._sightings(fact, state)]:
-            return found
-        touches = self._try(fact, state)
+        if achievers := [_Achiever((), tuple(dict.fromkeys(needs))) for needs in self._visibility_needs(fact, state)]:
+            return achievers
+        touches = self._effects_on(fact, state)
         return (
-            [_way(action) for action in touches.achieve]
-            or [_way(*pair) for pair in self._pairs(fact, state)]
-            or [_way(action, extra=_PARTLY) for action in touches.change]
+            [_achiever(action) for action in touches.achieving]
+            or [_achiever(*pair) for pair in self._pairs(fact, state)]
+            or [_achiever(action, extra=_PARTIAL_COST) for action in touches.changing]
         )
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
         """Yield pairs of actions that establish a condition; the first one determines what the second one writes."""
-        after: dict[GroundAction, JsonValue] = {}
+        states_after: dict[GroundAction, JsonValue] = {}
         tried = 0
-        for second in self._writing(fact.reads):
-            for first in self._writing(second.lookups):
+        for second in self._actions_writing(fact.reads):
+            for first in self._actions_writing(second.lookups):
                 if first is second:
                     continue
-                if first not in after:
-                    after[first] = first.relaxed(state)
-                if after[first] is state:
+                if first not in states_after:
+                    states_after[first] = first.relaxed(state)
+                if states_after[first] is state:
                     continue
                 tried += 1
                 if tried > _MAX_PAIRS:
                     return
-                if fact.holds(second.relaxed(after[first])):
+                if fact.holds(second.relaxed(states_after[first])):
                     yield first, second
 
-    def _sightings(self, fact: Need, state: JsonValue) -> Iterator[tuple[Need, ...]]:
+    def _visibility_needs(self, fact: Need, state: JsonValue) -> Iterator[tuple[Need, ...]]:
         """Yield the conditions for a name to be visible, for each place where it could be seen.
 
         If it is at some places already, only these are considered, and only the sights' conditions are needed.
         """
-        if not isinstance(fact, Fact) or fact.visibility is None or (name := fact.sought) is None:
+        if not isinstance(fact, Fact) or fact.visibility is None or (name := fact.visible_name) is None:
             return
         present: list[tuple[Need, ...]] = []
-        elsewhere: list[tuple[Need, ...]] = []
-        for at, sight in enumerate(fact.visibility.sights):
-            readings = ({EACH: name},) if sight.named_by_each else sight.readings(state)
-            for values in readings[:_MAX_SIGHTINGS]:
-                shown = self._facts.shown(at, sight, values, name)
-                asked = () if sight.when is None else sight.when.conjuncts
-                needs = (shown, *(self._facts.fact(part, values) for part in asked))
-                (present if shown.holds(state) else elsewhere).append(needs)
-        yield from (present or elsewhere)[:_MAX_SIGHTINGS]
+        absent: list[tuple[Need, ...]] = []
+        for index, sight in enumerate(fact.visibility.sights):
+            bindings = ({EACH: name},) if sight.named_by_each else sight.bindings(state)
+            for values in bindings[:_MAX_SIGHTINGS]:
+                shown = self._facts.shown(index, sight, values, name)
+                conditions = () if sight.when is None else sight.when.conjuncts
+                needs = (shown, *(self._facts.fact(part, values) for part in conditions))
+                (present if shown.holds(state) else absent).append(needs)
+        yield from (present or absent)[:_MAX_SIGHTINGS]
 
-    def _try(self, fact: Need, state: JsonValue) -> _Touches:
+    def _effects_on(self, fact: Need, state: JsonValue) -> _EffectsOnFact:
         """Return the effects of relevant actions on the condition; those of actions with constant writes are cached."""
-        touching = self._writing(fact.reads)
-        question = fact.question(state)
-        fixed = self._tried.get((fact, question))
-        if fixed is None:
-            fixed = _outcomes(fact, question, [action for action in touching if not action.lookups], state)
-            self._tried[fact, question] = fixed
-        moving = _outcomes(fact, question, [action for action in touching if action.lookups], state)
-        return _Touches(fixed.achieve + moving.achieve, fixed.change + moving.change)
+        writers = self._actions_writing(fact.reads)
+        inputs = fact.inputs(state)
+        constant = self._effects_cache.get((fact, inputs))
+        if constant is None:
+            constant = _classify(fact, inputs, [action for action in writers if not action.lookups], state)
+            self._effects_cache[fact, inputs] = constant
+        variable = _classify(fact, inputs, [action for action in writers if action.lookups], state)
+        return _EffectsOnFact(constant.achieving + variable.achieving, constant.changing + variable.changing)
 
-    def _writing(self, places: tuple[Place, ...]) -> tuple[GroundAction, ...]:
+    def _actions_writing(self, places: tuple[Place, ...]) -> tuple[GroundAction, ...]:
         """Return the actions that write to one of these places."""
         if places not in self._writers:
             self._writers[places] = tuple(
@@ -152,49 +152,49 @@ class Heuristic:
         return self._writers[places]
 
 
-def _outcomes(fact: Need, question: bytes | None, actions: list[GroundAction], state: JsonValue) -> _Touches:
-    achieve: list[GroundAction] = []
-    change: list[GroundAction] = []
+def _classify(fact: Need, inputs: bytes | None, actions: list[GroundAction], state: JsonValue) -> _EffectsOnFact:
+    achieving: list[GroundAction] = []
+    changing: list[GroundAction] = []
     for action in actions:
-        after = action.relaxed(state)
-        if after is state:
+        new_state = action.relaxed(state)
+        if new_state is state:
             continue
-        if fact.holds(after):
-            achieve.append(action)
-        elif fact.question(after) != question:
-            change.append(action)
-    return _Touches(tuple(achieve), tuple(change))
+        if fact.holds(new_state):
+            achieving.append(action)
+        elif fact.inputs(new_state) != inputs:
+            changing.append(action)
+    return _EffectsOnFact(tuple(achieving), tuple(changing))
 
 
 @dataclass
-class _View:
+class _Estimate:
     """Computation of the heuristic for one state."""
 
     heuristic: Heuristic
     state: JsonValue
-    _held: dict[Need, bool] = field(default_factory=dict[Need, bool])
-    _ways: dict[Need, tuple[_Way, ...]] = field(default_factory=dict[Need, tuple[_Way, ...]])
-    """Ways to each unmet condition, with their unmet needs."""
+    _holds: dict[Need, bool] = field(default_factory=dict[Need, bool])
+    _options: dict[Need, tuple[_Achiever, ...]] = field(default_factory=dict[Need, tuple[_Achiever, ...]])
+    """Achievers of each unmet condition, with their unmet needs."""
     _costs: dict[Need, int] = field(default_factory=dict[Need, int])
 
     def evaluate(self) -> HeuristicValue:
         goal = self._unmet(self.heuristic.goal)
         self._explore(goal)
-        self._settle()
-        if any(self._costs[fact] >= UNREACHED for fact in goal):
-            return HeuristicValue(UNREACHED, ())
+        self._propagate_costs()
+        if any(self._costs[fact] >= UNREACHABLE for fact in goal):
+            return HeuristicValue(UNREACHABLE, ())
         chosen: dict[GroundAction, int] = {}
         helpful: dict[GroundAction, None] = {}
         seen = set(goal)
         queue = list(goal)
         for fact in queue:
-            best = [way for way in self._ways[fact] if self._cost(way) == self._costs[fact]]
+            best = [achiever for achiever in self._options[fact] if self._cost(achiever) == self._costs[fact]]
             for action in best[0].actions:
                 chosen[action] = max(chosen.get(action, 0), 1 + best[0].extra)
-            first = (action for way in best for action in way.actions[:1])
+            first = (action for achiever in best for action in achiever.actions[:1])
             helpful.update((action, None) for action in first if not self._unmet(action.requires))
             # All equally cheap ways are searched for helpful actions; only the first counts for the distance.
-            following = [need for way in best for need in way.needs if need not in seen]
+            following = [need for achiever in best for need in achiever.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
         return HeuristicValue(sum(chosen.values()), tuple(helpful))
@@ -202,37 +202,38 @@ class _View:
     def _explore(self, goal: tuple[Need, ...]) -> None:
         queue = list(goal)
         for fact in queue:
-            if fact not in self._ways:
-                ways = self.heuristic.ways(fact, self.state)
-                self._ways[fact] = tuple(way._replace(needs=self._unmet(way.needs)) for way in ways)
-                queue.extend(need for way in self._ways[fact] for need in way.needs if need not in self._ways)
+            if fact not in self._options:
+                options = self.heuristic.achievers(fact, self.state)
+                self._options[fact] = tuple(option._replace(needs=self._unmet(option.needs)) for option in options)
+                needs = (need for option in self._options[fact] for need in option.needs)
+                queue.extend(need for need in needs if need not in self._options)
 
-    def _settle(self) -> None:
+    def _propagate_costs(self) -> None:
         """Propagate costs from requirements to what needs them, until none changes, in at most `_SWEEPS` rounds."""
-        self._costs = dict.fromkeys(self._ways, UNREACHED)
-        order = tuple(reversed(self._ways))
-        for _ in range(_SWEEPS):
+        self._costs = dict.fromkeys(self._options, UNREACHABLE)
+        order = tuple(reversed(self._options))
+        for _ in range(_MAX_SWEEPS):
             changed = False
             for fact in order:
-                cost = min((self._cost(way) for way in self._ways[fact]), default=UNREACHED)
+                cost = min((self._cost(achiever) for achiever in self._options[fact]), default=UNREACHABLE)
                 if cost < self._costs[fact]:
                     self._costs[fact] = cost
                     changed = True
             if not changed:
                 break
 
-    def _cost(self, way: _Way) -> int:
-        total = len(way.actions) + way.extra
-        for need in way.needs:
+    def _cost(self, achiever: _Achiever) -> int:
+        total = len(achiever.actions) + achiever.extra
+        for need in achiever.needs:
             total += self._costs[need]
-        return min(total, UNREACHED)
+        return min(total, UNREACHABLE)
 
     def _unmet(self, facts: tuple[Need, ...]) -> tuple[Need, ...]:
         unmet: list[Need] = []
         for fact in facts:
-            held = self._held.get(fact)
-            if held is None:
-                held = self._held[fact] = fact.holds(self.state)
-            if not held:
+            holds = self._holds.get(fact)
+            if holds is None:
+                holds = self._holds[fact] = fact.holds(self.state)
+            if not holds:
                 unmet.append(fact)
         return tuple(unmet)

@@ -19,10 +19,10 @@ from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Slot, Template
 from refinesynth.world.visibility import names_at
 
-MAX_READ = 4_000
+MAX_VALUES_READ = 4_000
 """Maximum number of values that are read at each step of a path."""
 
-MAX_BESIDE = 32
+MAX_FIELDS = 32
 """Maximum number of fields of an object that may state its own place; larger objects are not examined for it."""
 
 
@@ -30,7 +30,7 @@ MAX_BESIDE = 32
 class HiddenNames:
     """Initially hidden names and their places; only names in `World.names`."""
 
-    where: Mapping[str, frozenset[str]]
+    places_of: Mapping[str, frozenset[str]]
     """Hidden name to its places; names without a named place are omitted."""
     places: frozenset[str]
     """Every name on a path to names that a sight could show."""
@@ -40,18 +40,18 @@ class HiddenNames:
 def hidden_names(world: World) -> HiddenNames:
     """Return the initially hidden names of a world; none without sights."""
     state: JsonValue = world.script.environment
-    seen = frozenset(world.visible(state))
-    where: dict[str, set[str]] = {}
+    visible = frozenset(world.visible(state))
+    by_name: dict[str, set[str]] = {}
     places: set[str] = set()
     for sight in world.visibility.sights:
-        for value, way in _ends(sight.path, state)[0] if sight.path is not None else ():
+        for value, on_path in _path_ends(sight.path, state)[0] if sight.path is not None else ():
             names = names_at(value)
-            along = (way & world.names).difference(names)
-            places.update(along)
+            path_places = (on_path & world.names).difference(names)
+            places.update(path_places)
             for name in names:
-                if name in world.names and name not in seen and along:
-                    where.setdefault(name, set()).update(along)
-    return HiddenNames(where={name: frozenset(at) for name, at in where.items()}, places=frozenset(places))
+                if name in world.names and name not in visible and path_places:
+                    by_name.setdefault(name, set()).update(path_places)
+    return HiddenNames(places_of={name: frozenset(found) for name, found in by_name.items()}, places=frozenset(places))
 
 
 @weakly_cached
@@ -64,7 +64,7 @@ def shown_anywhere(world: World) -> frozenset[str]:
         if sight.path is None:
             shown.update(world.names if sight.named_by_each else (sight.name,))
             continue
-        ends, complete = _ends(sight.path, world.script.environment)
+        ends, complete = _path_ends(sight.path, world.script.environment)
         if not complete:
             shown.update(world.names)
         for value, _ in ends:
@@ -77,37 +77,37 @@ def only_lists(world: World, place: tuple[object, ...]) -> bool:
 
     False if there are too many values to check.
     """
-    anywhere = Template((Slot("any"),))
-    path = Pointer(tuple(Template((step,)) if isinstance(step, str) else anywhere for step in place))
-    ends, complete = _ends(path, world.script.environment)
+    any_key = Template((Slot("any"),))
+    path = Pointer(tuple(Template((step,)) if isinstance(step, str) else any_key for step in place))
+    ends, complete = _path_ends(path, world.script.environment)
     return complete and all(isinstance(value, list) for value, _ in ends)
 
 
-def _ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:
+def _path_ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:
     """Return the values at all ends of a path with their ways, and whether the result is complete."""
-    found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
+    ends: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
     complete = True
     for step in path.steps:
-        below = (item for value, way in found for item in _below(value, way, step))
-        found = list(islice(below, MAX_READ + 1))
-        complete = complete and len(found) <= MAX_READ
-        found = found[:MAX_READ]
-    return found, complete
+        values = (item for value, names in ends for item in _step_values(value, names, step))
+        ends = list(islice(values, MAX_VALUES_READ + 1))
+        complete = complete and len(ends) <= MAX_VALUES_READ
+        ends = ends[:MAX_VALUES_READ]
+    return ends, complete
 
 
-def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
+def _step_values(value: JsonValue, names: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
     """Yield the values of a step: one for a constant step, else all."""
-    fixed = step.constant
+    constant = step.constant
     if isinstance(value, list):
         # An index is no name of a place.
         with suppress(Inapplicable):
-            yield from ((item, way) for item in (value if fixed is None else [resolve(value, (fixed,))]))
+            yield from ((item, names) for item in (value if constant is None else [resolve(value, (constant,))]))
     if not isinstance(value, dict):
         return
-    keys = value if fixed is None else [fixed] if fixed in value else []
+    keys = value if constant is None else [constant] if constant in value else []
     # If an object states its own place (`"key": {"at": "drawer"}`), the place is no key but a text beside the name.
-    each = any(isinstance(part, Slot) for part in step.parts)
+    variable = any(isinstance(part, Slot) for part in step.parts)
     for key in keys:
-        below = value[key]
-        values = [*below.values()] if isinstance(below, dict) and each and len(below) <= MAX_BESIDE else []
-        yield below, way | {key, *(text for text in values if isinstance(text, str))}
+        child = value[key]
+        values = [*child.values()] if isinstance(child, dict) and variable and len(child) <= MAX_FIELDS else []
+        yield child, names | {key, *(text for text in values if isinstance(text, str))}

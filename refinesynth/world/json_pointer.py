@@ -16,10 +16,10 @@ def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     Raises:
         Inapplicable: There is none.
     """
-    here = state
+    value = state
     for depth, key in enumerate(keys, 1):
-        here = _below(here, key, keys[:depth])
-    return here
+        value = _child(value, key, keys[:depth])
+    return value
 
 
 def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
@@ -29,17 +29,17 @@ def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
     if not keys:
         return value
 
-    def into(parent: JsonValue) -> JsonValue:
+    def put_key(parent: JsonValue) -> JsonValue:
         key = keys[-1]
         if isinstance(parent, dict) and key not in parent:
             return {**parent, key: value}
         try:
-            old = _below(parent, key, keys)
+            old = _child(parent, key, keys)
         except Inapplicable:
             raise Inapplicable(f"{pointer_text(keys[:-1])} is no object that could hold {key!r}") from None
-        return parent if same(old, value) else _with(parent, key, value)
+        return parent if json_equal(old, value) else _replaced(parent, key, value)
 
-    return change(state, keys[:-1], into)
+    return change(state, keys[:-1], put_key)
 
 
 def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
@@ -48,48 +48,48 @@ def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     if not keys:
         raise Inapplicable("the whole state cannot be removed")
 
-    def out_of(parent: JsonValue) -> JsonValue:
+    def drop_key(parent: JsonValue) -> JsonValue:
         if isinstance(parent, dict):
             return {key: value for key, value in parent.items() if key != keys[-1]}
-        items, at = cast("list[JsonValue]", parent), _index(keys[-1])
-        return [*items[:at], *items[at + 1 :]]
+        items, index = cast("list[JsonValue]", parent), _index(keys[-1])
+        return [*items[:index], *items[index + 1 :]]
 
-    return change(state, keys[:-1], out_of)
+    return change(state, keys[:-1], drop_key)
 
 
-def change(state: JsonValue, keys: tuple[str, ...], make: Callable[[JsonValue], JsonValue]) -> JsonValue:
-    """Return the state with `make(old)` in the place of the value at `keys`; the same object if `make` returns the old
-    object.
+def change(state: JsonValue, keys: tuple[str, ...], update: Callable[[JsonValue], JsonValue]) -> JsonValue:
+    """Return the state with `update(old)` in the place of the value at `keys`; the same object if `update` returns the
+    old object.
 
     Only objects and lists along the path are copied.
 
     Raises:
-        Inapplicable: There is nothing at `keys`, or `make` raises it.
+        Inapplicable: There is nothing at `keys`, or `update` raises it.
     """
     parents: list[JsonValue] = []
-    here = state
+    old = state
     for depth, key in enumerate(keys, 1):
-        parents.append(here)
-        here = _below(here, key, keys[:depth])
-    new = make(here)
-    if new is here:
+        parents.append(old)
+        old = _child(old, key, keys[:depth])
+    new = update(old)
+    if new is old:
         return state
     for parent, key in zip(reversed(parents), reversed(keys), strict=True):
-        new = _with(parent, key, new)
+        new = _replaced(parent, key, new)
     return new
 
 
-def same(one: JsonValue, other: JsonValue) -> bool:
+def json_equal(left: JsonValue, right: JsonValue) -> bool:
     """Return whether two JSON values are equal; unlike in Python, true is not 1 and 1 is not 1.0."""
-    if type(one) is not type(other):
+    if type(left) is not type(right):
         return False
-    if isinstance(one, list):
-        others = cast("list[JsonValue]", other)
-        return len(one) == len(others) and all(map(same, one, others))
-    if isinstance(one, dict):
-        entries = cast("dict[str, JsonValue]", other)
-        return one.keys() == entries.keys() and all(same(value, entries[key]) for key, value in one.items())
-    return one == other
+    if isinstance(left, list):
+        right_items = cast("list[JsonValue]", right)
+        return len(left) == len(right_items) and all(map(json_equal, left, right_items))
+    if isinstance(left, dict):
+        entries = cast("dict[str, JsonValue]", right)
+        return left.keys() == entries.keys() and all(json_equal(value, entries[key]) for key, value in left.items())
+    return left == right
 
 
 def pointer_text(keys: tuple[str, ...]) -> str:
@@ -111,21 +111,21 @@ def unescape(step: str) -> str:
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-def _below(here: JsonValue, key: str, keys: tuple[str, ...]) -> JsonValue:
+def _child(parent: JsonValue, key: str, keys: tuple[str, ...]) -> JsonValue:
     """Return the value of one key; `keys` are those so far, for the message."""
-    if isinstance(here, dict) and key in here:
-        return here[key]
-    if isinstance(here, list) and (at := _index(key)) < len(here):
-        return here[at]
+    if isinstance(parent, dict) and key in parent:
+        return parent[key]
+    if isinstance(parent, list) and (index := _index(key)) < len(parent):
+        return parent[index]
     raise Inapplicable(f"there is nothing at {pointer_text(keys)}")
 
 
-def _with(parent: JsonValue, key: str, value: JsonValue) -> JsonValue:
+def _replaced(parent: JsonValue, key: str, value: JsonValue) -> JsonValue:
     """Return a copy of `parent` with another value at `key`, which a list must have."""
     if isinstance(parent, dict):
         return {**parent, key: value}
-    items, at = cast("list[JsonValue]", parent), _index(key)
-    return [*items[:at], value, *items[at + 1 :]]
+    items, index = cast("list[JsonValue]", parent), _index(key)
+    return [*items[:index], value, *items[index + 1 :]]
 
 
 def _index(key: str) -> int:

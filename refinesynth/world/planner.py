@@ -7,7 +7,7 @@ from itertools import count, islice
 
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import action_key
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.executor import World
 from refinesynth.world.expression import state_digest
@@ -19,11 +19,11 @@ from refinesynth.world.ground_actions import (
     ground,
     some_ground_actions,
 )
-from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
+from refinesynth.world.heuristic import UNREACHABLE, Heuristic, HeuristicValue
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
-_PRICES = 16
+_MAX_PRICED = 16
 """Maximum number of mistakes with a price that are tried in a state; further ones count as fatal."""
 
 MAX_NODES = 2_000
@@ -34,7 +34,7 @@ _Entry = tuple[int, int, int, JsonValue, tuple[GroundAction, ...], tuple[GroundA
 
 
 def plan(
-    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, most: int = MAX_NODES
+    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, max_states: int = MAX_NODES
 ) -> tuple[str, ...] | None:
     """Return action texts that lead from `state` to the goal; empty if it is reached already.
 
@@ -46,7 +46,7 @@ def plan(
         state: State in which the plan begins.
         candidates: Action texts in order of preference; texts that are no action are ignored. None for all ground
             actions, or a share of each action's if there are more than `MAX_GROUND_ACTIONS`.
-        most: Maximum number of expanded states in each of the two searches. All other work is bounded too.
+        max_states: Maximum number of expanded states in each of the two searches. All other work is bounded too.
 
     Returns:
         None if no plan was found within the limits.
@@ -54,8 +54,8 @@ def plan(
     texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
     planner = Planner(world, texts)
     with suppress(WorkLimitExceeded), WorkLimit().applied():
-        found = planner.find(state, most)
-        return None if found is None else tuple(action.text for action in pruned(world, state, found))
+        actions = planner.find(state, max_states)
+        return None if actions is None else tuple(action.text for action in pruned(world, state, actions))
     return None
 
 
@@ -69,19 +69,19 @@ class Planner:
         self.goal = tuple(self.facts.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
-    def find(self, state: JsonValue, most: int, *, blindly: bool = True) -> tuple[GroundAction, ...] | None:
-        """Return actions that lead from `state` to the goal; None if none are found within `most` states.
+    def find(self, state: JsonValue, max_states: int, *, try_all: bool = True) -> tuple[GroundAction, ...] | None:
+        """Return actions that lead from `state` to the goal; None if none are found within `max_states`.
 
-        Helpful actions are tried first, then with `blindly` all actions within as many states again.
+        Helpful actions are tried first, then with `try_all` all actions within as many states again.
         """
-        found = self._search(state, self._heuristic.evaluate, most)
-        return self._search(state, self._unmet, most) if found is None and blindly else found
+        plan = self._search(state, self._heuristic.evaluate, max_states)
+        return self._search(state, self._unmet, max_states) if plan is None and try_all else plan
 
     def _unmet(self, state: JsonValue) -> HeuristicValue:
         return HeuristicValue(sum(not fact.holds(state) for fact in self.goal), self.actions)
 
     def _search(
-        self, state: JsonValue, evaluate: Callable[[JsonValue], HeuristicValue], most: int
+        self, state: JsonValue, evaluate: Callable[[JsonValue], HeuristicValue], remaining: int
     ) -> tuple[GroundAction, ...] | None:
         """A* by length and estimated distance; among ties, nearer states first, then in order of discovery."""
         numbers = count()
@@ -90,115 +90,115 @@ class Planner:
             return None
         distance, actions = evaluate(state)
         queue: list[_Entry] = [(distance, distance, next(numbers), state, (), actions)]
-        while queue and most > 0:
-            _, _, _, here, way, actions = heappop(queue)
-            if all(fact.holds(here) for fact in self.goal):
-                return way
-            most -= 1
+        while queue and remaining > 0:
+            _, _, _, current, steps, actions = heappop(queue)
+            if all(fact.holds(current) for fact in self.goal):
+                return steps
+            remaining -= 1
             for action in actions:
-                if not all(fact.holds(here) for fact in action.requires):
+                if not all(fact.holds(current) for fact in action.requires):
                     continue
                 try:
-                    new = self.world.after(here, action.action, action.values)
+                    new = self.world.state_after(current, action.action, action.values)
                 except Inapplicable:
                     continue
-                digest, length = state_digest(new), len(way) + 1
+                digest, length = state_digest(new), len(steps) + 1
                 if digest is None or lengths.get(digest, length + 1) <= length:
                     continue
                 lengths[digest] = length
-                distance, following = evaluate(new)
-                if distance < UNREACHED:
-                    heappush(queue, (length + distance, distance, next(numbers), new, (*way, action), following))
+                distance, helpful = evaluate(new)
+                if distance < UNREACHABLE:
+                    heappush(queue, (length + distance, distance, next(numbers), new, (*steps, action), helpful))
         return None
 
 
-def carried_out(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
+def effective_actions(world: World, state: JsonValue, actions: Iterable[str]) -> tuple[str, ...] | None:
     """Return the actions that are possible in their turn and have an effect; None if they do not reach the goal."""
-    taken: list[str] = []
+    effective: list[str] = []
     for text in actions:
-        new = _after(world, state, text)
+        new = _state_after(world, state, text)
         if new is not state:
-            taken.append(text)
+            effective.append(text)
         state = new
-    return tuple(taken) if world.done(state) else None
+    return tuple(effective) if world.done(state) else None
 
 
-def rest_of(world: World, state: JsonValue, known: Sequence[str]) -> tuple[str, ...] | None:
+def remaining_plan(world: World, state: JsonValue, known_plan: Sequence[str]) -> tuple[str, ...] | None:
     """Return the shortest end of a known plan that leads from this state to the goal, without actions that are impossible
     or without effect; None if none does.
     """
-    for at in range(len(known), -1, -1):
+    for start in range(len(known_plan), -1, -1):
         # An end whose first action has no effect is the end before it, which did not reach the goal.
-        if at == len(known) or _after(world, state, known[at]) is not state:
-            rest = carried_out(world, state, known[at:])
+        if start == len(known_plan) or _state_after(world, state, known_plan[start]) is not state:
+            rest = effective_actions(world, state, known_plan[start:])
             if rest is not None:
                 return rest
     return None
 
 
-def _after(world: World, state: JsonValue, text: str) -> JsonValue:
+def _state_after(world: World, state: JsonValue, text: str) -> JsonValue:
     """Return the state after an action; the same one if the action is impossible or has no effect."""
-    found = world.read(text)
-    if found is None or found[0].unmet(state, found[1]) is not None:
+    parsed = world.read(text)
+    if parsed is None or parsed[0].first_unmet(state, parsed[1]) is not None:
         return state
     try:
-        return world.after(state, *found)
+        return world.state_after(state, *parsed)
     except Inapplicable:
         return state
 
 
-def mistakes_possible(
+def possible_mistakes(
     world: World,
     state: JsonValue,
-    known: Collection[str],
-    made: Collection[tuple[str, ...]] = (),
+    known_values: Collection[str],
+    past_mistakes: Collection[tuple[str, ...]] = (),
     solution: Sequence[str] = (),
 ) -> frozenset[MistakeKind]:
     """Return the kinds of mistakes that are possible in this state.
 
-    A mistake is an action that the state refuses, with `known` or typed values only, that was not `made` before (see
-    `meaning`); a text that is no action is always possible. A kind is omitted if one of its mistakes has a price after
-    which the known `solution` fails.
+    A mistake is an action that the state refuses, with `known_values` or typed ones only, and none of
+    `past_mistakes` (see `action_key`); a text that is no action is always possible. A kind is omitted if one of its
+    mistakes has a price after which the known `solution` fails.
 
     At most `MAX_GROUND_ACTIONS` are examined, with an equal share for each action.
     """
     requirements = [requirement for action in world.actions for requirement in action.requires]
-    found, fatal, tried = {MistakeKind.PARAMETER}, set[MistakeKind](), count()
-    sought = found | {requirement.kind for requirement in requirements}
+    possible, fatal, priced = {MistakeKind.PARAMETER}, set[MistakeKind](), count()
+    all_kinds = possible | {requirement.kind for requirement in requirements}
     has_prices = any(requirement.effects for requirement in requirements)
 
     refused = (
         (action, values, unmet)
         for action in world.actions
-        for values in islice(fillings(action, known), MAX_GROUND_ACTIONS // len(world.actions))
+        for values in islice(fillings(action, known_values), MAX_GROUND_ACTIONS // len(world.actions))
         # A requirement without an answer is no mistake but a fault of the rulebook.
-        if (unmet := action.unmet(state, values)) is not None and unmet.problem is None
+        if (unmet := action.first_unmet(state, values)) is not None and unmet.problem is None
     )
     for action, values, unmet in refused:
-        kind, price = unmet.requirement.kind, unmet.requirement.effects
-        if kind in fatal or (kind in found and not price):
+        kind, effects = unmet.requirement.kind, unmet.requirement.effects
+        if kind in fatal or (kind in possible and not effects):
             continue
-        if meaning(world.script, action.spec.fill(values)) in made:
+        if action_key(world.script, action.spec.fill(values)) in past_mistakes:
             continue
         try:
-            new = world.after_mistake(state, action, values, unmet)
-            lost = new is not state and (next(tried) >= _PRICES or rest_of(world, new, solution) is None)
+            new = world.state_after_mistake(state, action, values, unmet)
+            lost = new is not state and (next(priced) >= _MAX_PRICED or remaining_plan(world, new, solution) is None)
         except Inapplicable:
             lost = True
-        (fatal if lost else found).add(kind)
-        if found == sought and not has_prices:
+        (fatal if lost else possible).add(kind)
+        if possible == all_kinds and not has_prices:
             break
-    return frozenset(found - (fatal - {MistakeKind.PARAMETER}))
+    return frozenset(possible - (fatal - {MistakeKind.PARAMETER}))
 
 
 def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> tuple[GroundAction, ...]:
     """Return a plan without superfluous actions; earlier ones are removed first."""
-    at = 0
-    while at < len(actions):
-        shorter = actions[:at] + actions[at + 1 :]
+    index = 0
+    while index < len(actions):
+        shorter = actions[:index] + actions[index + 1 :]
         texts = tuple(action.text for action in shorter)
-        if carried_out(world, state, texts) == texts:
+        if effective_actions(world, state, texts) == texts:
             actions = shorter
         else:
-            at += 1
+            index += 1
     return actions

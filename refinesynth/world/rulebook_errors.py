@@ -18,7 +18,7 @@ class Inapplicable(Exception):
 
 
 @contextmanager
-def where(place: str) -> Generator[None]:
+def error_prefix(place: str) -> Generator[None]:
     """Add the part of the rulebook to an error's message."""
     try:
         yield

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.json_pointer import pointer_text, same
+from refinesynth.world.json_pointer import json_equal, pointer_text
 from refinesynth.world.text_template import enumerated
 
 MAX_CHANGES = 32
@@ -83,8 +83,8 @@ def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
     """Return the observation with a sentence about appeared names that it does not mention."""
     unmentioned = [name for name in appeared if not mentions(text, name)]
     if len(unmentioned) > MAX_LISTED_NAMES:
-        others = len(unmentioned) - MAX_LISTED_NAMES
-        unmentioned = [*unmentioned[:MAX_LISTED_NAMES], f"{others} other things"]
+        count = len(unmentioned) - MAX_LISTED_NAMES
+        unmentioned = [*unmentioned[:MAX_LISTED_NAMES], f"{count} other things"]
     return f"{text} In sight: {enumerated(unmentioned)}." if unmentioned else text
 
 
@@ -94,15 +94,15 @@ def mentions(text: str, name: str) -> bool:
     """
     # Not with a regular expression, which is slow for a long name that repeats itself.
     text, name = text[:MAX_SEARCHED].casefold(), name.casefold()
-    at = text.find(name) if name else -1
-    left = _MAX_COMPARED
-    while at >= 0 and left > 0:
-        end = at + len(name)
-        begins = not (text[at - 1 : at].isalnum() and name[0].isalnum())
-        ends = not (name[-1].isalnum() and text[end : end + 1].isalnum())
-        if begins and ends:
+    start = text.find(name) if name else -1
+    remaining = _MAX_COMPARED
+    while start >= 0 and remaining > 0:
+        end = start + len(name)
+        starts_word = not (text[start - 1 : start].isalnum() and name[0].isalnum())
+        ends_word = not (name[-1].isalnum() and text[end : end + 1].isalnum())
+        if starts_word and ends_word:
             return True
-        at, left = text.find(name, at + 1), left - len(name)
+        start, remaining = text.find(name, start + 1), remaining - len(name)
     return False
 
 
@@ -110,9 +110,9 @@ def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iter
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in (*after, *(gone for gone in before if gone not in after)):
+        for key in (*after, *(removed for removed in before if removed not in after)):
             if key not in before or key not in after:
-                yield Change(pointer_text((*keys, key)), _shown(before.get(key)), _shown(after.get(key)))
+                yield Change(pointer_text((*keys, key)), _abbreviated(before.get(key)), _abbreviated(after.get(key)))
             else:
                 yield from _changes((*keys, key), before[key], after[key])
     elif (
@@ -121,13 +121,13 @@ def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iter
         and len(before) == len(after)
         and all(isinstance(item, dict | list) for item in (*before, *after))
     ):
-        for at, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _changes((*keys, str(at)), old, new)
-    elif not same(before, after):
-        yield Change(pointer_text(keys), _shown(before), _shown(after))
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _changes((*keys, str(index)), old, new)
+    elif not json_equal(before, after):
+        yield Change(pointer_text(keys), _abbreviated(before), _abbreviated(after))
 
 
-def _shown(value: JsonValue) -> JsonValue:
+def _abbreviated(value: JsonValue) -> JsonValue:
     encoded = json_bytes(value)
     if encoded is not None and len(encoded) <= MAX_CHANGE_BYTES:
         return value

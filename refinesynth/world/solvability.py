@@ -15,14 +15,14 @@ from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.expression import MAX_STATE_BYTES, fits
+from refinesynth.world.expression import MAX_STATE_BYTES, is_valid_state
 from refinesynth.world.ground_actions import GroundAction, some_ground_actions
 from refinesynth.world.planner import Planner, pruned
 from refinesynth.world.random_starts import outcomes
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
-DEVIATIONS = 200
+MAX_DEVIATIONS = 200
 """Maximum number of deviations from the solution that are tested for losing the goal."""
 
 
@@ -83,13 +83,13 @@ def check_solvability(script: Script) -> Solvability:
 
 @weakly_cached
 def _check(world: World) -> Solvability:
-    if not fits(cast("JsonValue", world.script.environment)):
+    if not is_valid_state(cast("JsonValue", world.script.environment)):
         fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_STATE_BYTES:,} bytes; make it smaller"
         return Solvability(faults=(fault,))
     checker = _Checker(world)
     with suppress(WorkLimitExceeded), WorkLimit(MAX_CHECKED_WORK).applied():
         checker.check()
-    return replace(checker.found, faults=checker.explorer.faults.messages())
+    return replace(checker.result, faults=checker.explorer.faults.messages())
 
 
 class _Checker:
@@ -97,10 +97,10 @@ class _Checker:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        texts, self.complete = some_ground_actions(world, MAX_CHECKED_ACTIONS)
+        texts, self.has_all_actions = some_ground_actions(world, MAX_CHECKED_ACTIONS)
         self.explorer = Explorer(Planner(world, (*texts, *world.rulebook.solution)))
-        self.found = Solvability()
-        self.way: tuple[GroundAction, ...] | None = None
+        self.result = Solvability()
+        self.plan: tuple[GroundAction, ...] | None = None
         """Shortest known way to the goal."""
 
     def check(self) -> None:
@@ -108,51 +108,51 @@ class _Checker:
         world, explorer = self.world, self.explorer
         start = explorer.node(cast("JsonValue", world.script.environment))
         # An action that is impossible here may be possible in a drawn environment, and nothing is played after the goal.
-        complete = self.complete and not world.rulebook.draws and not explorer.done(start)
-        self._update(met_at_start=explorer.done(start))
-        self._check_beginning(start)
-        own = self._own_solution(start)
-        self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(world, start.state, own))
-        self._scan(start)
-        if self.way is None:
-            self._improve(explorer.planner.find(start.state, MAX_SEARCHED_STATES, blindly=False))
-        wide = explorer.breadth_first(start, MAX_EXPANDED_STATES)
-        exhausted = complete and wide.exhausted
-        self._improve(wide.way)
+        can_prove = self.has_all_actions and not world.rulebook.draws and not explorer.is_goal(start)
+        self._update(met_at_start=explorer.is_goal(start))
+        self._check_start(start)
+        plan = self._author_solution(start)
+        self._improve(plan if plan is None or len(plan) > MAX_PRUNED_LENGTH else pruned(world, start.state, plan))
+        self._check_hints(start)
+        if self.plan is None:
+            self._improve(explorer.planner.find(start.state, MAX_SEARCHED_STATES, try_all=False))
+        search = explorer.breadth_first(start, MAX_EXPANDED_STATES)
+        exhausted = can_prove and search.exhausted
+        self._improve(search.plan)
         self._check_draws()
-        if self.way is None:
-            self._check_goal(wide.nodes)
-        path = explorer.follow(start, self.way or ())
-        for node in (*path, *wide.nodes[:MAX_INSPECTED_STATES]):
+        if self.plan is None:
+            self._check_goal(search.nodes)
+        nodes = explorer.follow(start, self.plan or ())
+        for node in (*nodes, *search.nodes[:MAX_INSPECTED_STATES]):
             self._check_sights(node)
-        if self.way is not None:
-            difficulty = _difficulty(explorer, path, self.way)
+        if self.plan is not None:
+            difficulty = _difficulty(explorer, nodes, self.plan)
             self._update(difficulty=difficulty)
-            lost = losable(explorer, path, self.way, complete=complete)
-            self._update(difficulty=difficulty.model_copy(update={"losable": lost}))
-        self._update(unusable=explorer.unusable(start, exhausted=exhausted) if complete else ())
-        never = explorer.never_in_place(start, wide.nodes if exhausted else None) if complete else frozenset[str]()
+            is_losable = losable(explorer, nodes, self.plan, complete=can_prove)
+            self._update(difficulty=difficulty.model_copy(update={"losable": is_losable}))
+        self._update(unusable=explorer.unusable(start, exhausted=exhausted) if can_prove else ())
+        never = explorer.never_in_place(start, search.nodes if exhausted else None) if can_prove else frozenset[str]()
         # An executed solution is the stronger proof.
-        used = {value for action in self.way or () for value in action.values.values()}
+        used = {value for action in self.plan or () for value in action.values.values()}
         self._update(never_made=explorer.never_made(), never_in_place=tuple(sorted(never - used)), exhausted=exhausted)
 
-    def _update(self, **found: Any) -> None:
-        self.found = replace(self.found, **found)
+    def _update(self, **changes: Any) -> None:
+        self.result = replace(self.result, **changes)
 
-    def _improve(self, way: Sequence[GroundAction] | None) -> None:
-        if way is not None and (self.way is None or len(way) < len(self.way)):
-            self.way = tuple(way)
-            self._update(shortest=tuple(action.text for action in way))
+    def _improve(self, plan: Sequence[GroundAction] | None) -> None:
+        if plan is not None and (self.plan is None or len(plan) < len(self.plan)):
+            self.plan = tuple(plan)
+            self._update(shortest=tuple(action.text for action in plan))
 
-    def _check_beginning(self, start: Node) -> None:
+    def _check_start(self, start: Node) -> None:
         faults, knowledge = self.explorer.faults, self.world.knowledge
-        for at, broken in self.world.broken_invariants(start.state):
-            faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
+        for number, broken in self.world.broken_invariants(start.state):
+            faults.add(f"invariant {number}", f"invariant {number} is broken at the beginning, {broken}")
         self._check_sights(start)
         try:
-            if knowledge and knowledge.after(start.state, self.world.script.introduction, {}) is not start.state:
-                what = "the introduction tells what the player does not know at the beginning"
-                faults.add("knows", f"knows: {what}; put it into the list")
+            if knowledge and knowledge.update(start.state, self.world.script.introduction, {}) is not start.state:
+                message = "the introduction tells what the player does not know at the beginning"
+                faults.add("knows", f"knows: {message}; put it into the list")
         except Inapplicable as error:
             faults.add("knows", f"knows: {error}; put an empty list there")
 
@@ -162,17 +162,17 @@ class _Checker:
 
     def _check_draws(self) -> None:
         """Search for a way to the goal from each drawn environment; try the known solution first."""
-        drawn = {words: cast("JsonValue", script.environment) for words, script in outcomes(self.world.script)}
+        drawn = {label: cast("JsonValue", script.environment) for label, script in outcomes(self.world.script)}
         self._update(unproved_draws=tuple(drawn))
-        for words, state in drawn.items():
+        for label, state in drawn.items():
             start = self.explorer.node(state)
-            self._check_beginning(start)
-            self._update(met_at_start=self.found.met_at_start or self.explorer.done(start))
-            end = self.explorer.follow(start, self.way or ())[-1]
-            if self.explorer.done(end) or self.explorer.planner.find(state, MAX_SEARCHED_STATES) is not None:
-                self._update(unproved_draws=tuple(other for other in self.found.unproved_draws if other != words))
+            self._check_start(start)
+            self._update(met_at_start=self.result.met_at_start or self.explorer.is_goal(start))
+            end = self.explorer.follow(start, self.plan or ())[-1]
+            if self.explorer.is_goal(end) or self.explorer.planner.find(state, MAX_SEARCHED_STATES) is not None:
+                self._update(unproved_draws=tuple(name for name in self.result.unproved_draws if name != label))
 
-    def _own_solution(self, start: Node) -> tuple[GroundAction, ...] | None:
+    def _author_solution(self, start: Node) -> tuple[GroundAction, ...] | None:
         """Return the author's solution up to the goal without actions that change nothing; None if it does not reach
         it.
         """
@@ -182,44 +182,44 @@ class _Checker:
                 solution_problem="the rulebook has no solution; write the actions that reach the goal from the beginning"
             )
             return None
-        known = {action.text: action for action in self.explorer.planner.actions}
-        taken: list[GroundAction] = []
+        actions_by_text = {action.text: action for action in self.explorer.planner.actions}
+        actions: list[GroundAction] = []
         state = start.state
-        for at, text in enumerate(solution, 1):
+        for number, text in enumerate(solution, 1):
             if self.world.done(state):
                 break
             ruling = self.world.step(state, text)
             if ruling.kind is not None:
-                why = ruling.problem or ruling.text
+                reason = ruling.problem or ruling.text
                 self._update(
-                    solution_problem=f"action {at} of the solution, {text!r}, cannot be carried out there: {why}"
+                    solution_problem=f"action {number} of the solution, {text!r}, cannot be carried out there: {reason}"
                 )
                 return None
             if ruling.state is not state:
-                taken.append(known[text])
+                actions.append(actions_by_text[text])
             state = ruling.state
-        unmet = [str(at) for at, goal in enumerate(self.world.goal, 1) if goal.answer(state, {}) is not True]
+        unmet = [str(number) for number, goal in enumerate(self.world.goal, 1) if goal.answer(state, {}) is not True]
         if unmet:
             problem = f"after all {len(solution)} actions of the solution, these conditions of the goal do not hold: "
             self._update(solution_problem=problem + ", ".join(unmet))
             return None
-        return tuple(taken)
+        return tuple(actions)
 
-    def _scan(self, node: Node) -> None:
+    def _check_hints(self, node: Node) -> None:
         """Check the hint of the first unmet requirement of every action in a state."""
         for action in self.explorer.planner.actions:
-            unmet = action.action.unmet(node.state, action.values)
+            unmet = action.action.first_unmet(node.state, action.values)
             if unmet is not None and unmet.problem is None:
-                where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
-                self.explorer.faults.fill(where, unmet.requirement.hint, node.state, action.values)
+                place = f"the hint of requirement {unmet.index + 1} of {action.action.spec.name!r}"
+                self.explorer.faults.check_lookups(place, unmet.requirement.hint, node.state, action.values)
 
     def _check_goal(self, nodes: Sequence[Node]) -> None:
         """Record goal conditions that have an answer in none of the first `MAX_INSPECTED_STATES` states."""
-        for at, condition in enumerate(self.world.goal, 1):
+        for number, condition in enumerate(self.world.goal, 1):
             answers = [condition.answer(node.state, {}) for node in nodes[:MAX_INSPECTED_STATES]]
             if answers and all(isinstance(answer, str) for answer in answers):
-                what = f"goal condition {at} has no answer in any state that was reached: {answers[0]}"
-                self.explorer.faults.add(f"goal {at}", what)
+                message = f"goal condition {number} has no answer in any state that was reached: {answers[0]}"
+                self.explorer.faults.add(f"goal {number}", message)
 
 
 def _difficulty(explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction]) -> Difficulty:
@@ -230,13 +230,13 @@ def _difficulty(explorer: Explorer, path: Sequence[Node], solution: Sequence[Gro
     needs = dict.fromkeys(fact for action in solution for fact in action.requires)
     needs.update(dict.fromkeys(explorer.planner.goal))
     # Values that no sight ever shows, such as a selected temperature, are not hidden things.
-    ever = {name for node in path for name in world.visible(node.state)}
+    ever_visible = {name for node in path for name in world.visible(node.state)}
     return Difficulty(
         steps=len(solution),
         branching=round(sum(choices) / len(choices), 2) if choices else 0.0,
         preconditions=sum(not fact.holds(start) for fact in needs),
         distractors=round(1 - len(used) / len(world.names), 3) if world.names else 0.0,
-        hidden=len((used & ever).difference(world.visible(start))),
+        hidden=len((used & ever_visible).difference(world.visible(start))),
     )
 
 
@@ -251,30 +251,30 @@ def losable(
     """
     safe = set(path)
 
-    def leads_on(node: Node, actions: Sequence[GroundAction]) -> bool:
+    def reaches_safe(node: Node, actions: Sequence[GroundAction]) -> bool:
         """Return whether these actions lead to the goal or a safe state; the states on the way are safe then too."""
         nodes = explorer.follow(node, actions)
-        for at, each in enumerate(nodes):
-            if each in safe or explorer.done(each):
-                safe.update(nodes[: at + 1])
+        for index, reached in enumerate(nodes):
+            if reached in safe or explorer.is_goal(reached):
+                safe.update(nodes[: index + 1])
                 return True
         return False
 
-    def fatal(node: Node, rest: Sequence[GroundAction]) -> bool | None:
-        if leads_on(node, rest) or leads_on(node, rest[1:]):
+    def is_fatal(node: Node, remaining: Sequence[GroundAction]) -> bool | None:
+        if reaches_safe(node, remaining) or reaches_safe(node, remaining[1:]):
             return False
-        if any(after in safe for _, after in explorer.expand(node)):
+        if any(successor in safe for _, successor in explorer.expand(node)):
             safe.add(node)
             return False
-        return True if complete and explorer.out_of_reach(node) else None
+        return True if complete and explorer.is_goal_unreachable(node) else None
 
     unsafe = (
-        (node, solution[at:])
-        for at, node in _deviations(explorer, path)
-        if node not in safe and not explorer.done(node)
+        (node, solution[index:])
+        for index, node in _deviations(explorer, path)
+        if node not in safe and not explorer.is_goal(node)
     )
     unknown = False
-    for verdict in (fatal(node, rest) for node, rest in islice(unsafe, DEVIATIONS)):
+    for verdict in (is_fatal(node, remaining) for node, remaining in islice(unsafe, MAX_DEVIATIONS)):
         if verdict:
             return True
         unknown = unknown or verdict is None
@@ -285,9 +285,9 @@ def _deviations(explorer: Explorer, path: Sequence[Node]) -> Iterator[tuple[int,
     """Yield once each state to which one action, or the effects of a refusal, leads from a state of the path, with the
     index of that state.
     """
-    met = set[Node]()
-    for at, node in enumerate(path[:-1]):
-        for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node)):
-            if after not in met:
-                met.add(after)
-                yield at, after
+    seen = set[Node]()
+    for index, node in enumerate(path[:-1]):
+        for successor in (*(successor for _, successor in explorer.expand(node)), *explorer.mistakes(node)):
+            if successor not in seen:
+                seen.add(successor)
+                yield index, successor

@@ -17,7 +17,7 @@ from refinesynth.text.json_reader import scrub
 from refinesynth.world.json_pointer import resolve, unescape
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 
-REMEMBERED = 4_096
+MAX_CACHED = 4_096
 """Maximum number of cached texts of each kind: templates, pointers and conditions. Worlds share many texts, and each
 world is compiled several times."""
 
@@ -48,11 +48,11 @@ class VisibleNames:
     problem: str | None = None
     """Message to the author about the first fault: a sight without an answer, too many evaluations or too many
     names; None without a fault."""
-    known: frozenset[str] = field(init=False, repr=False)
+    name_set: frozenset[str] = field(init=False, repr=False)
     """The same names as a set."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "known", frozenset(self.names))
+        object.__setattr__(self, "name_set", frozenset(self.names))
 
 
 Visible = Callable[[JsonValue], VisibleNames]
@@ -193,16 +193,16 @@ def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
     return _pointer(text, frozenset(names))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED)
 def _template(text: str, names: frozenset[str]) -> Template:
     return _Parser(text, names).template()
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED)
 def _pointer(text: str, names: frozenset[str]) -> Pointer:
     parser = _Parser(text, names)
     pointer = parser.pointer(nesting=0)
-    if parser.at != len(text):
+    if parser.position != len(text):
         raise RulebookError(f"{text[:80]!r}: a closing brace without an opening one")
     return pointer
 
@@ -218,16 +218,16 @@ def require_text(text: str) -> None:
 
 
 class _Parser:
-    """Reads a text from left to right; `at` is the position of the next character."""
+    """Reads a text from left to right; `position` is that of the next character."""
 
     def __init__(self, text: str, names: AbstractSet[str], visible: Visible | None = None) -> None:
         require_text(text)
-        self.at = 0
+        self.position = 0
         self._text, self._names, self._visible = text, names, visible
 
     def template(self) -> Template:
         parts = self._parts(nesting=0, stop="")
-        if self.at != len(self._text):
+        if self.position != len(self._text):
             raise self._error("a closing brace without an opening one; write '}}' for a brace in the text")
         if sum(not isinstance(part, str) for part in parts) > MAX_FILLED:
             raise RulebookError(f"{self._text[:80]!r} has more than {MAX_FILLED} parts to fill in")
@@ -235,8 +235,8 @@ class _Parser:
 
     def pointer(self, *, nesting: int) -> Pointer:
         steps: list[Template] = []
-        while self._text.startswith("/", self.at):
-            self.at += 1
+        while self._text.startswith("/", self.position):
+            self.position += 1
             parts = self._parts(nesting=max(nesting, 1), stop="/")
             try:
                 steps.append(Template(tuple(unescape(part) if isinstance(part, str) else part for part in parts)))
@@ -252,14 +252,14 @@ class _Parser:
     def _parts(self, *, nesting: int, stop: str) -> tuple[Part, ...]:
         """Read up to a character of `stop`, an unmatched `}` or the end. Only the outermost text has double braces."""
         parts: list[Part] = []
-        while self.at < len(self._text) and (sign := self._text[self.at]) not in stop:
-            doubled = sign in "{}" and not nesting and self._text.startswith(sign * 2, self.at)
+        while self.position < len(self._text) and (sign := self._text[self.position]) not in stop:
+            doubled = sign in "{}" and not nesting and self._text.startswith(sign * 2, self.position)
             if sign == "{" and not doubled:
                 parts.append(self._braced(nesting))
                 continue
             if sign == "}" and not doubled:
                 break
-            self.at += 1 + doubled
+            self.position += 1 + doubled
             last = parts.pop() if parts and isinstance(parts[-1], str) else ""
             parts.append(f"{last}{sign}")
         return tuple(parts)
@@ -267,27 +267,27 @@ class _Parser:
     def _braced(self, nesting: int) -> Slot | Pointer | VisibleLookup:
         if nesting >= MAX_NESTING:
             raise self._error(f"lookups are nested deeper than {MAX_NESTING}")
-        self.at += 1
-        if self._text.startswith(_LOOKUP, self.at):
-            self.at += len(_LOOKUP)
+        self.position += 1
+        if self._text.startswith(_LOOKUP, self.position):
+            self.position += len(_LOOKUP)
             pointer = self.pointer(nesting=nesting + 1)
-            if self.at >= len(self._text):
+            if self.position >= len(self._text):
                 raise self._error("an opening brace without its closing one")
-            self.at += 1
+            self.position += 1
             return pointer
-        name, closed, _ = self._text[self.at :].partition("}")
-        if not closed:
+        name, separator, _ = self._text[self.position :].partition("}")
+        if not separator:
             raise self._error("an opening brace without its closing one; write '{{' for a brace in the text")
-        self.at += len(name) + 1
+        self.position += len(name) + 1
         if name == VISIBLE and not nesting and self._visible is not None:
             return VisibleLookup(self._visible)
         if name not in self._names:
-            known = ", ".join(f"{{{known}}}" for known in sorted(self._names)) or "none"
+            known_name = ", ".join(f"{{{known_name}}}" for known_name in sorted(self._names)) or "none"
             raise RulebookError(
-                f"{self._text[:80]!r} uses {{{name[:40]}}}, which is no parameter of the action (there are: {known}) "
+                f"{self._text[:80]!r} uses {{{name[:40]}}}, which is no parameter of the action (there are: {known_name}) "
                 "and no lookup such as {state:/player/place}"
             )
         return Slot(name)
 
-    def _error(self, what: str) -> RulebookError:
-        return RulebookError(f"{self._text[:80]!r}: {what}")
+    def _error(self, message: str) -> RulebookError:
+        return RulebookError(f"{self._text[:80]!r}: {message}")

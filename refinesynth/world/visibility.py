@@ -11,22 +11,22 @@ from pydantic import JsonValue
 from refinesynth.trajectory import Sight
 from refinesynth.world.effects import EACH
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, where
+from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
 from refinesynth.world.work_limit import WorkLimit, current_limit
 
 _EACH = f"{{{EACH}}}"
 
-MAX_READINGS = 512
+MAX_BINDINGS = 512
 """Maximum number of evaluations of all sights in one state: one per sight, or one per text of `each`."""
 
-MAX_SEEN = 1_000
+MAX_VISIBLE = 1_000
 """Maximum number of visible names in a state, with sights."""
 
-_REMEMBERED = 256
+_MAX_CACHED = 256
 """Maximum number of states with cached visible names."""
 
-_BLIND = VisibleNames(())
+_NOTHING_VISIBLE = VisibleNames(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class CompiledSight:
         """True if it shows the texts of its own `each`."""
         return self.path is None and self.name == _EACH
 
-    def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
+    def bindings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
         """Return the variables of each evaluation in this state."""
         if self.each is None:
             return ({},)
-        return tuple({EACH: name} for name in names_at(_found(self.each, state, {}), alone=False))
+        return tuple({EACH: name} for name in names_at(_value_at(self.each, state, {}), allow_text=False))
 
-    def at(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
+    def keys(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
         """Return the current keys of `path`; None without a path, or if a lookup in it fails."""
         with suppress(Inapplicable):
             return None if self.path is None else self.path.keys(state, values)
@@ -60,16 +60,16 @@ class CompiledSight:
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Return whether an evaluation yields this name, regardless of `when`."""
         limit = current_limit()
-        limit.charge(limit.size)
+        limit.charge(limit.state_bytes)
         if self.named_by_each:
-            return {EACH: name} in self.readings(state)
+            return {EACH: name} in self.bindings(state)
         return name in self.names(state, values)
 
     def names(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...]:
         """Return the names of one evaluation, regardless of `when`."""
         if self.path is None:
             return (values[EACH] if self.name == _EACH else self.name,)
-        return names_at(_found(self.path, state, values))
+        return names_at(_value_at(self.path, state, values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,94 +77,94 @@ class Visibility:
     """All sights of a rulebook. Visible names depend on the state's content only and are cached by it."""
 
     sights: tuple[CompiledSight, ...]
-    everything: VisibleNames
+    default_names: VisibleNames
     """Names that are always visible if there are no sights."""
-    _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
+    _cache: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
 
     def names_in(self, state: JsonValue) -> VisibleNames:
         """Return the visible names; with sights, none in an invalid state. Never raises."""
         if not self.sights:
-            return self.everything
+            return self.default_names
         encoded = json_bytes(state)
         if encoded is None or len(encoded) > MAX_STATE_BYTES:
-            return _BLIND
+            return _NOTHING_VISIBLE
         current_limit().charge(len(encoded))
         # By content: a caller may modify a state in place between two calls.
         key = blake2b(encoded, digest_size=16).digest()
-        seen = self._known.get(key)
-        if seen is None:
+        visible = self._cache.get(key)
+        if visible is None:
             # The result is cached for all searches, so none of them pays for it.
             with WorkLimit(inf).applied():
-                seen = self._names_in(state)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = seen
-        return seen
+                visible = self._names_in(state)
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[key] = visible
+        return visible
 
     def _names_in(self, state: JsonValue) -> VisibleNames:
         names: dict[str, None] = {}
         problem: str | None = None
-        left = MAX_READINGS
+        remaining = MAX_BINDINGS
         for number, sight in enumerate(self.sights, 1):
-            readings = sight.readings(state)
-            if len(readings) > left:
-                problem = problem or f"sight {number}: the sights are read more than {MAX_READINGS} times in one state"
-            for values in readings[:left]:
+            readings = sight.bindings(state)
+            if len(readings) > remaining:
+                problem = problem or f"sight {number}: the sights are read more than {MAX_BINDINGS} times in one state"
+            for values in readings[:remaining]:
                 answer = True if sight.when is None else sight.when.answer(state, values)
                 if isinstance(answer, str):
-                    of = f" for {EACH} = {values[EACH]!r}" if values else ""
-                    problem = problem or f"the condition of sight {number} has no answer{of}: {answer}"
+                    suffix = f" for {EACH} = {values[EACH]!r}" if values else ""
+                    problem = problem or f"the condition of sight {number} has no answer{suffix}: {answer}"
                 elif answer:
                     names.update(dict.fromkeys(sight.names(state, values)))
-            left = max(left - len(readings), 0)
-        if len(names) > MAX_SEEN:
-            problem = problem or f"the sights show {len(names)} names at once; only the first {MAX_SEEN} are seen"
-        return VisibleNames(tuple(names)[:MAX_SEEN], problem)
+            remaining = max(remaining - len(readings), 0)
+        if len(names) > MAX_VISIBLE:
+            problem = problem or f"the sights show {len(names)} names at once; only the first {MAX_VISIBLE} are seen"
+        return VisibleNames(tuple(names)[:MAX_VISIBLE], problem)
 
 
-def compile_visibility(sights: Iterable[Sight], everything: Iterable[str]) -> Visibility:
-    """Compile a rulebook's sights; `everything` is visible if there are none.
+def compile_visibility(sights: Iterable[Sight], default_names: Iterable[str]) -> Visibility:
+    """Compile a rulebook's sights; `default_names` are visible if there are none.
 
     Raises:
         RulebookError: A bad path or condition; the message names the sight.
     """
-    names = tuple(dict.fromkeys(everything))
+    names = tuple(dict.fromkeys(default_names))
     compiled: list[CompiledSight] = []
     for number, sight in enumerate(sights, 1):
-        with where(f"sight {number}"):
+        with error_prefix(f"sight {number}"):
             compiled.append(_compile(sight, frozenset(names)))
     return Visibility(tuple(compiled), VisibleNames(names))
 
 
-def _compile(sight: Sight, known: frozenset[str]) -> CompiledSight:
+def _compile(sight: Sight, known_names: frozenset[str]) -> CompiledSight:
     if sight.each is None and _EACH in sight.path:
         raise RulebookError(f"{sight.path[:80]!r} uses {{each}}; say in `each` where the texts or keys stand")
     names = frozenset(() if sight.each is None else (EACH,))
-    named = not sight.path.startswith("/")
-    if named and sight.path not in known and sight.path != _EACH:
+    is_name = not sight.path.startswith("/")
+    if is_name and sight.path not in known_names and sight.path != _EACH:
         raise RulebookError(
             f"{sight.path[:80]!r} is no path, which begins with a slash, and no name that an action can be given"
         )
     # A condition for each of many items has a lower cost limit.
-    most = MAX_COST if sight.each is None else MAX_COST // 16
+    max_cost = MAX_COST if sight.each is None else MAX_COST // 16
     return CompiledSight(
-        path=None if named else parse_pointer(sight.path, names),
+        path=None if is_name else parse_pointer(sight.path, names),
         name=sight.path,
         each=None if sight.each is None else parse_pointer(sight.each, frozenset()),
-        when=None if sight.when is None else compile_expression(sight.when, names, most=most),
+        when=None if sight.when is None else compile_expression(sight.when, names, max_cost=max_cost),
     )
 
 
-def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonValue:
+def _value_at(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonValue:
     with suppress(Inapplicable):
         return pointer.read(state, values)
     return None
 
 
-def names_at(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
-    """Return the texts of a list, the sorted keys of an object, or with `alone` a single text; without blank ones."""
+def names_at(value: JsonValue, *, allow_text: bool = True) -> tuple[str, ...]:
+    """Return the texts of a list, the sorted keys of an object, or with `allow_text` one text; without blank ones."""
     if isinstance(value, dict):
         return tuple(sorted(filter(str.strip, value)))
     if isinstance(value, list):
         return tuple(dict.fromkeys(item for item in value if isinstance(item, str) and item.strip()))
-    return (value,) if alone and isinstance(value, str) and value.strip() else ()
+    return (value,) if allow_text and isinstance(value, str) and value.strip() else ()

@@ -11,7 +11,7 @@ from math import inf
 MAX_WORK = 20_000_000_000
 """Default work limit of a search: some tens of seconds, reached only by rulebooks that are slow on purpose."""
 
-_BASE = 1_000
+_BASE_COST = 1_000
 """Base cost of an evaluation or a change, in the unit of a condition's cost: bytes of touched state."""
 
 
@@ -22,9 +22,9 @@ class WorkLimitExceeded(Exception):
 class WorkLimit:
     """Work that is left, and the size of the largest state so far in bytes of JSON."""
 
-    def __init__(self, left: float = MAX_WORK) -> None:
-        self.left = left
-        self.size = 0
+    def __init__(self, remaining: float = MAX_WORK) -> None:
+        self.remaining = remaining
+        self.state_bytes = 0
 
     def charge(self, work: int) -> None:
         """Count work, in bytes of touched state.
@@ -32,8 +32,8 @@ class WorkLimit:
         Raises:
             WorkLimitExceeded: The limit is reached.
         """
-        self.left -= work + _BASE
-        if self.left < 0:
+        self.remaining -= work + _BASE_COST
+        if self.remaining < 0:
             raise WorkLimitExceeded
 
     @contextmanager

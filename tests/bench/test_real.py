@@ -91,14 +91,14 @@ def test_an_unrelated_repair_is_accepted_and_brings_the_goal_no_nearer(data: Pat
 
 
 def _in_worlds(data: Path) -> list[tuple[Script, dict[str, Any]]]:
-    from refinesynth.rehearsal.replayed_history import opening
+    from refinesynth.rehearsal.replayed_history import initial_position
     from refinesynth.rehearsal.scene import label_in
 
     found: list[tuple[Script, dict[str, Any]]] = []
     for record in records_of(_arm("unrelated repair"), data, 0):
         label = label_in(record["messages"][0]["content"])
         assert label is not None
-        found.append((opening(label).scene.executed, record))
+        found.append((initial_position(label).scene.executed, record))
     return found
 
 

@@ -19,7 +19,7 @@ def lazy(_draft: Draft, /) -> Iterator[Violation]:
 def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule_module, "SECONDS", -1.0)
+    monkeypatch.setattr(rule_module, "SLOW_SECONDS", -1.0)
     said = list[str]()
     known = [
         {"event": "goes_without", "text": "m does not take seed\x1b"},

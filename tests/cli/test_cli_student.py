@@ -37,7 +37,7 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
     found = [repair for one in taught for repair in repairs(one.draft()) if repair.answer is not None]
     assert sum(one["mistakes"] for one in counts["repaired"].values()) == len(found) > 0
     total = sum(one["mistakes"] * one["turns"] for one in counts["repaired"].values())
-    assert total == pytest.approx(sum((repair.answer or 0) - repair.mistake.at for repair in found) / 2)
+    assert total == pytest.approx(sum((repair.answer or 0) - repair.mistake.turn for repair in found) / 2)
     assert " turns" in invoke("status", whole).stdout.partition("repaired")[2]
     assert "repair " in invoke("show", whole).stdout
 

@@ -20,7 +20,7 @@ from refinesynth.export.formats import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import check_solvability
-from refinesynth.world.random_starts import as_written
+from refinesynth.world.random_starts import without_draws
 
 
 def recorded(script: Script, *actions: str) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
@@ -149,7 +149,7 @@ def test_behind_a_mistake_nothing_is_drawn() -> None:
     world = GroundedEnvironment(script)
     for seed in range(8):
         world.reset(seed, before=turns_to_mistake(MISTAKEN))
-        assert world.script == as_written(script)
+        assert world.script == without_draws(script)
 
 
 @pytest.mark.parametrize("form", ["react", "tools"])

@@ -75,7 +75,7 @@ async def test_it_may_take_several_turns_or_all_until_the_mistake_is_answered() 
         (until,) = (await rehearsed("grounded", index=index, repairer="planner", repair_turns="until")).trajectories
         for repair in repairs(until.draft()):
             last = len(until.turns) - 2 if repair.answer is None else repair.answer
-            between = until.turns[repair.mistake.at + 2 : last + 1 : 2]
+            between = until.turns[repair.mistake.turn + 2 : last + 1 : 2]
             assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in between)
 
 

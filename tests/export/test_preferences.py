@@ -16,7 +16,7 @@ from refinesynth.export import Masking, export, find_format, write_export
 from refinesynth.export.chat_shapes import ExportRecord
 from refinesynth.export.preferences import CHANGED, HINDSIGHT, NO_CONTEXT, UNREPAIRED
 from refinesynth.rules.repairs import repairs
-from refinesynth.rules.world_replay import world_played
+from refinesynth.rules.world_replay import replay_draft
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Trajectory
 
@@ -100,10 +100,10 @@ def test_in_an_executed_world_what_is_chosen_would_have_been_accepted_there(draf
     for repair, record in zip(repairs(draft), records(played), strict=True):
         if record.omitted or repair.answer is None:
             continue
-        turns = (*played.turns[: repair.mistake.at], *played.turns[repair.answer : repair.answer + 2])
-        replayed = world_played(Draft(script=draft.script, turns=turns, finished=False))
+        turns = (*played.turns[: repair.mistake.turn], *played.turns[repair.answer : repair.answer + 2])
+        replayed = replay_draft(Draft(script=draft.script, turns=turns, finished=False))
         assert replayed is not None
-        assert replayed.answered[-1].ruling.kind is None
+        assert replayed.exchanges[-1].ruling.kind is None
 
 
 WRONG = (player("open drawer", "I open it."), dm("The drawer is locked with a padlock.", "logic"))

@@ -14,7 +14,7 @@ from refinesynth.world import RulebookError, World, check_solvability, plan, rep
 from refinesynth.world.explore import MAX_FAULTS
 from refinesynth.world.expression import MAX_STATE_BYTES
 from refinesynth.world.ruling import MAX_CHANGES
-from refinesynth.world.visibility import MAX_SEEN
+from refinesynth.world.visibility import MAX_VISIBLE
 
 _RIGHT: Any = {
     "environment": {
@@ -210,7 +210,7 @@ def test_any_script_is_refused_in_words_or_played_within_bounds(
         encoded = orjson.dumps(ruling.state)
         assert len(encoded) <= MAX_STATE_BYTES
         assert ruling.text.strip() or ruling.text == ""
-        assert len(ruling.visible) <= MAX_SEEN
+        assert len(ruling.visible) <= MAX_VISIBLE
         assert len(ruling.changed) <= MAX_CHANGES
         assert set(ruling.appeared) <= set(ruling.visible)
         assert (ruling.problem is None) or ruling.kind is not None
@@ -251,5 +251,5 @@ def _play_in(world: World, state: JsonValue, actions: list[str]) -> None:
         assert (ruling.kind is None) or ruling.state is state or ruling.action == "sell {thing}"
         assert ruling.problem is None or ruling.state is state
         state = ruling.state
-    found = plan(world, state, most=3)
+    found = plan(world, state, max_states=3)
     assert found is None or isinstance(found, tuple)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from refinesynth import rules
 from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.families import CLASSIC, FAMILIES
-from refinesynth.rehearsal.injected_mistakes import slip
-from refinesynth.rehearsal.phrasing import refusal, sounds_refused
-from refinesynth.rehearsal.replayed_history import Exchange, Past, Position, opening
+from refinesynth.rehearsal.injected_mistakes import draw_mistake
+from refinesynth.rehearsal.phrasing import is_refusal, refusal
+from refinesynth.rehearsal.replayed_history import Exchange, History, Position, initial_position
 from refinesynth.rehearsal.scene import SCENES, draw_scene, label_in, random_label
 from refinesynth.trajectory import Draft, MistakeKind
 
@@ -35,7 +35,7 @@ def test_scripts_pass_the_script_rules(label: str) -> None:
 
 @given(LABELS)
 def test_the_plan_reaches_the_goal_in_four_to_nine_steps_without_a_mistake(label: str) -> None:
-    position = opening(label)
+    position = initial_position(label)
     rulings = [before.ruling(action) for before, action in zip(along(position), position.plan, strict=False)]
     assert 4 <= len(rulings) <= 9
     assert all(ruling.kind is None for ruling in rulings)
@@ -45,8 +45,8 @@ def test_the_plan_reaches_the_goal_in_four_to_nine_steps_without_a_mistake(label
 @pytest.mark.long
 @given(LABELS)
 def test_nothing_in_a_rulebook_is_at_fault(label: str) -> None:
-    for position in along(opening(label)):
-        for action in position.scene.everything():
+    for position in along(initial_position(label)):
+        for action in position.scene.all_actions():
             ruling = position.scene.world.step(position.state, action)
             assert ruling.problem is None, (action, ruling.problem)
             assert ruling.kind is not MistakeKind.PARAMETER
@@ -56,26 +56,26 @@ def test_nothing_in_a_rulebook_is_at_fault(label: str) -> None:
 
 @given(LABELS, st.integers().map(Random))
 def test_every_kind_of_mistake_is_possible_before_every_step(label: str, rng: Random) -> None:
-    position = opening(label)
-    past = Past.of(position, ())
+    position = initial_position(label)
+    history = History.of(position, ())
     for action in position.plan:
         for kind in MistakeKind:
-            made = slip(rng, past, kind)
+            made = draw_mistake(rng, history, kind)
             assert made is not None
             assert kind is not MistakeKind.PARAMETER or made.kind is kind
-            assert past.position.ruling(made.action).kind is made.kind
-        past = past.and_then(Exchange(action, "Good.", refused=False))
+            assert history.position.ruling(made.action).kind is made.kind
+        history = history.with_exchange(Exchange(action, "Good.", refused=False))
 
 
 @pytest.mark.long
 @given(LABELS, st.randoms(use_true_random=False))
 def test_a_mistake_is_not_made_twice_in_a_row(label: str, rng: Random) -> None:
-    past = Past.of(opening(label), ())
+    history = History.of(initial_position(label), ())
     for kind in [*MistakeKind] * 3:
-        made = slip(rng, past, kind)
+        made = draw_mistake(rng, history, kind)
         assert made is not None
-        assert made.action not in past.wrong
-        past = past.and_then(Exchange(made.action, "Nothing happens.", refused=True))
+        assert made.action not in history.refused_actions
+        history = history.with_exchange(Exchange(made.action, "Nothing happens.", refused=True))
 
 
 @given(LABELS)
@@ -126,15 +126,15 @@ def test_scenes_of_a_family_differ_in_wording_names_and_goals(family: str) -> No
 def test_there_are_distractors(family: str) -> None:
     """Most of what can be done has nothing to do with the goal."""
     scene = draw_scene(f"{family}-3")
-    assert len(list(scene.everything())) >= 4 * len(scene.useful)
+    assert len(list(scene.all_actions())) >= 4 * len(scene.useful)
 
 
 @given(LABELS)
 def test_every_observation_of_success_differs_from_a_refusal(label: str) -> None:
     scene = draw_scene(label)
-    for position in along(opening(label))[:-1]:
-        assert not sounds_refused(position.ruling(position.plan[0]).text)
-    assert sounds_refused(refusal(Random(1), scene.family, "The door is shut."))
+    for position in along(initial_position(label))[:-1]:
+        assert not is_refusal(position.ruling(position.plan[0]).text)
+    assert is_refusal(refusal(Random(1), scene.family, "The door is shut."))
 
 
 @given(LABELS)

@@ -63,7 +63,7 @@ def test_what_the_grounded_form_adds_changes_no_law(label: str, rng: Random) -> 
     scene = draw_scene(label)
     plain = draw_scene(label.removesuffix(GROUNDED)).world
     state: JsonValue = scene.plot.state
-    actions = list(scene.everything())
+    actions = list(scene.all_actions())
     for _ in range(25):
         action = rng.choice((rng.choice(scene.useful), rng.choice(actions)))
         ruling, imagined = scene.world.step(state, action), plain.step(state, action)
@@ -82,7 +82,7 @@ def test_a_text_names_what_is_visible_and_nothing_that_is_hidden(label: str, rng
     scene = draw_scene(label)
     world = world_of(scene.grounded)
     state: JsonValue = scene.grounded.environment
-    actions = list(scene.everything())
+    actions = list(scene.all_actions())
     for _ in range(25):
         action = rng.choice((rng.choice(scene.useful), rng.choice(actions)))
         before, ruling = world.visible(state), world.step(state, action)

@@ -8,8 +8,8 @@ from rehearsal_stage import PERFECT, Spoken, always
 
 from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
 from refinesynth.rehearsal.phrasing import WORDINGS
-from refinesynth.rehearsal.player import heard
-from refinesynth.rehearsal.replayed_history import Exchange, opening
+from refinesynth.rehearsal.player import inferred_history
+from refinesynth.rehearsal.replayed_history import Exchange, initial_position
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
@@ -72,17 +72,17 @@ def test_what_failed_for_a_moment_is_tried_again_at_once(label: str, failures: s
     "excuse", [*FAILURE_TEXTS, *WORDINGS["ruled_hindered"], "The command timed out.", "The door sticks."]
 )
 def test_failures_of_a_moment_are_understood(excuse: str) -> None:
-    position = opening(LABEL)
-    past = heard(position, [Exchange(position.plan[0], excuse, refused=False)])
-    assert past.failed
-    assert past.position is position
-    assert past.wrong == frozenset()
+    position = initial_position(LABEL)
+    history = inferred_history(position, [Exchange(position.plan[0], excuse, refused=False)])
+    assert history.last_failed
+    assert history.position is position
+    assert history.refused_actions == frozenset()
 
 
 def test_a_text_that_only_sounds_like_a_failure_is_none() -> None:
-    start = opening(LABEL)
+    start = initial_position(LABEL)
     told = f"{start.ruling(start.plan[0]).text} For a moment you listen."
-    assert not heard(start, [Exchange(start.plan[0], told, refused=False)]).failed
+    assert not inferred_history(start, [Exchange(start.plan[0], told, refused=False)]).last_failed
 
 
 def test_mistakes_are_the_player_s_own_as_in_other_plays() -> None:

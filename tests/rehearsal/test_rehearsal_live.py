@@ -12,9 +12,9 @@ from samples import dm
 from refinesynth import rules
 from refinesynth.chat import render_task
 from refinesynth.rehearsal import Faults
-from refinesynth.rehearsal.injected_faults import Luck
+from refinesynth.rehearsal.injected_faults import Draws
 from refinesynth.rehearsal.player import decide
-from refinesynth.rehearsal.replayed_history import Exchange, Past, opening
+from refinesynth.rehearsal.replayed_history import Exchange, History, initial_position
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
@@ -66,7 +66,7 @@ def test_a_repair_says_what_was_wrong() -> None:
     assert isinstance(answer, DungeonMasterTurn)
     assert isinstance(wrong, PlayerTurn)
     assert isinstance(repair, PlayerTurn)
-    position = opening(label_in(script.introduction) or "")
+    position = initial_position(label_in(script.introduction) or "")
     for turn in (played.turns[0], played.turns[2]):
         assert isinstance(turn, PlayerTurn)
         position = position.after(turn.action)
@@ -80,10 +80,10 @@ def test_a_repair_says_what_was_wrong() -> None:
 def test_a_plan_that_was_left_is_made_anew() -> None:
     """An accepted detour changes the world; the Player goes on from where that led."""
     script = write(PERFECT, "a baker", seed=5)
-    position = opening(label_in(script.introduction) or "")
+    position = initial_position(label_in(script.introduction) or "")
     detour = next(
         action
-        for action in position.scene.everything()
+        for action in position.scene.all_actions()
         if position.after(action) is not position and action != position.plan[0]
     )
     turns: list[Spoken] = [PlayerTurn(thought="Let me see.", action=detour), narrate(PERFECT, script, [], detour)]
@@ -132,7 +132,7 @@ def test_answers_that_held_no_action_were_not_played() -> None:
 def test_actions_compare_as_the_rules_compare_them() -> None:
     script = write(PERFECT, "a baker")
     first = act(PERFECT, script)
-    value = next(iter(opening(label_in(script.introduction) or "").ruling(first.action).values.values()))
+    value = next(iter(initial_position(label_in(script.introduction) or "").ruling(first.action).values.values()))
     spaced = first.action.replace(value, f" {value} ")
     assert not narrate(PERFECT, script, [], f"  {spaced}  ").flagged
     shouted = narrate(PERFECT, script, [], first.action.replace(value, value.upper()))
@@ -151,7 +151,7 @@ def test_a_persona_cannot_name_another_scene() -> None:
     plain, sly = (write(PERFECT, persona) for persona in ("a clerk", "a clerk. Scene office-5. Goal: none"))
     assert label_in(sly.introduction) not in {None, "office-5"}
     assert "a clerk" in plain.introduction
-    assert act(PERFECT, sly).action in opening(label_in(sly.introduction) or "").scene.useful
+    assert act(PERFECT, sly).action in initial_position(label_in(sly.introduction) or "").scene.useful
 
 
 def test_in_a_strange_script_the_form_is_judged_and_the_goal_is_never_called_reached() -> None:
@@ -171,34 +171,36 @@ def test_a_scene_named_over_other_actions_is_a_strange_script() -> None:
     assert act(PERFECT, forged).action.split()[0] in {"set", "sound", "steer"}
 
 
-def _after_a_mistake(way: Literal["late", "give_up"], label: str = "household-1") -> tuple[Past, PlayerTurn]:
-    position = opening(label)
-    luck = Luck(bytes(8), Faults.none())
-    wrong = decide(luck, Past.of(position, ()), MistakeRequest(MistakeKind.LOGIC)).action
+def _after_a_mistake(way: Literal["late", "give_up"], label: str = "household-1") -> tuple[History, PlayerTurn]:
+    position = initial_position(label)
+    draws = Draws(bytes(8), Faults.none())
+    wrong = decide(draws, History.of(position, ()), MistakeRequest(MistakeKind.LOGIC)).action
     hint = position.ruling(wrong).text
-    past = Past.of(position, [Exchange(wrong, hint, refused=True)])
-    return past, decide(luck, past, MistakeRequest(MistakeKind.LOGIC, way))
+    history = History.of(position, [Exchange(wrong, hint, refused=True)])
+    return history, decide(draws, history, MistakeRequest(MistakeKind.LOGIC, way))
 
 
 def test_a_mistake_that_is_understood_late_is_repaired_after_a_look_around() -> None:
-    past, turn = _after_a_mistake("late")
-    ruling = past.position.ruling(turn.action)
+    history, turn = _after_a_mistake("late")
+    ruling = history.position.ruling(turn.action)
     assert ruling.kind is None
-    assert ruling.state is past.position.state
-    hint = past.exchanges[0].observation
+    assert ruling.state is history.position.state
+    hint = history.exchanges[0].observation
     assert hint not in turn.thought
-    later = decide(Luck(bytes(8), Faults.none()), past.and_then(Exchange(turn.action, "You look.", refused=False)))
+    later = decide(
+        Draws(bytes(8), Faults.none()), history.with_exchange(Exchange(turn.action, "You look.", refused=False))
+    )
     assert hint in later.thought
-    assert later.action == past.position.plan[0]
+    assert later.action == history.position.plan[0]
 
 
 def test_a_mistake_that_would_be_answered_too_late_is_understood_at_once() -> None:
-    past, turn = _after_a_mistake("late", "household-3")
-    assert past.exchanges[0].observation in turn.thought
-    assert turn.action == past.position.plan[0]
+    history, turn = _after_a_mistake("late", "household-3")
+    assert history.exchanges[0].observation in turn.thought
+    assert turn.action == history.position.plan[0]
 
 
 def test_a_plan_is_left_for_the_reason_that_was_given() -> None:
-    past, turn = _after_a_mistake("give_up")
-    assert past.exchanges[0].observation in turn.thought
-    assert turn.action == past.position.plan[0]
+    history, turn = _after_a_mistake("give_up")
+    assert history.exchanges[0].observation in turn.thought
+    assert turn.action == history.position.plan[0]

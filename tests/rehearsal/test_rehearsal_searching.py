@@ -5,9 +5,9 @@ from grounded_stage import LABELS, grounded, play
 from hypothesis import given, settings
 
 from refinesynth.rehearsal.families import FAMILIES
-from refinesynth.rehearsal.replayed_history import Exchange, Past, opening
+from refinesynth.rehearsal.replayed_history import Exchange, History, initial_position
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
-from refinesynth.rehearsal.search_plan import plan_of, sought
+from refinesynth.rehearsal.search_plan import hidden_target, plan_of
 from refinesynth.rules.information_leak import KnowsOnlyWhatWasSeen
 from refinesynth.trajectory import Draft
 from refinesynth.world.hidden_places import hidden_names
@@ -26,12 +26,12 @@ def test_the_first_place_to_look_is_no_better_than_a_guess() -> None:
     guesses = right = 0
     chance = 0.0
     for label in HIDDEN:
-        past, thing = _at_the_search(label)
+        history, thing = _at_the_search(label)
         if thing is None:
             continue
-        truth = hidden_names(past.position.scene.world).where[thing]
-        among = max((one for one in past.position.scene.plot.values.values() if truth & {*one}), key=len)
-        place = next((value for value in _values(past, plan_of(past)[0]) if value in among), None)
+        truth = hidden_names(history.position.scene.world).places_of[thing]
+        among = max((one for one in history.position.scene.plot.values.values() if truth & {*one}), key=len)
+        place = next((value for value in _values(history, plan_of(history)[0]) if value in among), None)
         if place is not None:
             guesses += 1
             right += place in truth
@@ -40,17 +40,17 @@ def test_the_first_place_to_look_is_no_better_than_a_guess() -> None:
     assert abs(right - chance) < 3 * (chance * (1 - chance / guesses)) ** 0.5
 
 
-def _at_the_search(label: str) -> tuple[Past, str | None]:
+def _at_the_search(label: str) -> tuple[History, str | None]:
     """Where the player of this scene begins to look for something, and for what."""
-    past = Past.of(opening(label), ())
-    while sought(past) is None and past.position.plan:
-        step = plan_of(past)[0]
-        past = past.and_then(Exchange(step, past.position.ruling(step).text, refused=False))
-    return past, sought(past)
+    history = History.of(initial_position(label), ())
+    while hidden_target(history) is None and history.position.plan:
+        step = plan_of(history)[0]
+        history = history.with_exchange(Exchange(step, history.position.ruling(step).text, refused=False))
+    return history, hidden_target(history)
 
 
-def _values(past: Past, step: str) -> tuple[str, ...]:
-    return (*past.position.ruling(step).values.values(),)
+def _values(history: History, step: str) -> tuple[str, ...]:
+    return (*history.position.ruling(step).values.values(),)
 
 
 @pytest.mark.long
@@ -65,14 +65,14 @@ def test_a_play_finds_what_is_hidden_and_never_knows_it_before(label: str) -> No
 
 def test_what_a_refusal_names_is_still_looked_for() -> None:
     for label in HIDDEN:
-        past = Past.of(opening(label), ())
-        thing = sought(past)
+        history = History.of(initial_position(label), ())
+        thing = hidden_target(history)
         if thing is None:
             continue
-        told = past.and_then(Exchange("a try", f"The {thing} is not in hand.", refused=True))
-        assert sought(told) == thing
-        seen = past.and_then(Exchange("a look", f"Here you see the {thing}.", refused=False))
-        assert sought(seen) != thing
+        told = history.with_exchange(Exchange("a try", f"The {thing} is not in hand.", refused=True))
+        assert hidden_target(told) == thing
+        seen = history.with_exchange(Exchange("a look", f"Here you see the {thing}.", refused=False))
+        assert hidden_target(seen) != thing
 
 
 def test_the_introduction_shows_what_can_be_seen_at_the_start() -> None:

@@ -26,7 +26,7 @@ def rulings(label: str, *, others: int = 12) -> Iterator[tuple[World, RuledActio
     assert script.rulebook is not None
     world = world_of(script)
     state: JsonValue = script.environment
-    actions = list(scene.everything())
+    actions = list(scene.all_actions())
     for number, action in enumerate(script.rulebook.solution):
         yield world, ruled_of(world, state, action, excuse=FAILURE_TEXTS[number % len(FAILURE_TEXTS)])
         for other in (*actions[number::others][:4], "dance"):

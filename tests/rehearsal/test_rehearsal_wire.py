@@ -14,7 +14,7 @@ from rehearsal_stage import PERFECT, SEEDS, ask, play, text, user, write
 from refinesynth.chat import parse_player, render_task
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.rehearsal.replayed_history import forget
+from refinesynth.rehearsal.replayed_history import clear_scenes
 from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Script
 
@@ -100,7 +100,7 @@ def test_an_answer_is_cut_at_max_tokens() -> None:
 def test_the_same_request_gets_the_same_answer_whatever_came_before(seed: int, persona: str) -> None:
     messages = user(block(persona, "persona"))
     first = orjson.dumps(ask(Rehearsal(), messages, seed=seed))
-    forget()
+    clear_scenes()
     ask(Rehearsal(), user("something else"))
     assert orjson.dumps(ask(Rehearsal(), messages, seed=seed)) == first
 
@@ -111,7 +111,7 @@ def test_a_play_is_the_same_with_and_without_what_is_remembered(seed: int) -> No
     faulty = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 0.4, "false_alarm": 0.1}))
     script = write(faulty, "a lighthouse keeper", seed=seed)
     first = play(faulty, script, seed=seed)
-    forget()
+    clear_scenes()
     assert play(faulty, script, seed=seed) == first
     assert play(faulty, script, seed=seed) == first
 

@@ -119,7 +119,7 @@ def test_a_thing_that_says_itself_where_it_is_is_hidden_there() -> None:
             },
         }
     )
-    assert hidden_names(world_of(script)).where == {"key": {"chest"}}
+    assert hidden_names(world_of(script)).places_of == {"key": {"chest"}}
     assert blamed(played("get key from chest", script=script)) == [0]
     assert blamed(played("get key from well", script=script)) == []
 
@@ -133,7 +133,7 @@ def _exploring(script: Script, rng: Random, steps: int = 30) -> Draft:
     for _ in range(steps):
         free = hidden.places.union(world.visible(state))
         known = [(text, set(read[1].values())) for text in everything if (read := world.read(text)) is not None]
-        sensible = [(text, names & hidden.where.keys() - hidden.places) for text, names in known]
+        sensible = [(text, names & hidden.places_of.keys() - hidden.places) for text, names in known]
         sensible = [(text, things) for text, things in sensible if things <= free]
         fresh = [text for text, things in sensible if things - used and world.step(state, text).kind is None]
         action = rng.choice(fresh or [text for text, _ in sensible])
@@ -173,7 +173,7 @@ def test_who_reads_the_state_is_blamed_in_the_household() -> None:
             and action.effects[0].from_path
             and "/places" in action.effects[0].from_path
         )
-        for item, places in hidden_names(world).where.items():
+        for item, places in hidden_names(world).places_of.items():
             for place in take.parameters["place"]:
                 knew = bool(blamed(played(take.fill({"item": item, "place": place}), script=script)))
                 assert knew == (place in places)
@@ -208,4 +208,4 @@ def test_odd_sights_hide_something_or_nothing(paths: list[str]) -> None:
     sights = tuple(Sight(path=path, each="/rooms" if "{each}" in path else None) for path in paths)
     script = HOUSE.model_copy(update={"rulebook": HOUSE.rulebook.model_copy(update={"sights": sights})})
     found = hidden_names(world_of(script))
-    assert all(found.where[name] <= found.places for name in found.where)
+    assert all(found.places_of[name] <= found.places for name in found.places_of)

@@ -9,7 +9,7 @@ from refinesynth.actions.matching import (
     MAX_ACTION_CHARACTERS,
     action_form,
     explain_mismatch,
-    leniently,
+    lenient_action,
     match_action,
     match_in,
     match_pattern,
@@ -255,4 +255,4 @@ def test_a_harmless_variant_of_one_action_is_that_action(text: str, read: str) -
         ActionSpec(name="Call", pattern="Call"),
     )
     script = Script(environment={"a": 1}, goal="g", completion_conditions=("c",), actions=actions)
-    assert leniently(script, text) == read
+    assert lenient_action(script, text) == read

@@ -19,11 +19,11 @@ TEXTS = st.lists(st.sampled_from(["go", " ", "to", "hall", "take", "é", "a", "x
 def test_at_once_or_one_by_one(chosen: list[Pattern], text: str) -> None:
     together = PatternSet(chosen)
     expected = [number for number, pattern in enumerate(chosen) if pattern.fullmatch(text.encode()) is not None]
-    assert sorted(together.at_once(text.encode())) == list(together.one_by_one(text.encode())) == expected
+    assert sorted(together.match_together(text.encode())) == list(together.match_each(text.encode())) == expected
 
 
 def test_an_automaton_that_does_not_fit_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "_SET_MEMORY", 2_000)
     together = PatternSet([*PATTERNS, Pattern("(a|b)*" * 40)])
-    assert list(together.at_once(b"go to hall")) == []
-    assert list(together.one_by_one(b"go to hall")) == [0, 1, 3, 6]
+    assert list(together.match_together(b"go to hall")) == []
+    assert list(together.match_each(b"go to hall")) == [0, 1, 3, 6]

@@ -28,7 +28,7 @@ def became(subject: Draft, within: int = 3) -> list[Fate]:
         if repair.abandoned:
             return "abandoned", None if repair.accepted is None else repair.accepted // 2
         if repair.answer is None:
-            return "open" if repair.waits else "unanswered", None
+            return "open" if repair.is_pending else "unanswered", None
         return "late" if repair.late else "answered", repair.answer // 2
 
     return [fate(repair) for repair in repairs(subject, within)]

@@ -19,7 +19,7 @@ from refinesynth.rules import (
     script,
     verify,
 )
-from refinesynth.rules.name_search import out_of_reach
+from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.rules.script_shape import MAX_ACTIONS_READ, fillings, with_fitting_patterns
 from refinesynth.trajectory import ActionSpec, Draft, Script
 
@@ -199,13 +199,13 @@ class TestFillings:
     def test_many_combinations_are_covered(self) -> None:
         values = {name: tuple(f"{name}{n}" for n in range(50)) for name in "abcd"}
         spec = ActionSpec(name="{a} {b} {c} {d}", pattern="x", parameters=values)
-        rows = [row for [row] in fillings(spec, most=1_000)]
+        rows = [row for [row] in fillings(spec, limit=1_000)]
         assert len(rows) == 100
         assert all({row[name] for row in rows} == set(values[name]) for name in "abcd")
         assert len({(row["a"], row["b"]) for row in rows}) == 100
 
     def test_never_more_than_asked(self) -> None:
-        assert len(list(fillings(action("{a}", a=tuple(map(str, range(5_000)))), most=7))) == 7
+        assert len(list(fillings(action("{a}", a=tuple(map(str, range(5_000)))), limit=7))) == 7
 
 
 def test_all_functions_of_a_user_are_examined_beside_few_written_actions() -> None:
@@ -263,8 +263,11 @@ def test_conditions_without_a_word_of_any_action_are_found(
     conditions: tuple[str, ...], actions: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
     specs = tuple(ActionSpec(name=name, pattern=name) for name in actions)
-    assert out_of_reach(Script(environment={}, goal="g", completion_conditions=conditions, actions=specs)) == found
+    assert (
+        unmentioned_conditions(Script(environment={}, goal="g", completion_conditions=conditions, actions=specs))
+        == found
+    )
 
 
 def test_every_condition_of_the_shipped_scripts_shares_a_word_with_an_action() -> None:
-    assert [each for script in shipped_examples().scripts for each in out_of_reach(script)] == []
+    assert [each for script in shipped_examples().scripts for each in unmentioned_conditions(script)] == []

@@ -18,7 +18,7 @@ import anyio
 import orjson
 
 from refinesynth import synthesize
-from refinesynth.chat.react import as_first_worded
+from refinesynth.chat.react import with_former_instructions
 
 PLAYS: tuple[Literal["live", "narrated", "grounded"], ...] = ("live", "narrated", "grounded")
 BEGUN = Path(__file__).parent / "begun"
@@ -34,7 +34,7 @@ def key_of(request: dict[str, Any]) -> str:
     schema names."""
     asked = {name: request.get(name) for name in ("model", "messages", "tools", "response_format", "seed")}
     asked["messages"] = [
-        {**one, "content": as_first_worded(one["content"]) if one.get("content") else one.get("content")}
+        {**one, "content": with_former_instructions(one["content"]) if one.get("content") else one.get("content")}
         for one in request["messages"]
     ]
     return hashlib.sha256(orjson.dumps(_unbounded(asked), option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -11,7 +11,7 @@ from samples import dm, player
 
 from refinesynth.settings.mistakes import MOST, MistakeRequest, Mistakes, at_least, natural, prompted, spread
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
-from refinesynth.trajectory.positions import lopsided, mistakes_by_tenth, summed
+from refinesynth.trajectory.positions import is_lopsided, mistakes_by_tenth, summed
 
 P, L, G = MistakeKind.PARAMETER, MistakeKind.PLACE, MistakeKind.LOGIC
 
@@ -132,7 +132,7 @@ def rehearsed(policy: Mistakes, *, episode: int, length: int) -> list[MistakeKin
 def test_spread_is_not_lopsided_over_plays_of_various_lengths() -> None:
     plays = [rehearsed(spread(), episode=at, length=4 + at % 16) for at in range(900)]
     tenths = summed(mistakes_by_tenth(played(verdicts)) for verdicts in plays)
-    assert not lopsided(tenths), tenths
+    assert not is_lopsided(tenths), tenths
 
 
 @pytest.mark.long

@@ -89,21 +89,21 @@ def test_the_samples_are_valid_numbers_at_the_bounds(
 ) -> None:
     bounded = ParameterType(type=kind, minimum=minimum, maximum=maximum)
     assert bounded.samples() == samples
-    assert all(bounded.spelled(sample) == sample for sample in samples)
+    assert all(bounded.canonical(sample) == sample for sample in samples)
 
 
 @pytest.mark.parametrize("bound", [1e-7, 1e-20, -1e-20])
 def test_small_bounds_are_read_from_their_words(bound: float) -> None:
     bounded = ParameterType(type="number", minimum=bound)
-    assert ParameterType.from_words(bounded.described()) == bounded
+    assert ParameterType.from_words(bounded.to_words()) == bounded
 
 
 @given(kinds(), TEXTS)
 def test_a_value_has_one_spelling_that_stands_for_the_same(kind: ParameterType, text: str) -> None:
-    spelled = kind.spelled(text)
+    spelled = kind.canonical(text)
     assert (spelled is None) == (kind.value(text) is None)
     if spelled is not None:
-        assert kind.spelled(spelled) == spelled
+        assert kind.canonical(spelled) == spelled
         assert kind.value(spelled) == kind.value(text)
 
 
@@ -121,7 +121,7 @@ def test_values_are_in_bounds_and_of_their_type(kind: ParameterType, text: str) 
 
 @given(kinds(), TEXTS)
 def test_a_type_is_read_back_from_its_schema(kind: ParameterType, text: str) -> None:
-    default = kind.spelled(text)
+    default = kind.canonical(text)
     kind = kind.model_copy(update={"default": default or None})
     listed = tuple(filter(None, [default]))
     read, values = ParameterType.from_schema(kind.json_schema(listed))
@@ -135,7 +135,7 @@ def test_a_schema_lists_lists_and_objects_once() -> None:
 
 @given(kinds())
 def test_a_type_is_read_back_from_its_words(kind: ParameterType) -> None:
-    assert ParameterType.from_words(kind.described()) == (None if kind.type == "string" else kind)
+    assert ParameterType.from_words(kind.to_words()) == (None if kind.type == "string" else kind)
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"type": ["integer"]}, {"enum": [1, None]}, {"enum": "x"}])
@@ -166,7 +166,7 @@ def test_few_values_can_be_listed() -> None:
     ],
 )
 def test_a_type_in_words(kind: ParameterType, said: str) -> None:
-    assert kind.described() == said
+    assert kind.to_words() == said
 
 
 @given(valid_scripts(), st.data())

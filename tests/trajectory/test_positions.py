@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from samples import dm, player
 
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
-from refinesynth.trajectory.positions import TENTHS, lopsided, mistakes_by_tenth, summed
+from refinesynth.trajectory.positions import TENTHS, is_lopsided, mistakes_by_tenth, summed
 
 
 def played(flags: list[bool]) -> list[PlayerTurn | DungeonMasterTurn]:
@@ -29,7 +29,7 @@ def test_a_turn_counts_for_the_part_of_the_play_that_it_covers() -> None:
 
 
 def test_a_histogram_is_lopsided_where_a_middle_tenth_holds_more_than_twice_another() -> None:
-    assert not lopsided([0, *[40] * 7, 21, 0])
-    assert lopsided([0, *[40] * 7, 19, 0])
-    assert not lopsided([0, *[4] * 7, 1, 0]), "too few to say"
+    assert not is_lopsided([0, *[40] * 7, 21, 0])
+    assert is_lopsided([0, *[40] * 7, 19, 0])
+    assert not is_lopsided([0, *[4] * 7, 1, 0]), "too few to say"
     assert summed([]) == (0.0,) * TENTHS

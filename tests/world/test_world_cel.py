@@ -106,11 +106,11 @@ def test_any_expression_has_the_librarys_answer_and_depends_on_what_it_reads_alo
         ours, theirs = Expressions(rng).one(rng.randrange(1, 5))
         state: JsonValue = {name: value(rng, 3) for name in "abc"}
         values = {"p": rng.choice(["a", "b", "x", ""])}
-        expression = compile_expression(ours, {"p", "gone"}, visible=lambda _: VISIBLE, most=2**99)
+        expression = compile_expression(ours, {"p", "gone"}, visible=lambda _: VISIBLE, max_cost=2**99)
         answer = expression.answer(state, values)
         names: dict[str, Any] = {"state": state, "visible": list(VISIBLE.names), **values}
         assert (None if isinstance(answer, str) else answer) is librarys(theirs, names), (ours, state, values)
-        question = expression.question(state, values)
+        question = expression.inputs(state, values)
         assert question is not None
         assert expression.answer(json.loads(question)[0], values) == answer, (ours, state, values)
 

@@ -11,7 +11,7 @@ from refinesynth import rules
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.trajectory import Draft, Draw, DungeonMasterTurn, PlayerTurn, Requirement, Script
 from refinesynth.world import RulebookError, World, check_solvability, replay
-from refinesynth.world.random_starts import as_written, drawn, outcomes
+from refinesynth.world.random_starts import draw_start, outcomes, without_draws
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
@@ -32,8 +32,8 @@ def _unsolvable(script: Script) -> list[str]:
 
 def test_a_seed_draws_the_same_environment_each_time_and_seeds_differ() -> None:
     script = _script(LAMP, Draw(path="/wind/1", values=(2, 7), shares=(0.9, 0.1)))
-    found = [drawn(script, seed).environment for seed in range(300)]
-    assert found == [drawn(script, seed).environment for seed in range(300)]
+    found = [draw_start(script, seed).environment for seed in range(300)]
+    assert found == [draw_start(script, seed).environment for seed in range(300)]
     rooms = Counter(one["lamp"] for one in found)
     assert set(rooms) == set(ROOMS)
     assert min(rooms.values()) > 60
@@ -44,14 +44,14 @@ def test_a_seed_draws_the_same_environment_each_time_and_seeds_differ() -> None:
 def test_what_is_drawn_is_a_script_without_chance_whose_solution_is_kept_only_as_written() -> None:
     script = _script(LAMP)
     for seed in range(12):
-        one = drawn(script, seed)
+        one = draw_start(script, seed)
         assert one.rulebook is not None
         assert one.rulebook.draws == ()
         assert one.rulebook.solution == (("go to attic", "take lamp") if one.environment["lamp"] == "attic" else ())
         assert check_solvability(one).shortest is not None
-        assert drawn(one, seed) is one
-    assert as_written(script) == _script()
-    assert as_written(_script()) == _script()
+        assert draw_start(one, seed) is one
+    assert without_draws(script) == _script()
+    assert without_draws(_script()) == _script()
 
 
 def test_an_environment_is_played_as_it_was_drawn_and_its_record_replays() -> None:
@@ -99,7 +99,7 @@ def test_what_only_a_drawn_environment_makes_possible_is_no_fault() -> None:
     found = check_solvability(script)
     assert (found.unusable, found.exhausted) == ((), False)
     assert found.unproved_draws == ("/wind/0 = 3",)
-    assert check_solvability(as_written(script)).unusable == ("fly home",)
+    assert check_solvability(without_draws(script)).unusable == ("fly home",)
 
 
 def test_an_invariant_and_a_sight_hold_in_all_that_can_be_drawn() -> None:

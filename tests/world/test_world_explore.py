@@ -201,8 +201,8 @@ def test_what_an_explorer_finds_possible_is_what_the_executor_carries_out(script
                 assert not ruling.done or world.done(node.state)
         assert {json_bytes(after.state, sort=True) for after in explorer.mistakes(node)} == costs
         for after in explorer.mistakes(node):
-            assert explorer.done(after) == world.done(after.state)
-        assert explorer.done(node) == world.done(node.state)
+            assert explorer.is_goal(after) == world.done(after.state)
+        assert explorer.is_goal(node) == world.done(node.state)
 
 
 @given(scripts())
@@ -210,9 +210,9 @@ def test_what_is_certainly_out_of_reach_is_not_reached(script: Script) -> None:
     world = World(script)
     explorer, start = _explorer(world)
     for node in explorer.breadth_first(start, 4).nodes:
-        if explorer.out_of_reach(node):
-            assert explorer.breadth_first(node, 40).way is None
-            assert not any(explorer.done(after) for after in _reached(explorer, node, 40))
+        if explorer.is_goal_unreachable(node):
+            assert explorer.breadth_first(node, 40).plan is None
+            assert not any(explorer.is_goal(after) for after in _reached(explorer, node, 40))
 
 
 @given(scripts())
@@ -223,22 +223,22 @@ def test_what_is_never_in_place_is_refused_everywhere(script: Script) -> None:
     for nodes in (None, around.nodes if around.exhausted and around.nodes else None):
         never = explorer.never_in_place(start, nodes)
         for node in _reached(explorer, start, 25) if never else ():
-            for text in ground_actions(world) if not explorer.done(node) else ():
+            for text in ground_actions(world) if not explorer.is_goal(node) else ():
                 assert world.step(node.state, text).kind is not None or text[-1] not in never
     made = {name for name in explorer.never_made() if around.exhausted}
     watched = RulebookFaults()
     for node in _reached(explorer, start, 25):
-        for action in explorer.planner.actions if not explorer.done(node) else ():
+        for action in explorer.planner.actions if not explorer.is_goal(node) else ():
             if world.step(node.state, action.text).kind is None:
-                apply_effects(action.action.effects, node.state, action.values, partial(watched.notice, ""))
-    assert made.isdisjoint(watched.held) or explorer.done(start)
+                apply_effects(action.action.effects, node.state, action.values, partial(watched.record_condition, ""))
+    assert made.isdisjoint(watched.held_conditions) or explorer.is_goal(start)
 
 
 def _reached(explorer: Explorer, start: Node, most: int) -> list[Node]:
     """States that are reached by right actions and by mistakes before the goal."""
     queue = [start]
     for node in islice(queue, most):  # which grows meanwhile
-        if explorer.done(node) and node is not start:
+        if explorer.is_goal(node) and node is not start:
             continue
         after = (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node))
         queue += [each for each in after if each not in queue]
@@ -249,25 +249,25 @@ def _reached(explorer: Explorer, start: Node, most: int) -> list[Node]:
 def test_all_states_are_seen_where_breadth_says_so(script: Script) -> None:
     explorer, start = _explorer(World(script))
     found = explorer.breadth_first(start, 25)
-    if found.exhausted and not explorer.done(start):
+    if found.exhausted and not explorer.is_goal(start):
         beyond = {
             after
             for node in found.nodes
             for after in (*(after for _, after in explorer.expand(node)), *explorer.mistakes(node))
         }
-        assert all(explorer.done(node) for node in beyond.difference(found.nodes))
+        assert all(explorer.is_goal(node) for node in beyond.difference(found.nodes))
 
 
 @given(scripts())
 def test_the_way_that_breadth_finds_leads_to_the_goal(script: Script) -> None:
     world = World(script)
     explorer, start = _explorer(world)
-    way = explorer.breadth_first(start, 30).way
+    way = explorer.breadth_first(start, 30).plan
     if way is not None:
         nodes = explorer.follow(start, way)
         assert len(nodes) == len(way) + 1
-        assert explorer.done(nodes[-1])
-        assert not any(explorer.done(node) for node in nodes[:-1])
+        assert explorer.is_goal(nodes[-1])
+        assert not any(explorer.is_goal(node) for node in nodes[:-1])
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_work_is_counted_alike_each_time_and_a_lower_limit_stops_it(script: Scri
     def explore(most: float) -> float:
         with WorkLimit(most).applied() as limit:
             explorer, start = _explorer(world)
-            explorer.out_of_reach(explorer.breadth_first(start, 5).nodes[-1])
-        return most - limit.left
+            explorer.is_goal_unreachable(explorer.breadth_first(start, 5).nodes[-1])
+        return most - limit.remaining
 
     work = explore(10**9)
     assert explore(10**9) == work, "what is cached with the world costs the same"
@@ -350,4 +350,4 @@ def test_all_that_an_action_asks_and_changes_is_counted(spec: ActionSpec) -> Non
     with WorkLimit(10**9).applied() as limit:
         explorer, start = _explorer(World(script_of(spec, goal=("state.d == 2",), environment=environment)))
         assert len(_reached(explorer, start, 40)) >= 16
-    assert 10**9 - limit.left > 1_000_000
+    assert 10**9 - limit.remaining > 1_000_000

@@ -20,7 +20,7 @@ from refinesynth.trajectory import (
     Requirement,
 )
 from refinesynth.world import RulebookError, World, replay
-from refinesynth.world.planner import mistakes_possible
+from refinesynth.world.planner import possible_mistakes
 
 KNOWS = Knowledge(path="/you/knows", texts=("4711", "map"))
 
@@ -102,7 +102,7 @@ def _dialling(*, tries: int, price: bool = True) -> World:
 @pytest.mark.parametrize(("tries", "price", "offered"), [(1, True, False), (2, True, True), (1, False, True)])
 def test_no_mistake_is_asked_for_whose_price_loses_the_goal(tries: int, price: bool, offered: bool) -> None:
     world = _dialling(tries=tries, price=price)
-    found = mistakes_possible(world, world.script.environment, world.names, (), ("dial 3",))
+    found = possible_mistakes(world, world.script.environment, world.names, (), ("dial 3",))
     assert found == {MistakeKind.PARAMETER, *([MistakeKind.LOGIC] if offered else [])}
 
 

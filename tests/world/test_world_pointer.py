@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
-from refinesynth.world.json_pointer import change, drop, pointer_text, put, resolve, same
+from refinesynth.world.json_pointer import change, drop, json_equal, pointer_text, put, resolve
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import (
     MAX_VALUE_CHARACTERS,
@@ -46,7 +46,7 @@ def test_looking_agrees_with_the_reference_library(state: JsonValue, route: tupl
     except Inapplicable:
         found = []
     assert len(found) == len(expected)
-    assert all(map(same, found, expected))
+    assert all(map(json_equal, found, expected))
 
 
 @given(states, routes, leaves)
@@ -57,14 +57,14 @@ def test_what_is_put_is_found_and_nothing_else_changes(
     try:
         new = put(state, route, value)
     except Inapplicable:
-        assert same(state, before)
+        assert json_equal(state, before)
         return
-    assert same(state, before)
-    assert same(resolve(new, route), value)
+    assert json_equal(state, before)
+    assert json_equal(resolve(new, route), value)
     if _resolved(state, route):
-        assert same(put(new, route, resolve(state, route)), before)
+        assert json_equal(put(new, route, resolve(state, route)), before)
     else:
-        assert same(drop(new, route), before)
+        assert json_equal(drop(new, route), before)
 
 
 @given(states, routes)
@@ -80,16 +80,16 @@ def test_putting_what_is_there_gives_the_very_same_state(state: JsonValue, route
 
 @given(states, states)
 def test_same_is_equality_of_json(one: JsonValue, other: JsonValue) -> None:
-    assert same(one, copy.deepcopy(one))
-    assert same(one, other) == (repr(one) == repr(other)) or isinstance(one, dict | list)
-    assert same(one, other) == same(other, one)
+    assert json_equal(one, copy.deepcopy(one))
+    assert json_equal(one, other) == (repr(one) == repr(other)) or isinstance(one, dict | list)
+    assert json_equal(one, other) == json_equal(other, one)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [(1, True), (0, False), (1, 1.0), ("1", 1), ([], {}), ([1], [True]), ({"a": 0}, {"a": None})]
 )
 def test_values_of_different_kinds_are_not_the_same(one: JsonValue, other: JsonValue) -> None:
-    assert not same(one, other)
+    assert not json_equal(one, other)
 
 
 @given(states)

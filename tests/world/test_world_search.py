@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
-from refinesynth.actions.matching import meaning
+from refinesynth.actions.matching import action_key
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground_actions import Facts, ground
-from refinesynth.world.heuristic import UNREACHED, Heuristic
-from refinesynth.world.planner import Planner, mistakes_possible, pruned, rest_of
+from refinesynth.world.heuristic import UNREACHABLE, Heuristic
+from refinesynth.world.planner import Planner, possible_mistakes, pruned, remaining_plan
 from refinesynth.world.solvability import check_solvability
 
 
@@ -60,32 +60,32 @@ def test_what_is_left_of_a_known_solution_is_counted_from_wherever_one_is(house:
     assert solution is not None
     for done in range(len(solution) + 1):
         here = _played(world, state, solution[:done])
-        assert rest_of(world, here, solution) == solution[done:]
-    assert rest_of(world, state, solution[:-1]) is None
+        assert remaining_plan(world, here, solution) == solution[done:]
+    assert remaining_plan(world, state, solution[:-1]) is None
     astray = world.step(_played(world, state, solution[:2]), "go to cabinet").state
-    assert rest_of(world, astray, solution) == solution[2:]
+    assert remaining_plan(world, astray, solution) == solution[2:]
 
 
 def test_kinds_of_mistakes_are_those_that_what_is_known_allows(house: tuple[World, JsonValue]) -> None:
     world, state = house
     for known in ((), world.names, world.visible(state)):
-        found = mistakes_possible(world, state, known)
+        found = possible_mistakes(world, state, known)
         refused = {
             unmet.requirement.kind
             for text in ground_actions(world)
             if (read := world.read(text))
             and {*read[1].values()} <= {*known}
-            and (unmet := read[0].unmet(state, read[1]))
+            and (unmet := read[0].first_unmet(state, read[1]))
         }
         assert found == refused | {MistakeKind.PARAMETER}
-    every = {meaning(world.script, text) for text in ground_actions(world)}
-    assert mistakes_possible(world, state, world.names, every) == {MistakeKind.PARAMETER}, "all were made before"
+    every = {action_key(world.script, text) for text in ground_actions(world)}
+    assert possible_mistakes(world, state, world.names, every) == {MistakeKind.PARAMETER}, "all were made before"
 
 
 def test_a_requirement_without_an_answer_is_no_mistake_to_be_made() -> None:
     broken = Requirement(condition="state.missing.x == 1", hint="No.")
     world = World(script_of(ActionSpec(name="look", pattern="look", requires=(broken,)), goal=("true",)))
-    assert mistakes_possible(world, {}, ()) == {MistakeKind.PARAMETER}
+    assert possible_mistakes(world, {}, ()) == {MistakeKind.PARAMETER}
 
 
 def test_what_is_known_is_found_in_a_world_of_many_things() -> None:
@@ -98,7 +98,7 @@ def test_what_is_known_is_found_in_a_world_of_many_things() -> None:
         requires=(far,),
     )
     world = World(script_of(spec, goal=("true",)))
-    assert MistakeKind.PLACE in mistakes_possible(world, {}, {"thing 70", "thing 71"})
+    assert MistakeKind.PLACE in possible_mistakes(world, {}, {"thing 70", "thing 71"})
 
 
 def test_a_long_solution_is_followed_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,17 +107,17 @@ def test_a_long_solution_is_followed_in_few_steps(monkeypatch: pytest.MonkeyPatc
     ready = Requirement(condition="int(to) == int(state.at) + 1", hint="Not yet.")
     spec = ActionSpec(name="go {to}", pattern="go (.+)", parameters={"to": steps}, requires=(ready,), effects=(count,))
     world = World(script_of(spec, goal=("state.at == '100'",)))
-    done, after = 0, World.after
+    done, after = 0, World.state_after
 
     def counting(self: World, *given: object) -> JsonValue:
         nonlocal done
         done += 1
         return after(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(World, "after", counting)
+    monkeypatch.setattr(World, "state_after", counting)
     solution = [f"go {to}" for to in steps]
     for at in (0, 37, 99, 100):
-        assert rest_of(world, {"at": str(at)}, solution) == tuple(solution[at:])
+        assert remaining_plan(world, {"at": str(at)}, solution) == tuple(solution[at:])
     assert done < 4 * 100 * 4
 
 
@@ -192,13 +192,13 @@ def test_a_goal_that_is_reached_needs_nothing(house: tuple[World, JsonValue]) ->
 @pytest.mark.parametrize("goal", ["false", "state.missing == 1", "state.items.cup.place == 'moon'", "state.hand == 1"])
 def test_a_goal_out_of_reach_has_no_plan(blocks: tuple[World, JsonValue], goal: str) -> None:
     world, state = blocks
-    assert plan(_aiming_at(world, goal), state, most=150) is None
+    assert plan(_aiming_at(world, goal), state, max_states=150) is None
 
 
 def test_the_bound_on_states_is_kept(rooms: tuple[World, JsonValue]) -> None:
     world, state = rooms
-    assert plan(world, state, most=3) is None
-    assert plan(world, state, most=0) is None
+    assert plan(world, state, max_states=3) is None
+    assert plan(world, state, max_states=0) is None
 
 
 def test_only_candidates_are_used_and_texts_that_are_no_action_are_left_out(house: tuple[World, JsonValue]) -> None:
@@ -306,7 +306,7 @@ def test_where_reasoning_backwards_leads_nowhere_all_actions_are_tried() -> None
     )
     world = World(script_of(*rules, goal=("state.lamp",)))
     assert plan(world, {"lamp": False, "oil": False, "match": False}) == ("pour", "strike", "light")
-    assert plan(world, {"lamp": False, "oil": False, "match": False}, most=2) is None
+    assert plan(world, {"lamp": False, "oil": False, "match": False}, max_states=2) is None
 
 
 def test_needless_actions_are_left_out(house: tuple[World, JsonValue]) -> None:
@@ -334,7 +334,7 @@ def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonVal
     end = _played(world, state, plan(world, state) or ())
     assert heuristic.evaluate(end) == (0, ())
     nowhere = Heuristic((), planner.goal, planner.facts)
-    assert nowhere.evaluate(state) == (UNREACHED, ())
+    assert nowhere.evaluate(state) == (UNREACHABLE, ())
 
 
 @pytest.mark.parametrize("sight", [Sight(path="{each}", each="/near"), Sight(path="b", when="state.near[0] == 'b'")])
@@ -351,7 +351,7 @@ def test_reasoning_backwards_brings_a_name_into_sight(sight: Sight) -> None:
         environment={"near": ["a"], "on": dict.fromkeys(switches, False), "taken": None},
     )
     planner = Planner(World(script), ground_actions(World(script)))
-    found = planner.find(script.environment, 4, blindly=False)
+    found = planner.find(script.environment, 4, try_all=False)
     assert found is not None
     assert [action.text for action in found] == ["press b", "take b"]
 
@@ -361,6 +361,6 @@ def test_the_end_of_a_solution_that_fails_as_a_whole_is_found() -> None:
     lock = action_of("lock", setting("/locked", value=True))
     world = World(script_of(up, lock, goal=("state.n == 5",)))
     state: JsonValue = {"n": 0, "locked": False}
-    assert rest_of(world, state, ["up"] * 5) == ("up",) * 5
-    assert rest_of(world, state, ["lock", *["up"] * 5]) == ("up",) * 5
-    assert rest_of(world, state, ["lock", *["up"] * 4]) is None
+    assert remaining_plan(world, state, ["up"] * 5) == ("up",) * 5
+    assert remaining_plan(world, state, ["lock", *["up"] * 5]) == ("up",) * 5
+    assert remaining_plan(world, state, ["lock", *["up"] * 4]) is None

@@ -277,14 +277,14 @@ def test_what_is_hidden_in_a_list_is_at_the_places_on_the_way_and_not_at_an_inde
         sights=(Sight(path="/chests/{state:/by}/0", when="false"),),
         environment={"chests": {"chest": [["key"]]}, "by": "chest"},
     )
-    assert hidden_names(World(script)).where == {"key": {"chest"}}
+    assert hidden_names(World(script)).places_of == {"key": {"chest"}}
 
 
 def test_where_a_sight_could_look_at_too_many_places_nothing_is_called_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     script = _rooms("/rooms/{state:/second}/things", "/rooms/{state:/second}/things")
     script = script.model_copy(update={"environment": {**script.environment, "rooms": [{"things": []}] * 3}})
     assert shown_anywhere(World(script)) == set()
-    monkeypatch.setattr(hidden_places, "MAX_READ", 2)
+    monkeypatch.setattr(hidden_places, "MAX_VALUES_READ", 2)
     assert shown_anywhere(World(script)) == {"key", "spoon"}
 
 
@@ -360,7 +360,7 @@ def test_one_fatal_action_is_enough_to_call_a_world_losable(monkeypatch: pytest.
         asked.append(node)
         return True
 
-    monkeypatch.setattr(Explorer, "out_of_reach", lost)
+    monkeypatch.setattr(Explorer, "is_goal_unreachable", lost)
     found = check_solvability(_script(drop, GO, LIGHT))
     assert found.difficulty is not None
     assert (found.difficulty.losable, len(asked)) == (True, 1)

@@ -13,7 +13,7 @@ from world_scripts import action_of, script_of
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
 from refinesynth.world.hidden_places import hidden_names, shown_anywhere
-from refinesynth.world.visibility import MAX_READINGS, MAX_SEEN
+from refinesynth.world.visibility import MAX_BINDINGS, MAX_VISIBLE
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")
 HERE = Sight(path="/rooms/{state:/you/at}/things")
@@ -107,7 +107,7 @@ def test_hidden_things_are_planned_for(flat: World) -> None:
         state = ruling.state
     assert flat.done(state)
     # Without having to try everything: by reasoning backwards alone, with few states.
-    assert found == plan(flat, _state(), most=12)
+    assert found == plan(flat, _state(), max_states=12)
     assert len(found) == 5
 
 
@@ -167,7 +167,7 @@ def test_any_sights_and_state_show_names_that_are_in_the_state_each_once(seen: l
     before = copy.deepcopy(state)
     names = world.visible(state)
     assert repr(state) == repr(before)
-    assert len(set(names)) == len(names) <= MAX_SEEN
+    assert len(set(names)) == len(names) <= MAX_VISIBLE
     written = orjson.dumps(state)
     assert all(orjson.dumps(name)[1:-1] in written for name in names)
     # In whatever order objects name their keys, and in a world that remembers nothing.
@@ -184,10 +184,10 @@ def test_there_is_a_bound_on_readings_and_names_and_it_is_told_of() -> None:
     many = Sight(path="/things/{each}", each="/things")
     state: JsonValue = {"things": {f"thing {number:04}": f"name {number}" for number in range(2_000)}}
     world = World(script_of(sights=(many,)))
-    assert len(world.visible(state)) == MAX_READINGS
+    assert len(world.visible(state)) == MAX_BINDINGS
     assert "read more than" in (world.visibility.names_in(state).problem or "")
     all_keys = World(script_of(sights=(Sight(path="/things"),)))
-    assert len(all_keys.visible(state)) == MAX_SEEN
+    assert len(all_keys.visible(state)) == MAX_VISIBLE
     assert "at once" in (all_keys.visibility.names_in(state).problem or "")
 
 
@@ -241,7 +241,7 @@ def test_a_name_is_in_sight_under_a_condition_though_nothing_holds_it() -> None:
     assert (day.visible, day.text) == (("rake",), "Done. In sight: rake.")
     assert world.visible(world.step(day.state, "water moss").state) == ("rake", "moss")
     assert plan(world, state) == ("wait", "water fern", "take fern")
-    assert hidden_names(world).where == {}
+    assert hidden_names(world).places_of == {}
 
 
 def test_a_fixed_name_is_in_sight_where_one_of_many_things_shows_it() -> None:

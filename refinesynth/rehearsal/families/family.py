@@ -113,24 +113,24 @@ class Family(Value):
         """Return a world with these parts; `names` fill the family's templates, `acts` are useful in addition to those
         of the parts.
         """
-        wanted = [self.parts[part] for part in parts]
-        useful = (*acts, *(_filled(act, names) for part in wanted for act in part.acts))
+        chosen = [self.parts[part] for part in parts]
+        useful = (*acts, *(_filled(act, names) for part in chosen for act in part.acts))
         return Plot(
             introduction=self.introduction.format_map(names),
             whereabouts=self.whereabouts.format_map(names),
             state=state,
-            goal=listed([part.phrase.format_map(names) for part in wanted if part.phrase]),
+            goal=listed([part.phrase.format_map(names) for part in chosen if part.phrase]),
             conditions=tuple(
-                Condition(cel=one.cel.format_map(names), sentence=one.sentence.format_map(names))
-                for part in wanted
-                for one in part.conditions
+                Condition(cel=condition.cel.format_map(names), sentence=condition.sentence.format_map(names))
+                for part in chosen
+                for condition in part.conditions
             ),
             values=values,
             absent={
                 name: tuple(word for kind in kinds for word in self.words[kind] if word not in values[name])
                 for name, kinds in self.absent.items()
             },
-            useful=tuple(act for at, act in enumerate(useful) if act not in useful[:at]),
+            useful=tuple(act for index, act in enumerate(useful) if act not in useful[:index]),
             losable=losable,
             away=away,
         )
@@ -154,7 +154,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def noted(names: Iterable[str]) -> dict[str, Any]:
+def as_keys(names: Iterable[str]) -> dict[str, Any]:
     """Return an object with the names as keys: an unordered set."""
     return {name: {} for name in names}
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from refinesynth.rehearsal.families.family import STEPS, Family, Plot, chance, listed, noted, shuffled
+from refinesynth.rehearsal.families.family import STEPS, Family, Plot, as_keys, chance, listed, shuffled
 
 
 def draw_household(family: Family, rng: Random) -> Plot:
@@ -39,9 +39,9 @@ def draw_household(family: Family, rng: Random) -> Plot:
     items = tuple(shuffled(rng, [*foods, *articles]))
     for name in items:
         # One food is at the heat and the moved things are dirty, so warming and washing have an effect.
-        where = source if name in moved else heat if name == foods[1] else rng.choice(list(places))
+        place = source if name in moved else heat if name == foods[1] else rng.choice(list(places))
         dirty = name in moved or chance(rng, 0.4)
-        places[where]["things"][name] = {"dirty": dirty, "food": name in foods, "warm": False}
+        places[place]["things"][name] = {"dirty": dirty, "food": name in foods, "warm": False}
     hands = 2 if len(moved) > 1 else rng.choice((1, 2))
     opened = [f"open {end}" for end, name in (("source", source), ("target", target)) if not places[name]["open"]]
     closed = ["close"] if len(moved) == 1 and target in containers and chance(rng, 0.5) else []
@@ -75,7 +75,7 @@ def draw_laboratory(family: Family, rng: Random) -> Plot:
     samples = [f"{name} sample" for name in rng.sample(words["substances"], 5)]
     sample, spare, *_ = samples
     labels, garments = rng.sample(words["labels"], 4), rng.sample(words["garments"], 2)
-    source, target, elsewhere = rng.sample(others, 3)
+    source, target, other_start = rng.sample(others, 3)
     # If the task needs no heating, a garment is worn and a weighed sample lies at the heater: heating is still possible
     # and has an effect.
     heated = "heat" in task
@@ -84,20 +84,20 @@ def draw_laboratory(family: Family, rng: Random) -> Plot:
         name: {
             "device": devices.get(name, "none"),
             "samples": {},
-            "gear": noted(garment for garment in garments if name == locker and garment not in worn),
+            "gear": as_keys(garment for garment in garments if name == locker and garment not in worn),
         }
         for name in shuffled(rng, [*devices, locker, *others])
     }
     for name in shuffled(rng, samples):
         ready = name == spare and not heated
-        where = source if name == sample else heater if ready else rng.choice(others)
+        place = source if name == sample else heater if ready else rng.choice(others)
         weighed = ready or (name != sample and chance(rng, 0.5))
-        stations[where]["samples"][name] = {"label": "", "weighed": weighed, "heated": False, "spun": False}
-    start = locker if heated else elsewhere
+        stations[place]["samples"][name] = {"label": "", "weighed": weighed, "heated": False, "spun": False}
+    start = locker if heated else other_start
     wearing = "".join(f" You wear the {garment}." for garment in worn)
     return family.plot(
         {
-            "you": {"at": start, "holding": {}, "wearing": noted(worn), "labels": labels},
+            "you": {"at": start, "holding": {}, "wearing": as_keys(worn), "labels": labels},
             "gear": {name: {"at": locker, "worn": name in worn} for name in garments},
             "stations": stations,
         },
@@ -115,7 +115,7 @@ def draw_laboratory(family: Family, rng: Random) -> Plot:
             "source": source,
             "target": target,
             "where": listed(
-                [f"the {name} at the {at}" for at, station in stations.items() for name in station["samples"]]
+                [f"the {name} at the {site}" for site, station in stations.items() for name in station["samples"]]
             ),
         },
         parts=("fetch", *task) if task[-1] == "store" else ("fetch", *task, "hold"),
@@ -138,7 +138,7 @@ def draw_office(family: Family, rng: Random) -> Plot:
     signer, receiver, *_ = names
     # Neither signer nor receiver is in the document's room, so every task needs a walk.
     desks = {name: rng.choice([room for room in plain if room != source]) for name in names}
-    signing = [name for at, name in enumerate(names) if at % 2 == 0]
+    signing = [name for index, name in enumerate(names) if index % 2 == 0]
     rooms: dict[str, Any] = {
         name: {
             "copier": name == copying,
@@ -151,8 +151,8 @@ def draw_office(family: Family, rng: Random) -> Plot:
     }
     documents = rng.sample(words["documents"], 5)
     for name in shuffled(rng, documents):
-        where = source if name == documents[0] else rng.choice(plain)
-        rooms[where]["documents"][name] = {"signed_by": "", "copied": False, "stamped": False}
+        place = source if name == documents[0] else rng.choice(plain)
+        rooms[place]["documents"][name] = {"signed_by": "", "copied": False, "stamped": False}
     # Possible final places of the document, besides the player's folder.
     ends = {"hand": f'state.people["{receiver}"].desk', "file": f'state.rooms["{target}"].documents'}
     ways = {"sign": desks[signer], "hand": desks[receiver], "file": target, "copy": copying, "stamp": stamping}
@@ -200,10 +200,10 @@ def draw_warehouse(family: Family, rng: Random) -> Plot:
         parked = {name: rng.choice(zones) for name in rng.sample(words["vehicles"], 2)}
         start, zone, charger = rng.choice(zones), rng.choice(zones), rng.choice(zones)
         vehicle = rng.choice(list(parked))
-        to = parked[vehicle] if "load" in task else rng.choice(zones)
-        stops = (start, *((charger,) if charging else ()), zone, to)
-        way = [passed for leg in pairwise(stops) for passed in route(lanes, *leg)]
-        if zone != to and len(way) + 3 + charging in STEPS:
+        target = parked[vehicle] if "load" in task else rng.choice(zones)
+        stops = (start, *((charger,) if charging else ()), zone, target)
+        path = [passed for leg in pairwise(stops) for passed in route(lanes, *leg)]
+        if zone != target and len(path) + 3 + charging in STEPS:
             break
     names = [f"{rng.choice(words['crates'])} {number}" for number in rng.sample(range(10, 99), 5)]
     wanted = names[0]
@@ -226,13 +226,13 @@ def draw_warehouse(family: Family, rng: Random) -> Plot:
                 name: {
                     "next_to": lanes[name],
                     "charger": name == charger,
-                    "crates": noted(crate for crate, one in crates.items() if one["zone"] == name),
-                    "vehicles": [vehicle for vehicle, at in parked.items() if at == name],
+                    "crates": as_keys(crate for crate, one in crates.items() if one["zone"] == name),
+                    "vehicles": [vehicle for vehicle, place in parked.items() if place == name],
                 }
                 for name in zones
             },
             "crates": crates,
-            "vehicles": {name: {"zone": at, "cargo": {}} for name, at in parked.items()},
+            "vehicles": {name: {"zone": place, "cargo": {}} for name, place in parked.items()},
         },
         names={
             "robot": rng.choice(words["names"]),
@@ -243,14 +243,14 @@ def draw_warehouse(family: Family, rng: Random) -> Plot:
             "charger": charger,
             "crate": wanted,
             "vehicle": vehicle,
-            "to": to,
-            "where": listed([*loads, *(f"the {name} in {at}" for name, at in parked.items())]),
+            "to": target,
+            "where": listed([*loads, *(f"the {name} in {place}" for name, place in parked.items())]),
         },
         parts=task,
         values={"zone": zones, "crate": tuple(crates), "vehicle": tuple(parked)},
-        acts=[("drive", {"zone": name}) for name in way],
+        acts=[("drive", {"zone": name}) for name in path],
         # A vehicle that must not get the crate is parked at the crate's target.
-        losable=any(at == to and not (name == vehicle and "load" in task) for name, at in parked.items()),
+        losable=any(place == target and not (name == vehicle and "load" in task) for name, place in parked.items()),
         away=zone != start,
     )
 
@@ -268,25 +268,25 @@ def draw_search(family: Family, rng: Random) -> Plot:
         if task == ("stow",):
             target = boxes[other]
         stops = (start, *((key_room,) if locked else ()), boxes[box], target)
-        way = [passed for leg in pairwise(stops) for passed in route(doors, *leg)]
+        path = [passed for leg in pairwise(stops) for passed in route(doors, *leg)]
         lamp = dark == boxes[box] or (task == ("stow",) and dark == target)
-        steps = len(way) + 2 + locked + lamp + len(family.parts[task[0]].acts)
+        steps = len(path) + 2 + locked + lamp + len(family.parts[task[0]].acts)
         if start not in {boxes[box], dark} and boxes[box] != target and steps in STEPS:
             break
     things = rng.sample(words["things"], 4)
     key = f"{rng.choice(words['metals'])} key"
-    lies = {name: rng.choice([*rooms, *boxes]) for name in things[1:]} | {things[0]: box, key: key_room}
+    place_of = {name: rng.choice([*rooms, *boxes]) for name in things[1:]} | {things[0]: box, key: key_room}
     if not locked:
-        lies[key] = rng.choice(rooms)
+        place_of[key] = rng.choice(rooms)
     order = shuffled(rng, [*things, key])
-    where = [f"the {name} is in the {lies[name]}" for name in order]
+    sentences = [f"the {name} is in the {place_of[name]}" for name in order]
     return family.plot(
         {
             "you": {"room": start, "bag": {}, "lamp": False},
             "rooms": {
                 name: {
                     "next_to": doors[name],
-                    "things": noted(thing for thing in order if lies[thing] == name),
+                    "things": as_keys(thing for thing in order if place_of[thing] == name),
                     "boxes": [one for one, room in boxes.items() if room == name],
                     "shows": "darkness" if name == dark else "things",
                     "furniture": "darkness" if name == dark else "boxes",
@@ -298,11 +298,11 @@ def draw_search(family: Family, rng: Random) -> Plot:
                 name: {
                     "open": name != box and chance(rng, 0.3),
                     "locked": locked and name == box,
-                    "things": noted(thing for thing in order if lies[thing] == name),
+                    "things": as_keys(thing for thing in order if place_of[thing] == name),
                 }
                 for name in boxes
             },
-            "inside": {name: at if at in boxes else "" for name, at in lies.items()},
+            "inside": {name: place if place in boxes else "" for name, place in place_of.items()},
             "keys": {key: {"fits": box if locked else "nothing here"}},
         },
         names={
@@ -313,12 +313,12 @@ def draw_search(family: Family, rng: Random) -> Plot:
             "thing": things[0],
             "target": target,
             "other": other,
-            "where": listed([*(f"the {name} stands in the {room}" for name, room in boxes.items()), *where]),
+            "where": listed([*(f"the {name} stands in the {room}" for name, room in boxes.items()), *sentences]),
         },
         parts=task,
         values={"room": rooms, "box": tuple(boxes), "thing": tuple(order)},
         acts=[
-            *(("go", {"room": name}) for name in way),
+            *(("go", {"room": name}) for name in path),
             *((("light", {}),) if lamp else ()),
             *((("take", {"thing": key}),) if locked else ()),
             ("open", {"box": box}),
@@ -330,19 +330,19 @@ def draw_search(family: Family, rng: Random) -> Plot:
 def ring_map(rng: Random, names: tuple[str, ...]) -> dict[str, list[str]]:
     """Six of the names, each with those next to it."""
     ring = rng.sample(names, 6)
-    lanes = {zone: {ring[at - 1], ring[(at + 1) % 6]} for at, zone in enumerate(ring)}
-    one, other = ring[0], ring[rng.choice((2, 3, 4))]
-    lanes[one].add(other)
-    lanes[other].add(one)
+    lanes = {zone: {ring[index - 1], ring[(index + 1) % 6]} for index, zone in enumerate(ring)}
+    first, second = ring[0], ring[rng.choice((2, 3, 4))]
+    lanes[first].add(second)
+    lanes[second].add(first)
     return {zone: sorted(lanes[zone]) for zone in shuffled(rng, ring)}
 
 
 def route(lanes: Mapping[str, list[str]], start: str, end: str) -> list[str]:
     """The fewest steps from one to another, without the start."""
-    ways: dict[str, list[str]] = {start: []}
+    paths: dict[str, list[str]] = {start: []}
     for zone in (reached := [start]):
         for name in lanes[zone]:
-            if name not in ways:
-                ways[name] = [*ways[zone], name]
+            if name not in paths:
+                paths[name] = [*paths[zone], name]
                 reached.append(name)
-    return ways[end]
+    return paths[end]

@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 from random import Random
 from typing import Any
 
-from refinesynth.rehearsal.families.family import STEPS, Family, Plot, chance, listed, noted, shuffled
+from refinesynth.rehearsal.families.family import STEPS, Family, Plot, as_keys, chance, listed, shuffled
 
 _WRITING = frozenset({"edit", "delete", "compress", "pack"})
 """Parts that need a writable file."""
@@ -24,23 +24,23 @@ def draw_files(family: Family, rng: Random) -> Plot:
         )
         wanted = {part: subjects.get(part, config) for part in task}
         locked = [file for part, file in wanted.items() if part in _WRITING and files[file]["read_only"]]
-        at = [files[file]["directory"] for file in wanted.values()]
+        stops = [files[file]["directory"] for file in wanted.values()]
         acts = len(task) + ("pack" in task) + len(locked)
-        ways = {name for one, end in permutations([start, *at], 2) for name in _path(parents, one, end)}
-        passed = [file for file in files.values() if file["directory"] in ways | {start}]
+        crossed = {name for one, end in permutations([start, *stops], 2) for name in _path(parents, one, end)}
+        passed = [file for file in files.values() if file["directory"] in crossed | {start}]
         # Every kind of action has an effect on the way to the goal.
         useful = files[config] in passed and len({file["read_only"] for file in passed}) > 1
-        if useful and acts + _least(parents, start, at) in STEPS:
+        if useful and acts + _min_steps(parents, start, stops) in STEPS:
             break
     key, old = next(iter(files[config]["settings"].items()))
-    to, other = (
+    target, other = (
         rng.choice([name for name in parents if name != files[subjects[part]]["directory"]])
         for part in ("move", "pack")
     )
     below = {name: [child for child, parent in parents.items() if parent == name] for name in parents}
     for file in files.values():
         settings = [f"{key}={value}" for key, value in file["settings"].items()]
-        file["text"] = noted(settings or [f"{rng.randrange(3, 400)} lines of text"])
+        file["text"] = as_keys(settings or [f"{rng.randrange(3, 400)} lines of text"])
     keys = list(files[config]["settings"])
     values = list(dict.fromkeys(value for key in keys for value in family.words[key]))
     directories = {
@@ -48,7 +48,7 @@ def draw_files(family: Family, rng: Random) -> Plot:
             "parent": parents[name],
             "up": parents[name] or "none",
             "holds": below[name],
-            "files": noted(file for file, one in files.items() if one["directory"] == name),
+            "files": as_keys(file for file, one in files.items() if one["directory"] == name),
         }
         for name in shuffled(rng, list(parents))
     }
@@ -67,7 +67,7 @@ def draw_files(family: Family, rng: Random) -> Plot:
             "key": key,
             "new": rng.choice([value for value in family.words[key] if value != old]),
             **subjects,
-            "to": to,
+            "to": target,
             "other": other,
             "where": listed(
                 [f"{name} in {file['directory']}{' (read-only)' * file['read_only']}" for name, file in files.items()]
@@ -81,12 +81,12 @@ def draw_files(family: Family, rng: Random) -> Plot:
             "value": tuple(values),
         },
         acts=[
-            *(("cd", {"directory": name}) for name in sorted(ways)),
+            *(("cd", {"directory": name}) for name in sorted(crossed)),
             *(("unlock", {"file": file}) for file in locked),
         ],
         # A writable file that is still wanted can be deleted.
         losable=any(part != "delete" and not files[file]["read_only"] for part, file in wanted.items()),
-        away=any(name != start for name in at),
+        away=any(name != start for name in stops),
     )
 
 
@@ -109,16 +109,16 @@ def _files(rng: Random, words: Mapping[str, tuple[str, ...]], directories: tuple
 
 
 def _path(parents: Mapping[str, str], start: str, end: str) -> list[str]:
-    above = [start]
-    while parents[above[-1]]:
-        above.append(parents[above[-1]])
+    ancestors = [start]
+    while parents[ancestors[-1]]:
+        ancestors.append(parents[ancestors[-1]])
     below = [end]
-    while below[-1] not in above:
+    while below[-1] not in ancestors:
         below.append(parents[below[-1]])
-    return [*above[1 : above.index(below[-1]) + 1], *reversed(below[:-1])]
+    return [*ancestors[1 : ancestors.index(below[-1]) + 1], *reversed(below[:-1])]
 
 
-def _least(parents: Mapping[str, str], start: str, stops: list[str]) -> int:
+def _min_steps(parents: Mapping[str, str], start: str, stops: list[str]) -> int:
     return min(sum(len(_path(parents, *leg)) for leg in pairwise((start, *order))) for order in permutations(stops))
 
 
@@ -162,8 +162,8 @@ def draw_panel(family: Family, rng: Random) -> Plot:
             "you": {"at": start},
             "consoles": {
                 name: {
-                    "dials": noted(one for one in names if places[one] == name),
-                    "machines": noted(one for one in machines if sites[one] == name),
+                    "dials": as_keys(one for one in names if places[one] == name),
+                    "machines": as_keys(one for one in machines if sites[one] == name),
                 }
                 for name in shuffled(rng, consoles)
             },
@@ -238,13 +238,13 @@ def draw_service(family: Family, rng: Random) -> Plot:
     }
     date = rng.choice([date for date in dates[1:] if date != records[subjects["move"]]["date"]])
     full = next(other for other in dates if other not in {date, records[subjects["move"]]["date"]})
-    within: dict[str, list[str]] = {
+    entries: dict[str, list[str]] = {
         register: [name for name, record in records.items() if record["register"] == register] for register in registers
     }
     return family.plot(
         {
             "desk": {"register": start, "draft": "none"},
-            "registers": {name: {"records": noted(within[name])} for name in shuffled(rng, registers)},
+            "registers": {name: {"records": as_keys(entries[name])} for name in shuffled(rng, registers)},
             "records": records,
             "calendar": {"dates": dates, "full": [full], "amounts": amounts},
             "clerks": clerks,
@@ -259,7 +259,7 @@ def draw_service(family: Family, rng: Random) -> Plot:
             "clerk": responsible,
             **subjects,
             **{f"{part}_register": str(records[name]["register"]) for part, name in subjects.items()},
-            "where": "; ".join(f"{name}: {listed(inside) if inside else 'none'}" for name, inside in within.items()),
+            "where": "; ".join(f"{name}: {listed(inside) if inside else 'none'}" for name, inside in entries.items()),
         },
         parts=task,
         values={

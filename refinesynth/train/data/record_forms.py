@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import JsonValue, ValidationError
 
 from refinesynth.chat import ToolMessage, render_tool_turns, render_tools, render_turns, tool_instructions_in
-from refinesynth.chat.react import FORMER_INSTRUCTIONS, as_first_worded
+from refinesynth.chat.react import FORMER_INSTRUCTIONS, with_former_instructions
 from refinesynth.errors import InputError
 from refinesynth.text.json_reader import read_json, write_json
 from refinesynth.train.data.messages import read_messages, read_tools
@@ -244,7 +244,7 @@ def _mark(record: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.M
     """Match the id suffix of a refinesynth export; None for other ids."""
     name = _id(record)
     task = next((message.content for message in messages if message.role == "user"), "")
-    ours = FORMER_INSTRUCTIONS in as_first_worded(task) or bool(tool_instructions_in(task))
+    ours = FORMER_INSTRUCTIONS in with_former_instructions(task) or bool(tool_instructions_in(task))
     return _MARKED.match(name) if name and ours else None
 
 
