@@ -31,7 +31,7 @@ from pydantic import BaseModel, ValidationError
 from refinesynth.actions.calls import Call, call_of, text_of
 from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import parse_player, render_player, render_task, render_tool_task, render_tools, thinking_in
-from refinesynth.client.tool_calls import settle
+from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Start
 from refinesynth.files.settings_file import read_settings
@@ -214,10 +214,10 @@ def turn_of(message: ChatMessage) -> Turn:
 def read_message(text: str, tools: Sequence[ToolInfo]) -> ChatMessageAssistant:
     """Parse a model's text into a message with reasoning and calls; text with an unreadable call stays text."""
     thinking, answer, form = thinking_in(scrub(text))
-    found = settle((), answer, {one.name: tuple(one.parameters.properties) for one in tools}, others=True)
+    found = repair_calls((), answer, {one.name: tuple(one.parameters.properties) for one in tools}, unknown=True)
     arguments_of_calls = [orjson.loads(arguments) for _, arguments, _ in found.calls]
     calls = None
-    if found.calls and found.clear and all(isinstance(one, dict) for one in arguments_of_calls):
+    if found.calls and found.is_clear and all(isinstance(one, dict) for one in arguments_of_calls):
         named = zip(found.calls, arguments_of_calls, strict=True)
         calls, answer = [ToolCall(f"call{at}0000", name, one) for at, ((name, *_), one) in enumerate(named)], found.text
     parts: list[Content] = [] if form is None else [ContentReasoning(reasoning=thinking)]
