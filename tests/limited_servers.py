@@ -16,7 +16,7 @@ BUSY = ClassifiedError(
 DOWN = ClassifiedError(FailureAction.RETRY, ErrorCategory.UNREACHED, "m cannot be reached")
 BROKEN = ClassifiedError(FailureAction.RETRY, ErrorCategory.SERVER, "m failed with HTTP 500", status=500)
 LATE = ClassifiedError(FailureAction.RETRY, ErrorCategory.TIMEOUT, "m gave no answer within 300 s")
-BUSY_WITH_RETRY_AFTER = replace(BUSY, after=1.0)
+BUSY_WITH_RETRY_AFTER = replace(BUSY, retry_after=1.0)
 RESET = ClassifiedError(FailureAction.RETRY, ErrorCategory.SERVER, "m broke off the connection")
 REJECTED = ClassifiedError(FailureAction.ABANDON, ErrorCategory.REJECTED, "m rejects the request", status=400)
 
@@ -128,8 +128,8 @@ async def ask(limiter: RateLimiter, server: Server, *, priority: float = 0.0, pa
                 permit.answered(output_tokens=tokens)
                 return
             permit.failed(fault)
-        if not limiter.excuses(fault):
-            await anyio.sleep(max(server.random.uniform(0, patience), fault.after or 0.0))
+        if not limiter.is_outage_fault(fault):
+            await anyio.sleep(max(server.random.uniform(0, patience), fault.retry_after or 0.0))
 
 
 async def keep_asking(

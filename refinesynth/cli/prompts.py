@@ -12,7 +12,7 @@ from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tuned
 from refinesynth.cli.field_options import CommandWithPlays, PlayOption
 from refinesynth.cli.terminal import note, print_json, say
-from refinesynth.client.default_limits import facts_of, misfit
+from refinesynth.client.default_limits import context_warning, server_facts_of
 from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.episode import plays
 from refinesynth.episode.prompt_preview import preview, prompt_tokens, settings_of
@@ -66,8 +66,10 @@ def show(
         raise InputError(f"--request {request}: in this episode, {asked_role.value} is asked {len(requests)} times")
     role_backend = backends[asked_role].each[0]
     _print(requests[request - 1], model=role_backend.model, json=json)
-    context = anyio.run(facts_of, role_backend).context
-    if warning := misfit(asked_role, role_backend, prompt=prompt_tokens(requests[request - 1]), context=context):
+    context = anyio.run(server_facts_of, role_backend).context
+    if warning := context_warning(
+        asked_role, role_backend, prompt=prompt_tokens(requests[request - 1]), context=context
+    ):
         note(f"! {warning}", "yellow")
 
 

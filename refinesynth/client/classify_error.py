@@ -21,11 +21,11 @@ from refinesynth.backends.providers import key_of, key_variables, server_of, spl
 from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
 from refinesynth.client.reporting import redact
 
-_SHOWN = 400
+_QUOTED_CHARS = 400
 """Characters of the server's text that a message quotes."""
 
 
-_READ = 20_000
+_MAX_CHARS = 20_000
 """Characters of a message that are examined: the decisive words may follow a long echo of the prompt."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
@@ -71,17 +71,17 @@ class ErrorCategory(StrEnum):
 class ClassifiedError:
     """A classified fault."""
 
-    step: FailureAction
-    kind: ErrorCategory
+    action: FailureAction
+    category: ErrorCategory
     message: str
     """Description and advice, without keys."""
-    after: float | None = None
+    retry_after: float | None = None
     """Seconds that the server asks to wait."""
     certain: bool = True
     """False for a STOP inferred only from the text of a response, which may quote the prompt."""
     status: int | None = None
     """HTTP status, if any; litellm invents a status for errors without one."""
-    names: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     """Arguments of the request that the server names, in its order."""
     page: str | None = None
     """Title or beginning of a web page received instead of a completion. From a server that never answered, a page
@@ -91,10 +91,10 @@ class ClassifiedError:
 class UnusableAnswer(Exception):
     """An unusable completion, with its classification."""
 
-    def __init__(self, step: FailureAction, kind: ErrorCategory, message: str) -> None:
+    def __init__(self, action: FailureAction, category: ErrorCategory, message: str) -> None:
         super().__init__(message)
-        self.step = step
-        self.kind = kind
+        self.action = action
+        self.category = category
 
 
 _POLICY = re.compile(
@@ -130,7 +130,7 @@ _INVALID = re.compile(
     re.IGNORECASE,
 )
 """Words of an invalid request; with `_OVERLOADED`, classifies errors that have neither a status nor a code."""
-_STREAMS = re.compile(
+_STREAM_NEEDED = re.compile(
     r"\bstream\b\W{0,3}(parameter )?((must|should|has to|needs to) be|to|is required to be|=|:)\W{0,4}(set to )?\W{0,3}true\b"
     r"|stream\W{0,3}((is |was )?set to\W{0,3}|is\W{0,3})?false\W{0,3}(is |was )?not (supported|allowed|permitted)"
     r"|non[ _-]?stream\w*( \w{1,20}){0,3} (is|are) (currently )?(not|un) ?(yet |currently )?(supported|allowed|available)|not (support|allow)\w*( \w{1,20})? non[ _-]?stream"
@@ -139,7 +139,7 @@ _STREAMS = re.compile(
     r"|(仅|只)(支持|能).{0,6}(流式|stream)|(必须|请).{0,6}(流式|stream)|不支持非流式",
     re.IGNORECASE,
 )
-_EVENTS = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
+_SSE = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
 """Beginning of an event stream in place of a completion, as quoted by litellm and the direct client."""
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
@@ -166,11 +166,11 @@ _UNREADABLE = re.compile(
     r"body is no JSON|invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
     re.IGNORECASE,
 )
-_BEGINNING = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
-_QUOTED = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
+_PAGE_START = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
+_QUOTED_PAGE = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
 """Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
-_GLANCE = 80
+_PAGE_CHARS = 80
 """Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
@@ -186,17 +186,17 @@ _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "max_tokens": re.compile(r"\bmax_(completion_)?tokens\b", re.IGNORECASE),
 }
 """Servers' names for the arguments that follow from a backend's settings; arguments in `extra` keep their name."""
-_UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
-_NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
+_PARSE_ERRORS = (json.JSONDecodeError, UnicodeError, RecursionError)
+_NETWORK_LIBRARIES = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
 """Libraries whose errors mean that the exchange with the server failed."""
-_REFUSED = (ConnectionRefusedError, gaierror)
-_UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
+_REFUSED_ERRORS = (ConnectionRefusedError, gaierror)
+_CONNECT_ERRORS = frozenset({"ConnectError", "ClientConnectorError"})
 """httpx's and aiohttp's errors for a failed connection; operating systems word the reasons differently."""
 _TLS = re.compile(r"\[SSL\b|\bSSL(Cert\w+)?Error|certificate_?verify_?failed|\bTLSV?1?_", re.IGNORECASE)
 _CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|certificate is not valid|self[- ]signed", re.IGNORECASE)
-_PLAIN = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
+_PLAIN_HTTP = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
 """OpenSSL's error messages about a server that speaks plain HTTP."""
-_BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+_DROPPED_ERRORS = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Errors of an established connection; litellm raises them, too, as httpx's ConnectError."""
 
 
@@ -206,22 +206,22 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     Every exception is classified. An unexplained one counts as a defect of the completion function; without a status
     it stops the run, because every episode would fail the same way.
     """
-    key, within = key_of(backend), getattr(error, "within", False)
+    key, in_body = key_of(backend), getattr(error, "in_body", False)
     if isinstance(error, UnusableAnswer):
-        return ClassifiedError(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
-    status, text = _status_of(error), _words_of(error, key)
-    page = _page(error, status, text)
+        return ClassifiedError(error.action, error.category, f"{backend.label} {redact(str(error), key=key)}")
+    status, text = _status_of(error), _text_of(error, key)
+    page = _page_excerpt(error, status, text)
     # Servers report a missing model in JSON; a page comes from a gateway.
-    row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
-    after = None
-    if row.step is FailureAction.RETRY:
-        after = read_rate_headers(headers_of(error)).retry_after
-        if after is None and row.kind is ErrorCategory.RATE_LIMIT:
-            after = wait_in_words(text)
+    rule = _BROKEN if page is not None and status == _NOT_FOUND else _matching_rule(error, status, text)
+    retry_after = None
+    if rule.action is FailureAction.RETRY:
+        retry_after = read_rate_headers(headers_of(error)).retry_after
+        if retry_after is None and rule.category is ErrorCategory.RATE_LIMIT:
+            retry_after = wait_in_words(text)
     text = text if page is None else f"a web page: {page!r}"
-    says = row.says.format(
-        text=text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...",
-        how="an error in its answer" if within else f"HTTP {status}",
+    description = rule.template.format(
+        text=text if len(text) <= _QUOTED_CHARS else f"{text[:_QUOTED_CHARS]}...",
+        how="an error in its answer" if in_body else f"HTTP {status}",
         model=backend.model,
         key=_key_advice(backend),
         trust=_trust_advice(),
@@ -229,30 +229,31 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
     )
-    by_words_alone = row.words is not None and status not in row.statuses | _TELLING
-    certain = row.step is not FailureAction.STOP or not by_words_alone or not _has_answer(error, status)
-    message = redact(f"{backend.label} {says}", key=key)
+    by_text_alone = rule.pattern is not None and status not in rule.statuses | _ACCOUNT_STATUSES
+    certain = rule.action is not FailureAction.STOP or not by_text_alone or not _has_answer(error, status)
+    message = redact(f"{backend.label} {description}", key=key)
+    status = None if in_body else status
     return ClassifiedError(
-        row.step, row.kind, message, after, certain, None if within else status, _named(text, backend), page
+        rule.action, rule.category, message, retry_after, certain, status, _named_arguments(text, backend), page
     )
 
 
 @dataclass(frozen=True)
-class _Row:
-    step: FailureAction
-    kind: ErrorCategory
-    says: str
+class _Rule:
+    action: FailureAction
+    category: ErrorCategory
+    template: str
     """Text after the backend's name; `{text}` is the server's message."""
     statuses: frozenset[int] = frozenset()
     """HTTP statuses that decide by themselves."""
-    words: re.Pattern[str] | None = None
+    pattern: re.Pattern[str] | None = None
     """Words in the text that decide, for any status."""
 
-    def fits(self, status: int, text: str) -> bool:
-        return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
+    def matches(self, status: int, text: str) -> bool:
+        return status in self.statuses or (self.pattern is not None and self.pattern.search(text) is not None)
 
 
-_retry, _abandon, _stop = (partial(_Row, step) for step in FailureAction)
+_retry, _abandon, _stop = (partial(_Rule, step) for step in FailureAction)
 
 _LOADING = _retry(
     ErrorCategory.LOADING,
@@ -285,31 +286,31 @@ _NO_CREDIT = "has no credit left for this key; top it up or choose another backe
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
 
-_HOW_STREAMED = (
+_STREAM_ADVICE = (
     "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
 )
-_STREAMS_ONLY = _stop(ErrorCategory.REJECTED, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS)
+_STREAMS_ONLY = _stop(ErrorCategory.REJECTED, f"gives streamed answers only. {_STREAM_ADVICE}", pattern=_STREAM_NEEDED)
 # Retried: a single streamed response may be an accident.
-_STREAMED = _retry(ErrorCategory.DEFECT, f"sent a stream in place of an answer. {_HOW_STREAMED}")
+_STREAMED = _retry(ErrorCategory.DEFECT, f"sent a stream in place of an answer. {_STREAM_ADVICE}")
 
 _BUSY = _retry(ErrorCategory.RATE_LIMIT, "says that there are too many requests ({text})", frozenset({429}))
 _FAILED = _retry(ErrorCategory.SERVER, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)}))
 _TOO_LONG = "cannot read a prompt of this length ({text})"
 
-_BY_STATUS = (
+_RULES = (
     _stop(ErrorCategory.QUOTA, _NO_CREDIT, frozenset({402}), _QUOTA),
     _BUSY,
     _retry(ErrorCategory.TIMEOUT, "gave no answer in time and says so with {how} ({text})", frozenset({408, 504})),
     _FAILED,
     _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, frozenset({401})),
     _abandon(ErrorCategory.CONTEXT, _TOO_LONG, frozenset({413})),
-    _retry(ErrorCategory.RATE_LIMIT, _BUSY.says, words=_THROTTLED),
-    _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, words=_KEY),
+    _retry(ErrorCategory.RATE_LIMIT, _BUSY.template, pattern=_THROTTLED),
+    _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, pattern=_KEY),
     # Before 403 and 404: some gateways send these statuses for a prompt that their moderation flags.
-    _abandon(ErrorCategory.POLICY, "refuses this prompt by its content policy ({text})", words=_POLICY),
+    _abandon(ErrorCategory.POLICY, "refuses this prompt by its content policy ({text})", pattern=_POLICY),
     _stop(ErrorCategory.AUTHENTICATION, _WRONG_KEY, frozenset({403})),
     _stop(ErrorCategory.NOT_FOUND, _WRONG_MODEL, frozenset({404}), _MODEL),
-    _abandon(ErrorCategory.CONTEXT, _TOO_LONG, words=_CONTEXT),
+    _abandon(ErrorCategory.CONTEXT, _TOO_LONG, pattern=_CONTEXT),
     _REJECTED,
 )
 """Rows for a status from 400 on, or 0 for an error without a code; the first that fits counts, else the last."""
@@ -320,83 +321,83 @@ _SERVER_ERROR = 500
 _SUCCESS = 200
 """litellm's status for a body that is no JSON."""
 _NOT_FOUND = 404
-_PAGES_OF_THEIR_OWN = frozenset({401, 402, 403, 408, 413, 429})
+_PAGE_STATUSES = frozenset({401, 402, 403, 408, 413, 429})
 """Statuses below 500 that keep their meaning when the body is a web page."""
-_TELLING = frozenset({401, 402, 403, 404, 429})
+_ACCOUNT_STATUSES = frozenset({401, 402, 403, 404, 429})
 """Statuses sent before the server reads the prompt; their text is about the account or the model."""
 
 
-def _row(error: Exception, status: int | None, text: str) -> _Row:
+def _matching_rule(error: Exception, status: int | None, text: str) -> _Rule:
     name = type(error).__name__
-    certain = (
+    special_cases = (
         (_TIMEOUT, isinstance(error, TimeoutError) or name in _TIMEOUTS),
         (_SETTINGS, name == "UnsupportedParamsError"),
-        (_LOADING, status in _LOADING.statuses and _LOADING.fits(0, text)),
-        (_BUSY, _BUSY.fits(status or 0, text) and _PER_MINUTE.search(text) is not None),
-        (_STREAMS_ONLY, _STREAMS.search(text) is not None),
-        (_STREAMED, _EVENTS.search(text) is not None),
+        (_LOADING, status in _LOADING.statuses and _LOADING.matches(0, text)),
+        (_BUSY, _BUSY.matches(status or 0, text) and _PER_MINUTE.search(text) is not None),
+        (_STREAMS_ONLY, _STREAM_NEEDED.search(text) is not None),
+        (_STREAMED, _SSE.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
-    chosen = next((row for row, holds in certain if holds), None)
+    chosen = next((rule for rule, applies in special_cases if applies), None)
     if chosen is None and status in {None, _SUCCESS, _SERVER_ERROR}:
-        chosen = _row_without_answer(error, status, text)
-    code = _SERVER_ERROR if status is None else status
-    chosen = chosen or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
-    if chosen is _REJECTED and not code and (_OVERLOADED.search(text) or not _INVALID.search(text)):
+        chosen = _rule_without_answer(error, status, text)
+    number = _SERVER_ERROR if status is None else status
+    chosen = chosen or next((rule for rule in _RULES if rule.matches(number, text)), _REJECTED)
+    if chosen is _REJECTED and not number and (_OVERLOADED.search(text) or not _INVALID.search(text)):
         # Without a status and a code: a failure of the server, unless the text blames the request.
         return _FAILED
     return chosen
 
 
-def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
+def _rule_without_answer(error: Exception, status: int | None, text: str) -> _Rule | None:
     """Return the row for a fault whose status is invented or missing; None if a server may have sent the 500."""
-    if _out_of_reach(error):
-        return _tls_fault(error, text) or (_UNREACHED if _unconnected(error) else _DROPPED)
-    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _causes_of(error)):
+    if _is_network_error(error):
+        return _tls_fault(error, text) or (_UNREACHED if _is_unconnected(error) else _DROPPED)
+    if status == _SUCCESS or any(isinstance(cause, _PARSE_ERRORS) for cause in _causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
         return None
-    known = next((row for row in _BY_STATUS if row.step is FailureAction.STOP and row.fits(0, text)), None)
-    missing = "No module named" in text or any(isinstance(at, ImportError) for at in _causes_of(error))
-    return known or (_DEFECT if status is None or missing else _CONFUSED)
+    known = next((rule for rule in _RULES if rule.action is FailureAction.STOP and rule.matches(0, text)), None)
+    is_module_missing = "No module named" in text or any(isinstance(cause, ImportError) for cause in _causes_of(error))
+    return known or (_DEFECT if status is None or is_module_missing else _CONFUSED)
 
 
-def _named(text: str, backend: Backend) -> tuple[str, ...]:
+def _named_arguments(text: str, backend: Backend) -> tuple[str, ...]:
     extra = {name: re.compile(rf"\b{re.escape(name)}\b") for name in backend.extra}
-    found = ((pattern.search(text), name) for name, pattern in {**extra, **_ARGUMENTS}.items())
-    return tuple(name for _, name in sorted((match.start(), name) for match, name in found if match is not None))
+    matches = ((pattern.search(text), name) for name, pattern in {**extra, **_ARGUMENTS}.items())
+    return tuple(name for _, name in sorted((match.start(), name) for match, name in matches if match is not None))
 
 
-def _out_of_reach(error: Exception) -> bool:
+def _is_network_error(error: Exception) -> bool:
     return any(
-        isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK
+        isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK_LIBRARIES
         for cause in _causes_of(error)
         # These report an error status: the network worked.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
 
 
-def _tls_fault(error: Exception, text: str) -> _Row | None:
+def _tls_fault(error: Exception, text: str) -> _Rule | None:
     message = " ".join([text, *(str(cause) for cause in _causes_of(error))])
     if not _TLS.search(message) and not any(isinstance(cause, ssl.SSLError) for cause in _causes_of(error)):
         return None
     if _CERTIFICATE.search(message):
         return _UNTRUSTED
-    return _NO_TLS if _PLAIN.search(message) else _TLS_FAILED
+    return _NO_TLS if _PLAIN_HTTP.search(message) else _TLS_FAILED
 
 
 def _trust_advice() -> str:
-    named = os.environ.get("SSL_CERT_FILE")
-    if named and not Path(named).exists():
-        return f"SSL_CERT_FILE names {named!r}, and no such file is there"
+    file = os.environ.get("SSL_CERT_FILE")
+    if file and not Path(file).exists():
+        return f"SSL_CERT_FILE names {file!r}, and no such file is there"
     return "name the file with its authority's certificate in the variable SSL_CERT_FILE"
 
 
-def _unconnected(error: Exception) -> bool:
+def _is_unconnected(error: Exception) -> bool:
     causes = list(_causes_of(error))
-    named = any(kind.__name__ in _UNCONNECTED for cause in causes for kind in type(cause).__mro__)
-    refused = named or any(isinstance(cause, _REFUSED) for cause in causes)
-    return refused and not any(isinstance(cause, _BROKEN_OFF) for cause in causes)
+    is_connect_error = any(kind.__name__ in _CONNECT_ERRORS for cause in causes for kind in type(cause).__mro__)
+    is_refused = is_connect_error or any(isinstance(cause, _REFUSED_ERRORS) for cause in causes)
+    return is_refused and not any(isinstance(cause, _DROPPED_ERRORS) for cause in causes)
 
 
 def _has_answer(error: Exception, status: int | None) -> bool:
@@ -404,27 +405,27 @@ def _has_answer(error: Exception, status: int | None) -> bool:
     return status is not None and type(error).__name__ != "APIConnectionError"
 
 
-def _page(error: Exception, status: int | None, text: str) -> str | None:
+def _page_excerpt(error: Exception, status: int | None, text: str) -> str | None:
     unread = _UNREADABLE.search(text) is not None
     # litellm reports a page that came with status 200 as a 500.
-    if not unread and (status in _PAGES_OF_THEIR_OWN or (status or 0) >= _SERVER_ERROR):
+    if not unread and (status in _PAGE_STATUSES or (status or 0) >= _SERVER_ERROR):
         return None
-    begins = (_QUOTED if unread else _BEGINNING).search(text)
-    says_so = "text/html" in headers_of(error).get("content-type", "").casefold() and (unread or text.startswith("<"))
-    if begins is None and not says_so:
+    start = (_QUOTED_PAGE if unread else _PAGE_START).search(text)
+    is_html = "text/html" in headers_of(error).get("content-type", "").casefold() and (unread or text.startswith("<"))
+    if start is None and not is_html:
         return None
     if (title := _TITLE.search(text)) is not None:
         return title[1].strip()
-    glance = text[0 if begins is None else begins.start(1) :][:_GLANCE]
+    excerpt = text[0 if start is None else start.start(1) :][:_PAGE_CHARS]
     # Up to the last tag: litellm may append text to the page.
-    return glance[: glance.rfind(">") + 1] or glance
+    return excerpt[: excerpt.rfind(">") + 1] or excerpt
 
 
 def _key_advice(backend: Backend) -> str:
     names = key_variables(backend)
     if names:
-        read = next((name for name in names if os.environ.get(name)), None)
-        return f"check the key in {read}" if read else f"{names[0]} holds none: set it"
+        variable = next((name for name in names if os.environ.get(name)), None)
+        return f"check the key in {variable}" if variable else f"{names[0]} holds none: set it"
     if server_of(backend) is not None:
         return "none was sent to this server: name the variable that holds one in api_key_env"
     return f"check the credentials that litellm reads for {split(backend.model)[0]}, or name a variable in api_key_env"
@@ -449,12 +450,12 @@ def _status_of(error: Exception) -> int | None:
     return None
 
 
-def _words_of(error: Exception, key: str | None) -> str:
+def _text_of(error: Exception, key: str | None) -> str:
     """Return the error's message in one line, without keys, class names and tracebacks; its class if that is empty."""
-    text = " ".join(redact(_message_of(error)[: 2 * _READ], key=key).split())
+    text = " ".join(redact(_message_of(error)[: 2 * _MAX_CHARS], key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps to fix the fault.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
-    return _REPR.sub("", text[:_READ]) or type(error).__name__
+    return _REPR.sub("", text[:_MAX_CHARS]) or type(error).__name__
 
 
 def _message_of(error: Exception) -> str:

@@ -19,27 +19,27 @@ from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
 from refinesynth.client.reporting import redact
 from refinesynth.client.token_usage import ESTIMATED, TOTAL
-from refinesynth.client.tool_calls import settle
+from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import PaidCompletion
 from refinesynth.text.json_reader import MAX_CHARACTERS, BrokenOff, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 
-_LONGEST = MAX_CHARACTERS + 1
-_LONGEST_NAME = 200
+_MAX_CHARS = MAX_CHARACTERS + 1
+_MAX_NAME_CHARS = 200
 
-_WHOLE, _FILTERED, _LONG, _WINDOW = "whole", "filtered", "at its limit", "at the end of the context window"
+_COMPLETE, _FILTERED, _AT_LIMIT, _WINDOW_END = "whole", "filtered", "at its limit", "at the end of the context window"
 _ENDINGS: Mapping[str, str] = {
     reason: ending
     for ending, reasons in {
-        _WHOLE: "stop tool_calls tool_call toolcalls tool_use function_call function_calls eos eos_token eosfound end_turn"
+        _COMPLETE: "stop tool_calls tool_call toolcalls tool_use function_call function_calls eos eos_token eosfound end_turn"
         " stop_sequence stop_token stop_string stop_str stopstringfound end_of_turn end_of_text end_of_sequence endoftext"
         " end done finish finished complete completed normal success",
         _FILTERED: "content_filter content_filtered content_policy sensitive refusal guardrail_intervened safety image_safety"
         " recitation language blocklist prohibited_content spii error_toxic moderation",
-        _LONG: "length max_tokens max_length max_output_tokens max_completion_tokens max_new_tokens token_limit compaction"
+        _AT_LIMIT: "length max_tokens max_length max_output_tokens max_completion_tokens max_new_tokens token_limit compaction"
         " continuation maxpredictedtokensreached",
-        _WINDOW: "model_context_window_exceeded context_length_exceeded contextlengthreached model_length error_limit",
+        _WINDOW_END: "model_context_window_exceeded context_length_exceeded contextlengthreached model_length error_limit",
     }.items()
     for reason in reasons.split()
 }
@@ -47,59 +47,59 @@ _ENDINGS: Mapping[str, str] = {
     Mistral, Z.ai, Baidu, Titan and watsonx. Any other reason, such as `abort`, means an interrupted completion."""
 
 
-_TAIL = 2_000
+_TAIL_CHARS = 2_000
 """Last characters of a completion that are checked for repetition."""
-_REPEATED = 0.1
+_REPETITION_RATIO = 0.1
 """Compression ratio below which a text repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
-_MOST_TOKENS = 10**7
+_MAX_TOKENS = 10**7
 """Largest credible token count: no model reads or writes more."""
-_STEP = 256
+_TOKEN_STEP = 256
 """Tokens of which every context length, and most limits of a completion, are a multiple."""
 
 
 def _repeats(text: str) -> bool:
-    tail = text[-_TAIL:].encode(errors="replace")
-    return len(tail) >= _TAIL // 4 and len(zlib.compress(tail)) < _REPEATED * len(tail)
+    tail = text[-_TAIL_CHARS:].encode(errors="replace")
+    return len(tail) >= _TAIL_CHARS // 4 and len(zlib.compress(tail)) < _REPETITION_RATIO * len(tail)
 
 
-def _fills(total: int, answer: int, max_tokens: int | None) -> bool:
+def _fills_context(total: int, answer: int, max_tokens: int | None) -> bool:
     """Return True if a truncated completion filled the server's context and did not reach its own limit."""
     if max_tokens is not None:
-        return answer + 1 < max_tokens and total >= _STEP
-    return -total % _STEP <= 1 and answer % _STEP != 0
+        return answer + 1 < max_tokens and total >= _TOKEN_STEP
+    return -total % _TOKEN_STEP <= 1 and answer % _TOKEN_STEP != 0
 
 
 def _ending(reason: str | None) -> str | None:
     if reason is None:
-        return _WHOLE
+        return _COMPLETE
     plain = reason.strip().casefold().replace("-", "_").replace(" ", "_")
     return _ENDINGS.get(plain.rpartition(".")[2].removeprefix("finish_reason_"))
 
 
-def _words(value: object) -> str | None:
+def _clean_text(value: object) -> str | None:
     """Return valid UTF-8 text, also from a list of text parts or a parsed JSON object; None for anything else."""
     if isinstance(value, str):
         # `check` rejects longer text; the journal stores only enough of it to repeat that.
-        return scrub(value[:_LONGEST])
+        return scrub(value[:_MAX_CHARS])
     if isinstance(value, list | tuple):
-        texts = [_words(_text(part)) for part in cast("Sequence[object]", value)]
-        return "".join(filter(None, texts))[:_LONGEST] or None
+        texts = [_clean_text(_text_field(part)) for part in cast("Sequence[object]", value)]
+        return "".join(filter(None, texts))[:_MAX_CHARS] or None
     if isinstance(value, dict):
         # Some servers return requested JSON as a parsed object.
-        return json.dumps(value)[:_LONGEST]
+        return json.dumps(value)[:_MAX_CHARS]
     return None
 
 
-def _text(part: object) -> object:
+def _text_field(part: object) -> object:
     return cast("dict[str, object]", part).get("text") if isinstance(part, dict) else getattr(part, "text", None)
 
 
-def _name(value: object) -> str | None:
-    words = _words(value)
-    return None if words is None else words[:_LONGEST_NAME]
+def _clean_name(value: object) -> str | None:
+    text = _clean_text(value)
+    return None if text is None else text[:_MAX_NAME_CHARS]
 
 
-def _count(value: object) -> int:
+def _token_count(value: object) -> int:
     """Return a token count, also from text or a fraction; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0
@@ -107,63 +107,63 @@ def _count(value: object) -> int:
         number = float(value[:32] if isinstance(value, str) else value)
     except (ValueError, OverflowError):
         return 0
-    return math.ceil(number) if 0 <= number <= _MOST_TOKENS else 0
+    return math.ceil(number) if 0 <= number <= _MAX_TOKENS else 0
 
 
-def _object(value: object) -> object:
+def _object_or_empty(value: object) -> object:
     return cast("object", value) if isinstance(value, dict | BaseModel) else {}
 
 
-_Count = Annotated[int, BeforeValidator(_count)]
-_Words = Annotated[str | None, BeforeValidator(_words)]
-_Name = Annotated[str | None, BeforeValidator(_name)]
+_Count = Annotated[int, BeforeValidator(_token_count)]
+_Text = Annotated[str | None, BeforeValidator(_clean_text)]
+_Name = Annotated[str | None, BeforeValidator(_clean_name)]
 
 
-class _Wire(BaseModel):
+class _ServerObject(BaseModel):
     # `from_attributes` reads litellm's objects like dicts, without dumping them first.
     model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
 
 
-class _Function(_Wire):
+class _Function(_ServerObject):
     name: str
-    arguments: _Words = None
+    arguments: _Text = None
 
 
-class _Call(_Wire):
+class _Call(_ServerObject):
     id: _Name = None
     function: _Function
 
 
-class _Specific(_Wire):
+class _ProviderFields(_ServerObject):
     # litellm's place for fields that only some providers send.
-    refusal: _Words = None
+    refusal: _Text = None
     native_finish_reason: _Name = None
 
 
-class _Message(_Wire):
-    content: _Words = None
-    reasoning_content: _Words = None
-    reasoning: _Words = None
-    thinking: _Words = None
-    refusal: _Words = None
-    provider_specific_fields: _Specific | None = None
+class _Message(_ServerObject):
+    content: _Text = None
+    reasoning_content: _Text = None
+    reasoning: _Text = None
+    thinking: _Text = None
+    refusal: _Text = None
+    provider_specific_fields: _ProviderFields | None = None
     tool_calls: tuple[_Call, ...] | None = None
 
 
-class _Choice(_Wire):
+class _Choice(_ServerObject):
     message: _Message
     finish_reason: _Name = None
-    provider_specific_fields: _Specific | None = None
+    provider_specific_fields: _ProviderFields | None = None
 
 
-class _Details(_Wire):
+class _Details(_ServerObject):
     cached_tokens: _Count = 0
     cache_write_tokens: _Count = 0
     cache_creation_tokens: _Count = 0
     reasoning_tokens: _Count = 0
 
 
-class _Usage(_Wire):
+class _Usage(_ServerObject):
     # OpenAI's shape, to which litellm converts other providers' counts, and the additional counts of some servers.
     prompt_tokens: _Count = 0
     completion_tokens: _Count = 0
@@ -173,38 +173,35 @@ class _Usage(_Wire):
     cache_read_input_tokens: _Count = 0
     cache_creation_input_tokens: _Count = 0
     reasoning_tokens: _Count = 0
-    prompt_tokens_details: Annotated[_Details, BeforeValidator(_object)] = _Details()
-    completion_tokens_details: Annotated[_Details, BeforeValidator(_object)] = _Details()
+    prompt_tokens_details: Annotated[_Details, BeforeValidator(_object_or_empty)] = _Details()
+    completion_tokens_details: Annotated[_Details, BeforeValidator(_object_or_empty)] = _Details()
 
     def read(self) -> RequestUsage:
         """Return the counts; missing and impossible counts are 0."""
         prompt, answer, total = self.prompt_tokens, self.completion_tokens, self.total_tokens
-        of_prompt = self.prompt_tokens_details
+        details = self.prompt_tokens_details
         if prompt and total > prompt + answer:
             # Billed thinking tokens that `completion_tokens` leaves out.
             answer = total - prompt
-        read = (
-            self.cached_tokens
-            or of_prompt.cached_tokens
-            or self.cache_read_input_tokens
-            or self.prompt_cache_hit_tokens
+        cache_read = (
+            self.cached_tokens or details.cached_tokens or self.cache_read_input_tokens or self.prompt_cache_hit_tokens
         )
-        written = of_prompt.cache_creation_tokens or of_prompt.cache_write_tokens or self.cache_creation_input_tokens
+        cache_written = details.cache_creation_tokens or details.cache_write_tokens or self.cache_creation_input_tokens
         thoughts = self.reasoning_tokens or self.completion_tokens_details.reasoning_tokens
         return RequestUsage(
             input_tokens=prompt,
-            cache_read_tokens=min(read, prompt),
-            cache_write_tokens=min(written, prompt),
+            cache_read_tokens=min(cache_read, prompt),
+            cache_write_tokens=min(cache_written, prompt),
             output_tokens=answer,
             output_reasoning_tokens=min(thoughts, answer),
             details={TOTAL: total} if total and not prompt and not answer else {},
         )
 
 
-class _Completion(_Wire):
+class _Completion(_ServerObject):
     id: _Name = None
     model: _Name = None
-    usage: Annotated[_Usage, BeforeValidator(_object)] = _Usage()
+    usage: Annotated[_Usage, BeforeValidator(_object_or_empty)] = _Usage()
     choices: tuple[_Choice, ...] = Field(max_length=64)
 
 
@@ -221,20 +218,20 @@ class ReadCompletion:
     usage: RequestUsage = field(default_factory=RequestUsage)
     model: str | None = None
     id: str | None = None
-    mark: str | None = None
+    end_mark: str | None = None
     """End mark of thoughts that the server left in the text; not written to the journal."""
 
     def to_json(self) -> bytes:
         """Return the completion without its usage, for the journal."""
-        kept = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
-        named = {"refusal": self.refusal, "model": self.model, "id": self.id}
-        return orjson.dumps({name: value for name, value in (kept | named).items() if value})
+        body = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
+        metadata = {"refusal": self.refusal, "model": self.model, "id": self.id}
+        return orjson.dumps({name: value for name, value in (body | metadata).items() if value})
 
     @classmethod
     def from_paid(cls, paid: PaidCompletion) -> "ReadCompletion":
         """Read the output of `to_json`, with its usage. Raises StorageError: the journal's answer is damaged."""
         try:
-            return replace(_kept().validate_json(paid.answer), usage=usage_of(paid))
+            return replace(_json_adapter().validate_json(paid.answer), usage=usage_of(paid))
         except ValidationError as error:
             raise StorageError(
                 f"the journal's answer {paid.step} of {paid.role} in episode {paid.episode} is damaged; "
@@ -249,38 +246,38 @@ class ReadCompletion:
         """
         ending = _ending(self.finish_reason)
         if ending == _FILTERED or self.refusal:
-            why = f" ({self.refusal[:200]})" if self.refusal else ""
+            reason = f" ({self.refusal[:200]})" if self.refusal else ""
             raise UnusableAnswer(
-                FailureAction.ABANDON, ErrorCategory.POLICY, f"refuses to answer by its content policy{why}"
+                FailureAction.ABANDON, ErrorCategory.POLICY, f"refuses to answer by its content policy{reason}"
             )
-        if ending == _LONG:
-            raise _useless(self._why_cut(max_tokens))
-        if ending == _WINDOW:
-            raise _useless("cut its answer off at the end of its context window; serve a longer one")
+        if ending == _AT_LIMIT:
+            raise _content_fault(self._truncation_reason(max_tokens))
+        if ending == _WINDOW_END:
+            raise _content_fault("cut its answer off at the end of its context window; serve a longer one")
         if self.finish_reason == NO_REASON:
-            raise _useless("gave no finish_reason, so its answer may be cut off; it has to give one")
-        if ending != _WHOLE:
-            raise _broken(f"broke off its answer (finish_reason {self.finish_reason!r})")
+            raise _content_fault("gave no finish_reason, so its answer may be cut off; it has to give one")
+        if ending != _COMPLETE:
+            raise _server_fault(f"broke off its answer (finish_reason {self.finish_reason!r})")
         if not self.text.strip() and not self.calls:
-            thought = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
-            raise _useless(f"gave an empty answer{thought}")
+            addition = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
+            raise _content_fault(f"gave an empty answer{addition}")
         if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
-            raise _useless(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
+            raise _content_fault(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
 
-    def _why_cut(self, max_tokens: int | None) -> str:
+    def _truncation_reason(self, max_tokens: int | None) -> str:
         """Return the reason why the completion was truncated, with advice."""
         limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
         if _repeats(self.text or self.thinking):
             return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
         prompt, answer = self.usage.input_tokens, self.usage.output_tokens
-        if ESTIMATED not in self.usage.details and answer and _fills(prompt + answer, answer, max_tokens):
+        if ESTIMATED not in self.usage.details and answer and _fills_context(prompt + answer, answer, max_tokens):
             return (
                 f"cut its answer off after {answer:,} tokens: with the prompt's {prompt:,} they fill a context of {prompt + answer:,} "
                 "tokens; serve a longer one (llama.cpp shares -c among its -np slots)"
             )
         return f"cut its answer off at {limit}; raise max_tokens"
 
-    def settled(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
+    def with_repaired_calls(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
         """Return the completion with repaired tool calls, and the artefact of the server's tool parser, if any."""
         tools = {
             tool.name: tool.parameters_json_schema.get("properties", {})
@@ -288,8 +285,8 @@ class ReadCompletion:
         }
         if not tools:
             return self, None
-        calls, text, artefact, clear = settle(self.calls, self.text, tools)
-        if not clear:
+        calls, text, artefact, is_clear = repair_calls(self.calls, self.text, tools)
+        if not is_clear:
             raise ParserFault(
                 FailureAction.RETRY,
                 ErrorCategory.CONTENT,
@@ -332,16 +329,16 @@ class ParserFault(UnusableAnswer):
     """A tool call that the server's tool parser made unreadable."""
 
 
-def _useless(message: str) -> UnusableAnswer:
+def _content_fault(message: str) -> UnusableAnswer:
     return UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, message)
 
 
-def _broken(message: str) -> UnusableAnswer:
+def _server_fault(message: str) -> UnusableAnswer:
     return UnusableAnswer(FailureAction.RETRY, ErrorCategory.SERVER, message)
 
 
 @cache
-def _kept() -> TypeAdapter[ReadCompletion]:
+def _json_adapter() -> TypeAdapter[ReadCompletion]:
     return TypeAdapter(ReadCompletion)
 
 
@@ -366,24 +363,24 @@ def read_completion(raw: object) -> ReadCompletion:
     try:
         completion = _Completion.model_validate(raw)
     except (ValidationError, RecursionError) as error:
-        where = ".".join(str(at) for at in error.errors()[0]["loc"]) if isinstance(error, ValidationError) else "depth"
-        raise _broken(f"sent something that is no completion (at {where!r})") from None
+        path = ".".join(str(key) for key in error.errors()[0]["loc"]) if isinstance(error, ValidationError) else "depth"
+        raise _server_fault(f"sent something that is no completion (at {path!r})") from None
     if not completion.choices:
-        raise _broken("sent a completion without choices")
+        raise _server_fault("sent a completion without choices")
     choice = completion.choices[0]
     calls = choice.message.tool_calls or ()
     reason, native = choice.finish_reason, choice.provider_specific_fields
-    if native is not None and native.native_finish_reason is not None and _ending(reason) == _WHOLE:
+    if native is not None and native.native_finish_reason is not None and _ending(reason) == _COMPLETE:
         # litellm reports unknown reasons as `stop`.
         reason = native.native_finish_reason
     thinking = choice.message.reasoning_content or choice.message.reasoning or choice.message.thinking or ""
-    thought = split_thinking(choice.message.content or "")
-    if thought.thinking not in thinking:
-        thinking = "\n\n".join(filter(None, (thinking, thought.thinking)))
+    split = split_thinking(choice.message.content or "")
+    if split.thinking not in thinking:
+        thinking = "\n\n".join(filter(None, (thinking, split.thinking)))
     specific = choice.message.provider_specific_fields
     refusal = choice.message.refusal or (specific.refusal if specific else None)
     return ReadCompletion(
-        text=thought.text,
+        text=split.text,
         thinking=thinking,
         calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),
         finish_reason=reason,
@@ -392,7 +389,7 @@ def read_completion(raw: object) -> ReadCompletion:
         usage=completion.usage.read(),
         model=completion.model,
         id=completion.id,
-        mark=thought.form,
+        end_mark=split.form,
     )
 
 

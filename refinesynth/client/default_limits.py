@@ -18,7 +18,7 @@ from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of
 from refinesynth.client.request_arguments import profile_of, thinking_is_off
 
-NEEDED: Mapping[Role, int] = {
+DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
     Role.SCRIPT_WRITER: 2_500,
     Role.DUNGEON_MASTER: 768,
     Role.PLAYER: 512,
@@ -27,20 +27,20 @@ NEEDED: Mapping[Role, int] = {
     Role.JUDGE: 512,
 }
 """Tokens that suffice for nearly every good answer of a role, without the thoughts of reasoning models."""
-_BOUNDED = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
+_BOUNDED_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles with a default bound. Scripts and narrated plays have none: they may fill the context, and servers such as vLLM
 refuse a bound that exceeds it."""
-_THINKS = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
+_THINKING_NAMES = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
 """Names of thinking models that pydantic-ai's profiles do not list."""
-_ASKED = ("openai", "hosted_vllm")
-_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
-_PATIENCE = 2.0
+_PROVIDERS = ("openai", "hosted_vllm")
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_TIMEOUT_S = 2.0
 """Timeout of each request to a server on this machine, in seconds."""
-_AGAIN = 2.0
+_RETRY_S = 2.0
 """Seconds between two requests to a server that loads its model."""
-_LARGEST = 2**20
+_MAX_RESPONSE_BYTES = 2**20
 """Bytes of a response that are read."""
-_ABSURD = 10**9
+_IMPLAUSIBLE = 10**9
 """Number of slots or tokens from which a server's report is ignored."""
 
 
@@ -49,25 +49,25 @@ def bound_of(role: Role, backend: Backend) -> int | None:
 
     None for roles without a default, thinking models, built-in backends, and backends whose `extra` sets the bound.
     """
-    if backend.max_tokens is not None or role not in _BOUNDED:
+    if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
     built_in = backend.rehearses or replayed_folder(backend) is not None
-    decided = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
-    return None if built_in or decided or _thinks(backend) else NEEDED[role]
+    set_in_extra = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
+    return None if built_in or set_in_extra or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
 
 
 def _thinks(backend: Backend) -> bool:
     if thinking_is_off(backend):
         return False
-    known = profile_of(backend).get("supports_thinking", False) or _THINKS.search(backend.model) is not None
+    known = profile_of(backend).get("supports_thinking", False) or _THINKING_NAMES.search(backend.model) is not None
     return known or bool({"reasoning_effort", "thinking"} & backend.extra.keys())
 
 
-def misfit(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:
+def context_warning(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:
     """Return a warning if a prompt of `prompt` tokens and its completion exceed the context; None if they fit or the
     context is unknown.
     """
-    answer = bound_of(role, backend) or NEEDED[role]
+    answer = bound_of(role, backend) or DEFAULT_MAX_TOKENS[role]
     if context is None or prompt + answer <= context:
         return None
     return (
@@ -86,27 +86,27 @@ class ServerFacts:
     """Tokens of prompt and answer together."""
 
 
-async def facts_of(backend: Backend) -> ServerFacts:
+async def server_facts_of(backend: Backend) -> ServerFacts:
     """Return the capacity of a backend: from a server on this machine (llama.cpp's `/props`, `max_model_len` in
     `/v1/models`), for others from litellm's table. An unusable response gives unknown values, not an error.
     """
     entry = entry_of(backend.model) or {}
-    listed = entry.get("max_input_tokens") or entry.get("max_tokens")
-    known = ServerFacts(context=listed if isinstance(listed, int) and backend.base_url is None else None)
-    return known if _server(backend) is None else await _stated(backend)
+    context = entry.get("max_input_tokens") or entry.get("max_tokens")
+    known = ServerFacts(context=context if isinstance(context, int) and backend.base_url is None else None)
+    return known if _local_server(backend) is None else await _reported(backend)
 
 
-async def _stated(backend: Backend, *, patience: float = 0.0) -> ServerFacts:
-    """Return the capacity that a server reports; repeat the request for `patience` seconds while its model loads."""
-    while (answers := await _answers(backend, loaded=patience > 0)) is None:
-        await anyio.sleep(_AGAIN)
-        patience -= _AGAIN
-    return _facts(answers)
+async def _reported(backend: Backend, *, wait_s: float = 0.0) -> ServerFacts:
+    """Return the capacity that a server reports; repeat the request for `wait_s` seconds while its model loads."""
+    while (responses := await _responses(backend, is_waiting=wait_s > 0)) is None:
+        await anyio.sleep(_RETRY_S)
+        wait_s -= _RETRY_S
+    return _facts_in(responses)
 
 
-async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
-    """Return a server's responses to both requests; an empty list if it is unreachable; with `loaded`, None while its
-    model loads.
+async def _responses(backend: Backend, *, is_waiting: bool) -> list[Any] | None:
+    """Return a server's responses to both requests; an empty list if it is unreachable; with `is_waiting`, None while
+    its model loads.
     """
     # Imported here: the import is slow, and only local servers need it.
     import aiohttp
@@ -115,47 +115,47 @@ async def _answers(backend: Backend, *, loaded: bool) -> list[Any] | None:
     headers = {"Authorization": f"Bearer {key}"} if (key := key_of(backend)) else {}
     bodies = list[Any]()
     try:
-        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
             for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
-                async with session.get(url) as answer:
-                    body = await answer.content.read(_LARGEST)
-                    if loaded and answer.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
+                async with session.get(url) as response:
+                    body = await response.content.read(_MAX_RESPONSE_BYTES)
+                    if is_waiting and response.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
                         return None
-                    bodies.append(json.loads(body) if answer.ok else None)
+                    bodies.append(json.loads(body) if response.ok else None)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
         return []
     return bodies
 
 
-def _facts(found: list[Any]) -> ServerFacts:
-    match found:
+def _facts_in(responses: list[Any]) -> ServerFacts:
+    match responses:
         case [{"total_slots": int(slots), "default_generation_settings": {"n_ctx": int(context)}}, _]:
-            known = slots, context
+            numbers = slots, context
         case [_, {"data": [{"max_model_len": int(context)}, *_]}]:
-            known = None, context
+            numbers = None, context
         case _:
-            known = None, None
-    return ServerFacts(*(number if number is not None and 0 < number < _ABSURD else None for number in known))
+            numbers = None, None
+    return ServerFacts(*(number if number is not None and 0 < number < _IMPLAUSIBLE else None for number in numbers))
 
 
-async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
+async def bounded_by_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
     """Return the backends; a missing `max_in_flight` becomes the number of slots that a local server reports."""
     slots: dict[str, int] = {}
-    for one in [one for backend in backends.values() for one in backend.each]:
-        if (server := _server(one)) is not None and server not in slots:
-            slots[server] = (await _stated(one, patience=one.outage)).slots or 0
+    for member in [member for backend in backends.values() for member in backend.each]:
+        if (server := _local_server(member)) is not None and server not in slots:
+            slots[server] = (await _reported(member, wait_s=member.outage)).slots or 0
 
     def bounded(backend: Backend) -> Backend:
-        most = backend.max_in_flight or slots.get(_server(backend) or "") or None
-        return backend.model_copy(update={"max_in_flight": most})
+        max_in_flight = backend.max_in_flight or slots.get(_local_server(backend) or "") or None
+        return backend.model_copy(update={"max_in_flight": max_in_flight})
 
-    return {role: Mixed.of([bounded(one) for one in backend.each]) for role, backend in backends.items()}
+    return {role: Mixed.of([bounded(member) for member in backend.each]) for role, backend in backends.items()}
 
 
-def _server(backend: Backend) -> str | None:
+def _local_server(backend: Backend) -> str | None:
     """Return the base URL of a server on this machine that speaks OpenAI's protocol; None for others."""
-    if split(backend.model)[0] not in _ASKED:
+    if split(backend.model)[0] not in _PROVIDERS:
         return None
     url = base_url_of(backend)
-    return url if urlsplit(url).hostname in _HERE else None
+    return url if urlsplit(url).hostname in _LOCAL_HOSTS else None

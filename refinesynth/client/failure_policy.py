@@ -15,31 +15,31 @@ from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
-_AT_FIRST = 3
+_CONNECT_RETRIES = 3
 """Retries for a server that was never reached; their waits add up to 5 to 9 seconds."""
-_PAGES = 1
+_PAGE_RETRIES = 1
 """Retries for a server that sends web pages and never answered: a gateway's page goes away, that of a wrong address
 stays."""
-_FEW = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
+_CONTENT_CATEGORIES = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
 """Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
-_PARSED = 3
+_MIN_PARSED_CALLS = 3
 """Number of a backend's first completions with tool calls; artefacts in all of them indicate a faulty tool parser."""
-_FRUITLESS = 5
+_MAX_FRUITLESS = 5
 """Requests given up before a backend's first usable completion that indicate wrong settings."""
-_TO_LOOK_AT = {
+_SETTINGS_TO_CHECK = {
     ErrorCategory.REJECTED: "output_mode and extra",
     ErrorCategory.CONTENT: "max_tokens, output_mode and extra",
 }
 """Kinds of fault that settings can cause in every request, with the settings to check if the server names none."""
-_DECIDED_BY = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
+_SETTING_OF_ARGUMENT = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
 """Arguments of a request that another setting determines."""
 _REFUSALS = frozenset({ErrorCategory.REJECTED, ErrorCategory.NOT_FOUND})
-_CRASH = 500
-_CRASHES = 2
+_CRASH_STATUS = 500
+_MAX_CRASHES = 2
 """Crashes after which a request with a schema is tried once without the schema."""
-_LOADING = 5.0
+_LOADING_RETRY_S = 5.0
 """Minimum seconds between two attempts while a model loads."""
-_DOUBTFUL = 5
+_MAX_UNCERTAIN = 5
 """Consecutive uncertain faults, without an answer in between, that stop the run."""
 
 
@@ -56,7 +56,7 @@ class RequestCounts:
 class PendingRequest:
     """State of one request of a role over all its attempts."""
 
-    account: RequestContext
+    context: RequestContext
     attempt: int = 0
     """Attempts begun."""
     failed: int = 0
@@ -65,11 +65,11 @@ class PendingRequest:
     """Faults that count against the backend's retries."""
     may_omit: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
     """Features to omit if the server seems to lack them."""
-    without: frozenset[UnsupportedFeature] = frozenset()
+    omitted: frozenset[UnsupportedFeature] = frozenset()
     """Features left out of the request."""
-    loading: float = 0.0
+    loading_s: float = 0.0
     """Seconds waited for a server that loads its model."""
-    bound: int | None = None
+    default_bound: int | None = None
     """Default bound of the role's completion; None if the request is sent without it."""
     crashes: int = 0
     """Faults that look like a crash of the server."""
@@ -89,14 +89,14 @@ class FailurePolicy:
         """Number of answered requests."""
         self.usable = False
         """True after the first usable completion."""
-        self._proved: set[str] = set()
-        """Features that the server supports, proved by an answer; names from `_carried`."""
+        self._proved_features: set[str] = set()
+        """Features that the server supports, proved by an answer; names from `_used_features`."""
         self._backend = backend
         self._limiter = limiter
-        self._fruitless = 0
-        self._doubtful = 0
-        self._calls = 0
-        self._artefacts = 0
+        self._fruitless_count = 0
+        self._uncertain_count = 0
+        self._call_count = 0
+        self._artefact_count = 0
 
     def wait(self, fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
@@ -105,68 +105,68 @@ class FailurePolicy:
         Content faults wait 0 s. Otherwise: exponential backoff with jitter up to `Backend.longest_wait`, and at least
         the server's Retry-After.
         """
-        if (lack := _lack_behind(fault, pending, request, self._proved)) is not None:
-            pending.without |= {lack}
+        if (feature := _missing_feature(fault, pending, request, self._proved_features)) is not None:
+            pending.omitted |= {feature}
             return 0.0
-        if fault.step is FailureAction.RETRY and self._limiter.excuses(fault):
+        if fault.action is FailureAction.RETRY and self._limiter.is_outage_fault(fault):
             return 0.0
         pending.failed += 1
-        if fault.kind is ErrorCategory.LOADING:
+        if fault.category is ErrorCategory.LOADING:
             # Loading spends no retry.
-            if not pending.loading:
-                text = f"{fault.message}; it is waited for, up to {self.patience:,.0f} s (outage)"
+            if not pending.loading_s:
+                text = f"{fault.message}; it is waited for, up to {self.max_wait:,.0f} s (outage)"
                 report("loading", self._backend, text)
-            wait = max(_LOADING, fault.after or 0.0)
-            pending.loading += wait
-            return wait if pending.loading <= self.patience else None
-        pending.faults[fault.kind] += 1
-        if not self._worth_another(fault, pending):
+            wait = max(_LOADING_RETRY_S, fault.retry_after or 0.0)
+            pending.loading_s += wait
+            return wait if pending.loading_s <= self.max_wait else None
+        pending.faults[fault.category] += 1
+        if not self._may_retry(fault, pending):
             return None
         wait = self._backoff(fault, pending.failed)
         LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, pending.failed, wait)
         return wait
 
     def _backoff(self, fault: ClassifiedError, failed: int) -> float:
-        if fault.kind is ErrorCategory.CONTENT:
+        if fault.category is ErrorCategory.CONTENT:
             # The backend works; a wait would not help.
             return 0.0
-        longest = self._backend.longest_wait
-        step = min(2.0 ** min(failed - 1, 30), longest)
-        wait = uniform(0, step)
-        if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
+        max_wait = self._backend.longest_wait
+        base = min(2.0 ** min(failed - 1, 30), max_wait)
+        wait = uniform(0, base)
+        if fault.category is ErrorCategory.UNREACHED and not self._limiter.has_answered:
             # With full jitter, one of many requests would give up almost at once and stop the run.
-            wait = min(0.75 * step + 0.5 * wait, longest)
-        return max(wait, fault.after or 0.0)
+            wait = min(0.75 * base + 0.5 * wait, max_wait)
+        return max(wait, fault.retry_after or 0.0)
 
-    def _worth_another(self, fault: ClassifiedError, pending: PendingRequest) -> bool:
-        faults, backend, met = pending.faults, self._backend, self._limiter.met
-        if fault.step is not FailureAction.RETRY or (fault.after or 0.0) > self.patience:
+    def _may_retry(self, fault: ClassifiedError, pending: PendingRequest) -> bool:
+        faults, backend, has_answered = pending.faults, self._backend, self._limiter.has_answered
+        if fault.action is not FailureAction.RETRY or (fault.retry_after or 0.0) > self.max_wait:
             return False
-        if fault.page is not None and not met and faults.total() > _PAGES:
+        if fault.page is not None and not has_answered and faults.total() > _PAGE_RETRIES:
             return False
-        if fault.kind is ErrorCategory.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
+        if fault.category is ErrorCategory.UNREACHED and not has_answered and faults[fault.category] > _CONNECT_RETRIES:
             return False
         # A resumed run replays the failed answers of its journal: their cause may be gone, so retries begin anew.
-        memory = pending.account.session.memory
-        anew = not pending.attempt and not (memory is not None and memory.had_finished)
-        if fault.kind is ErrorCategory.CONTENT and faults[fault.kind] > backend.content_retries and anew:
+        memory = pending.context.session.memory
+        is_replayed = not pending.attempt and not (memory is not None and memory.had_finished)
+        if fault.category is ErrorCategory.CONTENT and faults[fault.category] > backend.content_retries and is_replayed:
             faults.clear()
             return True
-        if fault.kind in _FEW:
-            return faults[fault.kind] <= backend.content_retries
-        return sum(faults[kind] for kind in ErrorCategory if kind not in _FEW) <= backend.retries
+        if fault.category in _CONTENT_CATEGORIES:
+            return faults[fault.category] <= backend.content_retries
+        return sum(faults[kind] for kind in ErrorCategory if kind not in _CONTENT_CATEGORIES) <= backend.retries
 
     def note_answer(self, request: Mapping[str, Any]) -> None:
         """Record an answer to a request, and the features of the server that it proves."""
-        self._proved.update(_carried(request).values())
+        self._proved_features.update(_used_features(request).values())
         self.answered += 1
-        self._doubtful = 0
+        self._uncertain_count = 0
 
     def note_calls(self, artefact: str | None) -> None:
         """Record a completion with tool calls and its artefact; warn once if the first three all have an artefact."""
-        self._calls += 1
-        self._artefacts += artefact is not None
-        if self._calls == self._artefacts == _PARSED:
+        self._call_count += 1
+        self._artefact_count += artefact is not None
+        if self._call_count == self._artefact_count == _MIN_PARSED_CALLS:
             text = (
                 f"{self._backend.label} gives calls that its server's tool parser did not read right ({artefact}), each "
                 "time so far; what is clear is put right, the rest is asked for again; check the server's tool parser"
@@ -174,61 +174,61 @@ class FailurePolicy:
             report("tool_parser", self._backend, text)
 
     @property
-    def patience(self) -> float:
+    def max_wait(self) -> float:
         """Longest accepted Retry-After and model loading time, in seconds; shorter if a fallback backend exists."""
-        waits = self._limiter.breaker.waits_for_outages
-        return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
+        waits_for_outages = self._limiter.breaker.waits_for_outages
+        return max(self._backend.longest_wait, self._backend.outage if waits_for_outages else 0.0)
 
     def error(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
         """Return the error for a request that is given up after this fault."""
-        if fault.page is not None and not self._limiter.met:
-            return RunStopped(_no_api(self._backend, fault.page))
-        if fault.step is FailureAction.STOP:
+        if fault.page is not None and not self._limiter.has_answered:
+            return RunStopped(_no_api_message(self._backend, fault.page))
+        if fault.action is FailureAction.STOP:
             if not fault.certain and self.answered:
                 # The text may quote the prompt; only several such faults in a row stop the run.
-                self._doubtful += 1
-                if self._doubtful < _DOUBTFUL:
+                self._uncertain_count += 1
+                if self._uncertain_count < _MAX_UNCERTAIN:
                     return EpisodeAbandoned(fault.message)
-            return _stopped(fault.message)
-        if fault.step is FailureAction.ABANDON:
-            return self._abandoned_or_hopeless(fault.message, fault)
-        return self._retried_in_vain(fault, pending)
+            return _run_stopped(fault.message)
+        if fault.action is FailureAction.ABANDON:
+            return self._abandon_or_stop(fault.message, fault)
+        return self._out_of_retries(fault, pending)
 
-    def _retried_in_vain(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
-        if (fault.after or 0.0) > self.patience:
-            return _stopped(
-                f"{fault.message}; it asks to wait {fault.after:,.0f} s (Retry-After), and {self.patience:,.0f} s are the most that "
-                f"is waited: go on later, or with --set outage={fault.after:.0f}"
+    def _out_of_retries(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
+        if (fault.retry_after or 0.0) > self.max_wait:
+            return _run_stopped(
+                f"{fault.message}; it asks to wait {fault.retry_after:,.0f} s (Retry-After), and {self.max_wait:,.0f} s are the most that "
+                f"is waited: go on later, or with --set outage={fault.retry_after:.0f}"
             )
         message = f"{fault.message} (after {pending.failed} attempt{'s' * (pending.failed != 1)})"
-        if fault.kind is ErrorCategory.CONTENT:
-            return self._abandoned_or_hopeless(message, fault)
+        if fault.category is ErrorCategory.CONTENT:
+            return self._abandon_or_stop(message, fault)
         if self.answered > pending.answered_before:
             # The backend answered other requests meanwhile.
             return EpisodeLost(message)
-        if fault.kind is ErrorCategory.UNREACHED and not self._limiter.met:
+        if fault.category is ErrorCategory.UNREACHED and not self._limiter.has_answered:
             message += "; check that the server is running and its address right"
-        elif fault.kind is ErrorCategory.LOADING:
-            message += f"; try again later, or wait longer than {self.patience:,.0f} s with --set outage=SECONDS"
-        elif fault.kind is not ErrorCategory.DEFECT:
+        elif fault.category is ErrorCategory.LOADING:
+            message += f"; try again later, or wait longer than {self.max_wait:,.0f} s with --set outage=SECONDS"
+        elif fault.category is not ErrorCategory.DEFECT:
             message += "; it stays down, try again later"
-        return _stopped(message)
+        return _run_stopped(message)
 
-    def _abandoned_or_hopeless(self, message: str, fault: ClassifiedError) -> BackendError:
+    def _abandon_or_stop(self, message: str, fault: ClassifiedError) -> BackendError:
         """Give up one episode; the run, if the first requests of a backend gave no usable completion."""
-        if fault.kind not in _TO_LOOK_AT or self.usable:
+        if fault.category not in _SETTINGS_TO_CHECK or self.usable:
             return EpisodeAbandoned(message)
-        self._fruitless += 1
-        if self._fruitless < _FRUITLESS:
+        self._fruitless_count += 1
+        if self._fruitless_count < _MAX_FRUITLESS:
             return EpisodeDoubtful(message)
-        named = ", ".join(dict.fromkeys(_DECIDED_BY.get(name, name) for name in fault.names))
-        return _stopped(
-            f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be wrong: look at "
-            f"{named or _TO_LOOK_AT[fault.kind]} of the backend"
+        settings = ", ".join(dict.fromkeys(_SETTING_OF_ARGUMENT.get(name, name) for name in fault.arguments))
+        return _run_stopped(
+            f"{message}; so it was with each of the first {self._fruitless_count} requests, so the settings must be wrong: look at "
+            f"{settings or _SETTINGS_TO_CHECK[fault.category]} of the backend"
         )
 
 
-def _lack_behind(
+def _missing_feature(
     fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any], proved: Container[str]
 ) -> UnsupportedFeature | None:
     """Return the feature to omit from `request` after this fault; None if no missing feature explains the fault.
@@ -236,50 +236,50 @@ def _lack_behind(
     Some servers crash on a schema without naming it: the second crash leads to one attempt without the schema, the
     third restores it. `proved` holds the features that the server supports.
     """
-    if fault.kind not in _REFUSALS and fault.status != _CRASH:
+    if fault.category not in _REFUSALS and fault.status != _CRASH_STATUS:
         return None
-    proofs = _carried(request).items()
-    candidates = {lack for lack, proof in proofs if proof not in proved and lack in pending.may_omit - pending.without}
+    used, allowed = _used_features(request).items(), pending.may_omit - pending.omitted
+    candidates = {feature for feature, proof in used if proof not in proved and feature in allowed}
     names = list[str]()
-    for name in fault.names:
+    for name in fault.arguments:
         # Servers without tools may name `tool_choice` instead of `tools`.
-        of_tools = name == UnsupportedFeature.DEMAND and "tools" in request
+        of_tools = name == UnsupportedFeature.TOOL_CHOICE and "tools" in request
         names += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
-    lack = next((UnsupportedFeature(name) for name in names if name in candidates), None)
-    if lack is None and fault.status == _CRASH:
+    feature = next((UnsupportedFeature(name) for name in names if name in candidates), None)
+    if feature is None and fault.status == _CRASH_STATUS:
         pending.crashes += 1
-        if pending.crashes > _CRASHES:
-            pending.without -= {UnsupportedFeature.SCHEMA}
-        elif pending.crashes == _CRASHES and UnsupportedFeature.SCHEMA in candidates:
+        if pending.crashes > _MAX_CRASHES:
+            pending.omitted -= {UnsupportedFeature.SCHEMA}
+        elif pending.crashes == _MAX_CRASHES and UnsupportedFeature.SCHEMA in candidates:
             return UnsupportedFeature.SCHEMA
-    return lack
+    return feature
 
 
-def _carried(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
+def _used_features(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
     """Return the features in a request that a server may lack, each with the name under which an answer proves it."""
     features = {
-        lack: lack.value
-        for lack in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
-        if lack.value in request
+        feature: feature.value
+        for feature in (UnsupportedFeature.TOOLS, UnsupportedFeature.SEED, UnsupportedFeature.STOP)
+        if feature.value in request
     }
-    if request.get(UnsupportedFeature.DEMAND) == "required":
-        features[UnsupportedFeature.DEMAND] = UnsupportedFeature.DEMAND.value
-    form = request.get(UnsupportedFeature.SCHEMA)
-    if isinstance(form, Mapping) and "json_schema" in form:
-        features[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {form['json_schema']['name']}"
+    if request.get(UnsupportedFeature.TOOL_CHOICE) == "required":
+        features[UnsupportedFeature.TOOL_CHOICE] = UnsupportedFeature.TOOL_CHOICE.value
+    schema = request.get(UnsupportedFeature.SCHEMA)
+    if isinstance(schema, Mapping) and "json_schema" in schema:
+        features[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {schema['json_schema']['name']}"
     return features
 
 
-def _no_api(backend: Backend, page: str) -> str:
+def _no_api_message(backend: Backend, page: str) -> str:
     server = server_of(backend)
-    where = "its address" if server is None else f"base_url ({server})"
-    usually = "" if server is not None and server.rstrip("/").endswith("/v1") else ", which mostly ends in /v1"
+    setting = "its address" if server is None else f"base_url ({server})"
+    hint = "" if server is not None and server.rstrip("/").endswith("/v1") else ", which mostly ends in /v1"
     return (
-        f"{backend.label} is asked at an address where no completion API is: a web page came back, {page!r}. Check {where}{usually}, "
+        f"{backend.label} is asked at an address where no completion API is: a web page came back, {page!r}. Check {setting}{hint}, "
         f"and whether a login or a proxy stands in between."
     )
 
 
-def _stopped(message: str) -> RunStopped:
+def _run_stopped(message: str) -> RunStopped:
     # A full sentence: the caller appends the location of the run.
     return RunStopped(message if message.endswith((".", "!", "?")) else f"{message}.")

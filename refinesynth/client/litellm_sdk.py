@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = "4096"
 """Maximum sockets of litellm, in total and per host; its default per host caps a run at 500 requests in flight."""
-_NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
+_IGNORED_WARNINGS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
 """Warnings of pydantic about responses with wrong types, which become faults, and about litellm's classes."""
 _BODY = "original_response"
 """litellm's name for the body of a response."""
-_CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
+_CANCELLED_WARNING = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
 """Warning about a call cancelled between the creation of litellm's coroutine and its await; nothing was sent."""
 
 
@@ -49,9 +49,9 @@ def litellm() -> ModuleType:
         import litellm as module
 
         module.ModelResponse()
-    for message in _NO_NEWS:
+    for message in _IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message, category=UserWarning)
-    warnings.filterwarnings("ignore", message=_CUT_SHORT, category=RuntimeWarning)
+    warnings.filterwarnings("ignore", message=_CANCELLED_WARNING, category=RuntimeWarning)
 
     # Otherwise litellm prints advice to stdout, into the user's pipe.
     module.suppress_debug_info = True
@@ -70,52 +70,52 @@ async def completion(**request: object) -> object:
     # litellm passes its record of the call, with the response body, to `logger_fn` before it parses the body.
     call = litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=record.update)
     try:
-        answer = await call
+        response = await call
     except Exception:
-        if (answer := _read_without_litellm(record)) is None:
+        if (response := _read_without_litellm(record)) is None:
             raise
     else:
         # The substring search spares most responses the parsing in `_read_without_litellm`.
         body = str(record.get(_BODY))
-        _keep_reason(answer, record.get(_BODY))
-        suspect = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)
-        if (suspect or not answer.choices) and isinstance(error := _read_without_litellm(record), HttpError):
-            answer = error
+        _keep_reason(response, record.get(_BODY))
+        may_hold_error = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)
+        if (may_hold_error or not response.choices) and isinstance(error := _read_without_litellm(record), HttpError):
+            response = error
     # Outside of the handler, where litellm's exception would become the context of this one.
-    if isinstance(answer, HttpError):
-        raise answer
-    return answer
+    if isinstance(response, HttpError):
+        raise response
+    return response
 
 
-def _read_without_litellm(seen: Mapping[str, object]) -> Reply | HttpError | None:
+def _read_without_litellm(record: Mapping[str, object]) -> Reply | HttpError | None:
     """Return the completion or error in an OpenAI response that litellm may misread; None if it has neither."""
-    body = seen.get(_BODY)
+    body = record.get(_BODY)
     # The direct client rejects invalid UTF-8 as well.
     if not isinstance(body, str) or "\ufffd" in body:
         return None
     try:
         reply = read_reply(body.encode(errors="replace"), {})
     except HttpError as error:
-        return error if error.within else None
+        return error if error.in_body else None
     return reply if isinstance(reply.get("choices"), list) and reply["choices"] else None
 
 
-def _keep_reason(answer: Any, body: object) -> None:
-    reason = _reason(body)
-    for choice in answer.choices[:1] if reason else ():
+def _keep_reason(response: Any, body: object) -> None:
+    reason = _finish_reason_in(body)
+    for choice in response.choices[:1] if reason else ():
         choice.provider_specific_fields = {
             **(getattr(choice, "provider_specific_fields", None) or {}),
             "native_finish_reason": reason,
         }
 
 
-def _reason(received: object) -> str | None:
+def _finish_reason_in(body: object) -> str | None:
     """Return the server's finish reason; `NO_REASON` if it sent none; None for an unknown form of response."""
     try:
-        answer = orjson.loads(received) if isinstance(received, str | bytes) else None
+        response = orjson.loads(body) if isinstance(body, str | bytes) else None
     except orjson.JSONDecodeError:
         return None
-    match answer:
+    match response:
         case {"choices": [{"finish_reason": str(reason)}, *_]} if reason:
             return reason
         case {"choices": [{"finish_details": dict()}, *_]}:

@@ -29,25 +29,25 @@ from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
     affinity_of,
-    forces_tools,
+    can_force_tools,
     is_open,
     output_mode,
     profile_of,
     with_affinity,
 )
-from refinesynth.client.session import current_account, stopped_clock
-from refinesynth.client.token_usage import ESTIMATED, completed
+from refinesynth.client.session import current_request, stopped_clock
+from refinesynth.client.token_usage import ESTIMATED, with_estimates
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import NoTools, RefinesynthError
 
-_STRICT = frozenset({"openai", "azure"})
+_STRICT_PROVIDERS = frozenset({"openai", "azure"})
 """Providers that accept the `strict` flag of a schema; others may reject it."""
 _SEED_STEP = 0x9E3779B1
 """Added to the seed for each retry after a content fault: the same seed may give the same unusable answer."""
-_SEEDS = 2**31
-_FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
+_SEED_RANGE = 2**31
+_FORM_NEUTRAL = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
 """Settings that do not change the form of a request."""
-_BOUNDS = frozenset({"max_tokens", "max_completion_tokens"})
+_BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
 """Names of the argument that bounds a completion."""
 
 
@@ -81,13 +81,13 @@ class BackendModel(Model):
         accepts_seed: bool = True,
         limiter: RateLimiter | None = None,
         counts: RequestCounts | None = None,
-        lacks: UnsupportedFeatures | None = None,
+        unsupported: UnsupportedFeatures | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         """Create a model from a completion function and the price of its completions; sends nothing.
 
         `accepts_seed` is False for providers whose seed litellm rejects. All models with one server and key share a
-        `limiter`; all models may share `counts` and `lacks`. `sleep` waits between attempts.
+        `limiter`; all models may share `counts` and `unsupported`. `sleep` waits between attempts.
         """
         self.backend = backend
         self._call = call
@@ -101,13 +101,13 @@ class BackendModel(Model):
             tokens_per_minute=backend.tokens_per_minute,
             longest_wait=backend.longest_wait,
         )
-        self._estimates = False
+        self._has_estimated = False
         """True after a response with missing or impossible usage."""
-        self._bounds_answers = True
+        self._uses_bounds = True
         """False once a completion had thoughts, which no default bound may cut, or a request rejected with its default
         bound succeeded without the bound."""
-        self._known = UnsupportedFeatures() if lacks is None else lacks
-        self._found = self._known.of(backend)
+        self._features = UnsupportedFeatures() if unsupported is None else unsupported
+        self._server_record = self._features.of(backend)
         # Looked up once, not for every request.
         self._litellm_provider = split(backend.model)[0]
         self._server = server_of(backend)
@@ -116,7 +116,7 @@ class BackendModel(Model):
         self._forms: dict[int, _Forms] = {}
         """Id of a parameters object to its forms; a role, or a player of one script, reuses one object."""
         self._policy = FailurePolicy(backend, self.limiter)
-        self._bounds = {role: bound_of(role, backend) for role in Role}
+        self._default_bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
         settings = {name: value for name in names if (value := getattr(backend, name)) is not None}
         super().__init__(settings=cast("ModelSettings", settings) or None, profile=profile_of(backend))
@@ -140,25 +140,25 @@ class BackendModel(Model):
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         """Choose an output mode that can express the schema and that the server accepts."""
-        return self._prepare(model_settings, model_request_parameters, self.lacks)
+        return self._prepare(model_settings, model_request_parameters, self.unsupported)
 
     def _prepare(
         self,
         model_settings: ModelSettings | None,
         requested: ModelRequestParameters,
-        lacks: frozenset[UnsupportedFeature],
+        unsupported: frozenset[UnsupportedFeature],
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = {**(self.settings or {}), **(model_settings or {})}
-        lasting = _FORMLESS.issuperset(settings)
-        forms = self._forms_of(requested).prepared if lasting else {}
-        if (known := forms.get(lacks)) is not None:
+        is_cacheable = _FORM_NEUTRAL.issuperset(settings)
+        forms = self._forms_of(requested).prepared if is_cacheable else {}
+        if (known := forms.get(unsupported)) is not None:
             return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
-            mode = output_mode(self.backend, self.profile, lacks, free_keys=_asks_for_free_keys(requested))
+            mode = output_mode(self.backend, self.profile, unsupported, free_keys=_has_open_schema(requested))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
-        forms[lacks] = prepared[1]
+        forms[unsupported] = prepared[1]
         return prepared
 
     def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
@@ -170,9 +170,9 @@ class BackendModel(Model):
         return forms
 
     @property
-    def lacks(self) -> frozenset[UnsupportedFeature]:
+    def unsupported(self) -> frozenset[UnsupportedFeature]:
         """Features that the server is known to lack."""
-        return self._found.lacks
+        return self._server_record.unsupported
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
@@ -193,49 +193,49 @@ class BackendModel(Model):
             UserError: A message or setting cannot be sent.
         """
         requested, policy = model_request_parameters, self._policy
-        pending = PendingRequest(current_account(), answered_before=policy.answered)
+        pending = PendingRequest(current_request(), answered_before=policy.answered)
         self.counts.begun += 1
         if self.backend.output_mode is not OutputMode.AUTO and not requested.function_tools:
             # Keep the output mode that the user chose. Function tools are no output mode.
-            pending.may_omit = frozenset({UnsupportedFeature.SEED, UnsupportedFeature.STOP, UnsupportedFeature.DEMAND})
-        role, refused = pending.account.role, False
-        pending.bound = self._bounds[Role(role)] if role in pending.account.session.bounded else None
+            pending.may_omit -= {UnsupportedFeature.SCHEMA, UnsupportedFeature.TOOLS}
+        role, without_bound = pending.context.role, False
+        pending.default_bound = self._default_bounds[Role(role)] if role in pending.context.session.bounded else None
         form = await self._form(messages, model_settings, requested, pending)
         while True:
             request, parameters = form
             try:
-                response = await self._answer(
-                    _reseeded(request, pending.faults[ErrorCategory.CONTENT]), parameters, pending
-                )
+                seeded = _reseeded(request, pending.faults[ErrorCategory.CONTENT])
+                response = await self._answer(seeded, parameters, pending)
             except RefinesynthError:
                 # Raised by our own completion functions, such as a replay, already classified.
                 raise
             except Exception as error:  # noqa: BLE001 - every error is classified
                 fault = classify_error(error, self.backend)
             else:
-                if pending.without:
-                    await self._known.add(self.backend, pending.without)
-                self._bounds_answers = self._bounds_answers and not refused
+                if pending.omitted:
+                    await self._features.add(self.backend, pending.omitted)
+                self._uses_bounds = self._uses_bounds and not without_bound
                 return response
-            if pending.bound is not None and self._may_be_of_the_bound(fault):
+            if pending.default_bound is not None and self._may_be_of_bound(fault):
                 # The user did not set the default bound: repeat the request without it.
-                refused = fault.kind is ErrorCategory.REJECTED
-                pending.bound, wait = None, 0.0
+                without_bound = fault.category is ErrorCategory.REJECTED
+                pending.default_bound, wait = None, 0.0
             else:
                 wait = policy.wait(fault, pending, request)
             if wait is None:
                 break
-            with stopped_clock() if fault.kind is ErrorCategory.LOADING else nullcontext():
+            with stopped_clock() if fault.category is ErrorCategory.LOADING else nullcontext():
                 await self._sleep(wait)
             form = await self._form(messages, model_settings, requested, pending)
         # Outside of the handler: as its context, the server's error would show unredacted text.
         raise policy.error(fault, pending)
 
-    def _may_be_of_the_bound(self, fault: ClassifiedError) -> bool:
+    def _may_be_of_bound(self, fault: ClassifiedError) -> bool:
         """Return True if a default bound may be the cause: rejected, beyond the context, or cutting thoughts."""
-        if fault.kind is ErrorCategory.REJECTED:
-            return not fault.names or not _BOUNDS.isdisjoint(fault.names)
-        return fault.kind is ErrorCategory.CONTEXT or (fault.kind is ErrorCategory.CONTENT and not self._bounds_answers)
+        if fault.category is ErrorCategory.REJECTED:
+            return not fault.arguments or not _BOUND_NAMES.isdisjoint(fault.arguments)
+        may_be_cut = fault.category is ErrorCategory.CONTENT and not self._uses_bounds
+        return may_be_cut or fault.category is ErrorCategory.CONTEXT
 
     async def _form(
         self,
@@ -250,36 +250,36 @@ class BackendModel(Model):
             NoTools: The request has function tools, and the server accepts no tools.
         """
         if requested.function_tools:
-            if UnsupportedFeature.TOOLS in pending.without or not self.profile.get("supports_tools", True):
+            if UnsupportedFeature.TOOLS in pending.omitted or not self.profile.get("supports_tools", True):
                 # Recorded at once: no other form of the request can confirm the lack.
-                await self._known.add(self.backend, frozenset({UnsupportedFeature.TOOLS}))
-            if UnsupportedFeature.TOOLS in self.lacks:
+                await self._features.add(self.backend, frozenset({UnsupportedFeature.TOOLS}))
+            if UnsupportedFeature.TOOLS in self.unsupported:
                 raise NoTools(f"{self.backend.label} takes no tools, and is asked to call one of several")
-        lacks = self.lacks | pending.without
-        merged, parameters = self._prepare(settings, requested, lacks)
-        request = self._request(messages, merged or {}, parameters, lacks)
-        if not self._bounds_answers or not _BOUNDS.isdisjoint(request):
-            pending.bound = None
-        if pending.bound is not None:
-            request["max_tokens"] = pending.bound
+        unsupported = self.unsupported | pending.omitted
+        merged, parameters = self._prepare(settings, requested, unsupported)
+        request = self._request(messages, merged or {}, parameters, unsupported)
+        if not self._uses_bounds or not _BOUND_NAMES.isdisjoint(request):
+            pending.default_bound = None
+        if pending.default_bound is not None:
+            request["max_tokens"] = pending.default_bound
         return request, parameters
 
     async def _answer(
         self, request: dict[str, Any], parameters: ModelRequestParameters, pending: PendingRequest
     ) -> ModelResponse:
         """Return a usable completion: recalled from the journal, or paid for now."""
-        paid, policy = pending.account.recall(), self._policy
+        paid, policy = pending.context.recall(), self._policy
         if paid is not None:
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._buy(request, pending)
+            answer, cost = await self._send(request, pending)
             policy.note_answer(request)
         if answer.thinking or answer.usage.output_reasoning_tokens:
             # Some providers hide the thoughts and report only their tokens.
-            self._bounds_answers = False
+            self._uses_bounds = False
         answer.check(max_tokens=request.get("max_tokens"))
         try:
-            answer, artefact = answer.settled(parameters)
+            answer, artefact = answer.with_repaired_calls(parameters)
         except ParserFault as fault:
             policy.note_calls(str(fault))
             raise
@@ -290,7 +290,7 @@ class BackendModel(Model):
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
-        details = {"thinking_mark": answer.mark, "call_artefact": artefact} if answer.mark or artefact else None
+        details = {"thinking_mark": answer.end_mark, "call_artefact": artefact} if answer.end_mark or artefact else None
         return ModelResponse(
             parts=parts,
             usage=usage,
@@ -301,35 +301,35 @@ class BackendModel(Model):
             provider_details=details,
         )
 
-    async def _buy(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
+    async def _send(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
         """Send the request within rate limit and budget; journal the completion and return it with its price."""
-        account, max_tokens = pending.account, request.get("max_tokens")
+        context, max_tokens = pending.context, request.get("max_tokens")
         # Four characters per token: accurate enough for a rate limit.
         prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
         # Permit before reservation: a queued request must not reserve budget that others need.
         async with self.limiter.permit(
-            priority=account.session.index,
+            priority=context.session.index,
             buckets=self._buckets,
             tokens=prompt_tokens,
-            kind=(self.backend.model, account.role),
+            kind=(self.backend.model, context.role),
         ) as permit:
-            reservation = await account.session.tracker.reserve(
+            reservation = await context.session.tracker.reserve(
                 prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
             )
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
-                answer = await self._complete(with_affinity(request, self._affinity, account), permit)
+                answer = await self._complete(with_affinity(request, self._affinity, context), permit)
                 cost = self._price(answer.usage)
             except BaseException:
                 reservation.release()
                 raise
         reservation.settle(answer.usage, cost)
-        await account.keep(answer, cost, model=self.backend.model)
+        await context.keep(answer, cost, model=self.backend.model)
         return answer, cost
 
     async def _complete(self, request: dict[str, Any], permit: Permit) -> ReadCompletion:
-        began = anyio.current_time()
+        start = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):
                 # The key is a temporary of the call: no local variable in a traceback holds it.
@@ -341,7 +341,7 @@ class BackendModel(Model):
             permit.failed(classify_error(error, self.backend), headers=headers_of(error))
             raise
         permit.answered(
-            seconds=anyio.current_time() - began,
+            seconds=anyio.current_time() - start,
             output_tokens=answer.usage.output_tokens,
             billed=answer.usage.total_tokens,
             headers=headers_of(raw),
@@ -350,17 +350,17 @@ class BackendModel(Model):
 
     def _key(self) -> dict[str, str]:
         # The OpenAI client requires a key, even for servers that check none.
-        without = {} if self._server is None else {"api_key": "none"}
-        return next(({"api_key": key} for name in self._key_variables if (key := os.environ.get(name))), without)
+        default = {} if self._server is None else {"api_key": "none"}
+        return next(({"api_key": key} for name in self._key_variables if (key := os.environ.get(name))), default)
 
     def _counted(self, answer: ReadCompletion, request: dict[str, Any]) -> ReadCompletion:
         """Return the completion with a usage; a missing or impossible usage is estimated, and logged once."""
         call_texts = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
-        usage = completed(answer.usage, request, [answer.text, answer.thinking, *call_texts])
+        usage = with_estimates(answer.usage, request, [answer.text, answer.thinking, *call_texts])
         if usage is answer.usage:
             return answer
-        if ESTIMATED in usage.details and not self._estimates:
-            self._estimates = True
+        if ESTIMATED in usage.details and not self._has_estimated:
+            self._has_estimated = True
             text = (
                 f"{self.backend.label} reports no usage with its answers, or none that can be right; tokens are estimated "
                 f"from the text, and costs and budget follow the estimate"
@@ -373,31 +373,31 @@ class BackendModel(Model):
         messages: list[ModelMessage],
         settings: ModelSettings,
         parameters: ModelRequestParameters,
-        lacks: frozenset[UnsupportedFeature],
+        unsupported: frozenset[UnsupportedFeature],
     ) -> dict[str, Any]:
         profile: ModelProfile = self.profile
-        strict = self._litellm_provider in _STRICT and self.backend.base_url is None
-        thinking_back = profile.get("openai_chat_send_back_thinking_parts") == "field"
+        strict = self._litellm_provider in _STRICT_PROVIDERS and self.backend.base_url is None
+        sends_thinking = profile.get("openai_chat_send_back_thinking_parts") == "field"
         timeout = settings.get("timeout")
         request: dict[str, Any] = {
             **self.backend.extra,
-            **request_arguments.passed_on(settings),
+            **request_arguments.forwarded_settings(settings),
             "model": self.backend.model,
             "messages": request_arguments.chat_messages(
-                messages, parameters, thinking_field="reasoning_content" if thinking_back else None
+                messages, parameters, thinking_field="reasoning_content" if sends_thinking else None
             ),
             "timeout": float(timeout) if isinstance(timeout, int | float) else self.backend.timeout,
         }
-        if not (self._accepts_seed and self.backend.seed) or UnsupportedFeature.SEED in lacks:
+        if not (self._accepts_seed and self.backend.seed) or UnsupportedFeature.SEED in unsupported:
             request.pop("seed", None)
-        if UnsupportedFeature.STOP in lacks:
+        if UnsupportedFeature.STOP in unsupported:
             request.pop("stop", None)
-        elif (own := self.backend.extra.get("stop")) is not None:
-            request["stop"] = own
+        elif (stop := self.backend.extra.get("stop")) is not None:
+            request["stop"] = stop
         if tools := request_arguments.tools(parameters, strict=strict):
             request["tools"] = tools
-            forced = UnsupportedFeature.DEMAND not in lacks and forces_tools(self.backend, profile)
-            request["tool_choice"] = request_arguments.tool_choice(parameters, settings, forced=forced)
+            can_force = UnsupportedFeature.TOOL_CHOICE not in unsupported and can_force_tools(self.backend, profile)
+            request["tool_choice"] = request_arguments.tool_choice(parameters, settings, forced=can_force)
             if (parallel := settings.get("parallel_tool_calls")) is not None:
                 request["parallel_tool_calls"] = parallel
         if form := request_arguments.response_format(parameters, strict=strict):
@@ -409,7 +409,7 @@ class BackendModel(Model):
         return request
 
 
-def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:
+def _has_open_schema(parameters: ModelRequestParameters) -> bool:
     schemas = [tool.parameters_json_schema for tool in parameters.output_tools]
     if parameters.output_object is not None:
         schemas.append(parameters.output_object.json_schema)
@@ -420,4 +420,4 @@ def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
     seed = request.get("seed")
     if seed is None or not content_faults:
         return request
-    return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
+    return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEED_RANGE}

@@ -33,7 +33,7 @@ def open_model(
 
     `call` replaces the backend's own completion function. `batches` sends requests in provider batches, which take up
     to a day, through a limiter of their own. litellm, whose import takes seconds, is imported only for backends that
-    use it. `path=auto` means litellm here; in a run, `routed` resolves it.
+    use it. `path=auto` means litellm here; in a run, `with_path` resolves it.
 
     Raises:
         ConfigurationError: The backend needs a key and no variable holds one, or its `path` is impossible.
@@ -43,13 +43,13 @@ def open_model(
 
     accepts_seed, price = True, price_of(backend, listings=call is None, batch=batches is not None)
     if batches is not None:
-        from refinesynth.client.batch.batching import DAY, BatchedCompletion
+        from refinesynth.client.batch.batching import BATCH_TIMEOUT_S, BatchedCompletion
         from refinesynth.client.limiter.rate_limiter import limiter_of
 
         _require_key(backend)
         call = BatchedCompletion(backend, batches)
         accepts_seed, limiter = split(backend.model)[0] == "openai", limiter_of(backend, batched=True)
-        backend = backend.model_copy(update={"timeout": DAY})
+        backend = backend.model_copy(update={"timeout": BATCH_TIMEOUT_S})
     elif call is None and backend.rehearses:
         call = _rehearsal(backend)
     elif call is None:
@@ -64,13 +64,13 @@ def open_model(
             call = litellm_sdk.completion
             accepts_seed = litellm_sdk.accepts(backend.model, "seed")
     return BackendModel(
-        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, counts=calls, lacks=lacks
+        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, counts=calls, unsupported=lacks
     )
 
 
 def _rehearsal(backend: Backend) -> Completion:
     """Return the in-process rehearsal; the scenes of an episode live as long as its session."""
-    from refinesynth.client.session import Session, current_account
+    from refinesynth.client.session import Session, current_request
     from refinesynth.rehearsal import Rehearsal
     from refinesynth.rehearsal.replayed_history import Scenes, scene_cache, using_scenes
 
@@ -78,7 +78,7 @@ def _rehearsal(backend: Backend) -> Completion:
     remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
 
     async def call(**request: Any) -> dict[str, Any]:
-        session = current_account().session
+        session = current_request().session
         if not session.id:
             return await rehearsal(**request)
         if session not in remembered:
@@ -115,15 +115,15 @@ def open_models(
 
     calls = RequestCounts() if calls is None else calls
     lacks = UnsupportedFeatures() if lacks is None else lacks
-    second = () if fallback is None else (fallback,)
-    every = [one for backend in backends.values() for one in backend.each]
-    limiters = limiters_of((*every, *second), fallback=fallback)
+    fallbacks = () if fallback is None else (fallback,)
+    members = [member for backend in backends.values() for member in backend.each]
+    limiters = limiters_of((*members, *fallbacks), fallback=fallback)
 
-    def opened(backend: Backend) -> "BackendModel":
+    def open_backend(backend: Backend) -> "BackendModel":
         return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls, lacks=lacks)
 
-    reserve = None if fallback is None else opened(fallback)
-    found: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
+    reserve = None if fallback is None else open_backend(fallback)
+    opened: list[tuple[Backend | None, bool, Model | None]] = [(fallback, False, reserve)]
     """Backend, True for provider batches, and the model."""
 
     def model_of(role: Role, backend: Backend) -> "Model":
@@ -132,17 +132,17 @@ def open_models(
 
             return open_replay(folder, role)
         batched = batches is not None and role in BATCHED
-        model = next((model for known, how, model in found if (known, how) == (backend, batched)), None)
+        model = next((model for known, batch, model in opened if (known, batch) == (backend, batched)), None)
         if model is None:
             if batches is not None and batched:
                 # Without the fallback: it would charge for requests that a batch may still answer.
                 model = open_model(backend, calls=calls, lacks=lacks, batches=batches)
             else:
-                model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
-            found.append((backend, batched, model))
+                model = open_backend(backend) if reserve is None else FallbackModel(open_backend(backend), reserve)
+            opened.append((backend, batched, model))
         return model
 
-    return {role: mixture([model_of(role, one) for one in backend.each]) for role, backend in backends.items()}
+    return {role: mixture([model_of(role, member) for member in backend.each]) for role, backend in backends.items()}
 
 
 async def close_models(models: "Iterable[Model]") -> None:
@@ -157,8 +157,8 @@ async def close_models(models: "Iterable[Model]") -> None:
 def _require_key(backend: Backend) -> None:
     # Most self-hosted servers need no key and have no variable. One that needs a key answers 401, which stops the run.
     if (names := key_variables(backend)) and key_of(backend) is None:
-        named = ", leave api_key_env out where the server needs none" if backend.api_key_env else ""
+        hint = ", leave api_key_env out where the server needs none" if backend.api_key_env else ""
         raise ConfigurationError(
-            f"{backend.label} needs a key: set the environment variable {names[0]}{named}, "
+            f"{backend.label} needs a key: set the environment variable {names[0]}{hint}, "
             "or choose another backend (`refinesynth backends` lists them; `rehearsal` needs none)"
         )

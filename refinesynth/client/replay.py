@@ -2,6 +2,7 @@
 
 import weakref
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pydantic_ai.models import Model
@@ -13,13 +14,13 @@ from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.limiter.rate_limiter import limiter_of
 from refinesynth.client.model import BackendModel
 from refinesynth.client.routing import mixture
-from refinesynth.client.session import Session, current_account
+from refinesynth.client.session import Session, current_request
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import EpisodeRecord, JournalReader
 from refinesynth.journal.journal_values import model_of
 
-_STRANGERS = 3
+_MAX_UNKNOWN = 3
 """Unknown episodes, before any known one, that indicate the wrong journal and stop the run."""
 
 
@@ -38,9 +39,9 @@ class Replay:
         self._journals = [JournalReader(path) for path in journals(folder)]
         for journal in self._journals:
             weakref.finalize(self, journal.close)
-        self._known: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
+        self._records: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
         """Recorded completions of each live session."""
-        self._strangers: set[str] | None = set()
+        self._unknown_episodes: set[str] | None = set()
         """Episodes without a record; None after the first recorded episode."""
 
     async def __call__(self, **_: object) -> ReadCompletion:
@@ -50,12 +51,12 @@ class Replay:
             EpisodeAbandoned: The journals hold no answer.
             RunStopped: The journals hold none of the first episodes.
         """
-        account = current_account()
-        session, role = account.session, account.role
+        context = current_request()
+        session, role = context.session, context.role
         if not session.id:
             raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
-        recorded = self._recorded(session)
-        paid = recorded.take(role, session.step(role), account.digest)
+        record = self._record_of(session)
+        paid = record.take(role, session.step(role), context.digest)
         if paid is None:
             raise EpisodeAbandoned(
                 f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role} in "
@@ -64,40 +65,39 @@ class Replay:
         answer = ReadCompletion.from_paid(paid)
         return replace(answer, model=answer.model or model_of(paid.model))
 
-    def lacks(self) -> UnsupportedFeatures:
+    def unsupported(self) -> UnsupportedFeatures:
         """Return the features that the servers of the recorded run lack."""
         features = UnsupportedFeatures()
         features.read(self._journals)
         return features
 
-    def _recorded(self, session: Session) -> EpisodeRecord:
-        known = self._known.get(session)
-        if known is None:
-            known = EpisodeRecord([paid for journal in self._journals for paid in journal.record_of(session.id)])
-            if not known:
-                self._complain(session.id)
-            self._strangers = None
-            self._known[session] = known
-        return known
+    def _record_of(self, session: Session) -> EpisodeRecord:
+        record = self._records.get(session)
+        if record is None:
+            record = EpisodeRecord([paid for journal in self._journals for paid in journal.record_of(session.id)])
+            if not record:
+                self._raise_unknown(session.id)
+            self._unknown_episodes = None
+            self._records[session] = record
+        return record
 
-    def _complain(self, episode: str) -> None:
-        nothing = (
+    def _raise_unknown(self, episode: str) -> None:
+        message = (
             f"the journal of {str(self._folder)!r} knows nothing of episode {episode}. A replay needs the personas of that run in "
             f"the same order, and its seed, {self._seed}"
         )
-        if self._strangers is not None:
-            self._strangers.add(episode)
-            if len(self._strangers) >= _STRANGERS:
-                raise RunStopped(f"{nothing}; none of the first {_STRANGERS} episodes was found.")
-        raise EpisodeAbandoned(nothing)
+        if self._unknown_episodes is not None:
+            self._unknown_episodes.add(episode)
+            if len(self._unknown_episodes) >= _MAX_UNKNOWN:
+                raise RunStopped(f"{message}; none of the first {_MAX_UNKNOWN} episodes was found.")
+        raise EpisodeAbandoned(message)
 
 
 def open_replay(folder: Path, role: Role) -> Model:
     """Return the model that answers `role` from the journals of the run in `folder`; a mixture if the run's was one."""
     backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
     # A replay sends no request and needs no limit.
-    unhindered = limiter_of(backend, waits=False, batched=True)
-    lacks = replay.lacks()
-    return mixture(
-        [BackendModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
-    )
+    limiter = limiter_of(backend, waits=False, batched=True)
+    unsupported = replay.unsupported()
+    answering = partial(BackendModel, call=replay, price=free, limiter=limiter, unsupported=unsupported)
+    return mixture([answering(item) for item in backend.each])

@@ -18,10 +18,10 @@ def report(event: str, backend: Backend, text: str, *, level: int = logging.WARN
     LOG.log(level, "%s", text, extra={"facts": {"event": event, "backend": backend.label, **facts, "text": text}})
 
 
-_VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
-_SHORTEST = 8
+_SECRET_NAME = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
+_MIN_CHARS = 8
 """Minimum length of a key; replacing shorter values would garble the text."""
-_SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
+_KEY_SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
 """Shapes of keys that no environment variable holds, or that a server echoes in part."""
 
 
@@ -30,13 +30,13 @@ def redact(text: str, *, key: str | None = None) -> str:
 
     Keys are also found in the spellings of JSON, URLs and Python.
     """
-    secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _VARIABLE.search(name)}
-    if key is not None and len(key) >= _SHORTEST:
+    secrets = {value for name, value in os.environ.items() if len(value) >= _MIN_CHARS and _SECRET_NAME.search(name)}
+    if key is not None and len(key) >= _MIN_CHARS:
         secrets.add(key)
     # Longest first: one key may begin with another.
-    for spelling in sorted({at for secret in secrets for at in _spellings(secret)}, key=len, reverse=True):
+    for spelling in sorted({form for secret in secrets for form in _spellings(secret)}, key=len, reverse=True):
         text = text.replace(spelling, "***")
-    return _SHAPES.sub("***", text)
+    return _KEY_SHAPES.sub("***", text)
 
 
 def _spellings(secret: str) -> tuple[str, ...]:

@@ -31,12 +31,12 @@ from pydantic_ai.tools import ToolDefinition
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.providers import PROVIDERS, split
 from refinesynth.backends.role import Role
-from refinesynth.client.http.transport import is_openais
+from refinesynth.client.http.transport import is_openai_server
 from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.text.json_reader import scrub
 
-_PASSED = {
+_FORWARDED = {
     "temperature": "temperature",
     "top_p": "top_p",
     "max_tokens": "max_tokens",
@@ -65,10 +65,10 @@ def chat_messages(
     mapped: list[dict[str, Any]] = []
     for message in messages:
         if isinstance(message, ModelRequest):
-            mapped.extend(_said_to_the_model(message))
-        elif answer := _said_by_the_model(message, thinking_field):
+            mapped.extend(_request_messages(message))
+        elif answer := _response_message(message, thinking_field):
             mapped.append(answer)
-    leading = next((at for at, message in enumerate(mapped) if message["role"] != "system"), len(mapped))
+    leading = next((index for index, message in enumerate(mapped) if message["role"] != "system"), len(mapped))
     system = [*(message["content"] for message in mapped[:leading]), *_instructions(messages, parameters)]
     rest = mapped[leading:]
     return [{"role": "system", "content": "\n\n".join(system)}, *rest] if system else rest
@@ -86,8 +86,8 @@ def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, 
         raise UserError(f"tool_choice={choice!r} cannot be sent; give 'auto', 'none' or 'required'")
     if choice == "none" and not parameters.output_tools:
         return "none"
-    wanted = choice == "required" or not parameters.allow_text_output
-    return "required" if wanted and forced else "auto"
+    is_required = choice == "required" or not parameters.allow_text_output
+    return "required" if is_required and forced else "auto"
 
 
 def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
@@ -97,13 +97,13 @@ def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict
     return None
 
 
-def passed_on(settings: ModelSettings) -> dict[str, Any]:
+def forwarded_settings(settings: ModelSettings) -> dict[str, Any]:
     """Return the forwarded settings under litellm's names."""
     values = dict(settings)
-    return {ours: values[theirs] for theirs, ours in _PASSED.items() if values.get(theirs) is not None}
+    return {litellm_name: values[name] for name, litellm_name in _FORWARDED.items() if values.get(name) is not None}
 
 
-def _said_to_the_model(message: ModelRequest) -> Iterator[dict[str, Any]]:
+def _request_messages(message: ModelRequest) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         if isinstance(part, SystemPromptPart):
             yield {"role": "system", "content": scrub(part.content)}
@@ -113,7 +113,7 @@ def _said_to_the_model(message: ModelRequest) -> Iterator[dict[str, Any]]:
             content = scrub(part.model_response_str())
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
         else:
-            raise _unsayable(part)
+            raise _unsupported_part(part)
 
 
 def _user_text(content: str | Sequence[UserContent]) -> str:
@@ -126,11 +126,11 @@ def _user_text(content: str | Sequence[UserContent]) -> str:
         elif isinstance(item, TextContent):
             texts.append(item.content)
         else:
-            raise _unsayable(item)
+            raise _unsupported_part(item)
     return "\n\n".join(texts)
 
 
-def _said_by_the_model(message: ModelResponse, thinking_field: str | None) -> dict[str, Any] | None:
+def _response_message(message: ModelResponse, thinking_field: str | None) -> dict[str, Any] | None:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -143,7 +143,7 @@ def _said_by_the_model(message: ModelResponse, thinking_field: str | None) -> di
             function = {"name": part.tool_name, "arguments": scrub(part.args_as_json_str())}
             calls.append({"id": part.tool_call_id, "type": "function", "function": function})
         else:
-            raise _unsayable(part)
+            raise _unsupported_part(part)
     if not texts and not calls:
         # Most providers answer an empty assistant message with 400.
         return None
@@ -155,7 +155,7 @@ def _said_by_the_model(message: ModelResponse, thinking_field: str | None) -> di
     return answer
 
 
-def _unsayable(part: object) -> UserError:
+def _unsupported_part(part: object) -> UserError:
     return UserError(
         f"{type(part).__name__} cannot be sent in a chat completion of text and tools; "
         "if it comes from `Model.request` called directly, pass the messages through `prepare_messages` first"
@@ -190,7 +190,7 @@ def _schema(answer: OutputObjectDefinition, *, strict: bool) -> dict[str, Any]:
     return schema
 
 
-_BEFORE_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
+_WITHOUT_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
 """OpenAI's models without structured outputs; the profiles do not exclude them, and the API answers 400."""
 _COMPATIBLE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
@@ -204,33 +204,33 @@ def profile_of(backend: Backend) -> ModelProfile:
     The mode is `backend.structured`; for `auto`, native JSON schema if the model supports it, else a tool call, else
     prompted JSON.
     """
-    table = _table(backend)
+    base = _model_profile(backend)
     mode = backend.structured
-    if mode is OutputMode.AUTO and table.get("supports_json_schema_output", False):
+    if mode is OutputMode.AUTO and base.get("supports_json_schema_output", False):
         mode = OutputMode.NATIVE
     elif mode is OutputMode.AUTO:
-        mode = OutputMode.TOOL if table.get("supports_tools", True) else OutputMode.PROMPTED
+        mode = OutputMode.TOOL if base.get("supports_tools", True) else OutputMode.PROMPTED
     chosen = ModelProfile(default_structured_output_mode=cast("Any", mode.value))
     if mode is OutputMode.NATIVE:
         chosen["supports_json_schema_output"] = True
     if mode is OutputMode.TOOL:
         chosen["supports_tools"] = True
-    return merge_profile(table, chosen)
+    return merge_profile(base, chosen)
 
 
-def _table(backend: Backend) -> ModelProfile:
+def _model_profile(backend: Backend) -> ModelProfile:
     provider, name = split(backend.model)
     if backend.rehearses or (provider == "openai" and backend.base_url is not None):
         return merge_profile(DEFAULT_PROFILE, _COMPATIBLE)
     known = PROVIDERS.get(provider)
     table = infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
-    if provider == "openai" and (name == "gpt-4" or name.startswith(_BEFORE_SCHEMAS)):
+    if provider == "openai" and (name == "gpt-4" or name.startswith(_WITHOUT_SCHEMAS)):
         return merge_profile(table, ModelProfile(supports_json_schema_output=False))
     return table
 
 
 def output_mode(
-    backend: Backend, profile: ModelProfile, lacks: frozenset[UnsupportedFeature], *, free_keys: bool = False
+    backend: Backend, profile: ModelProfile, unsupported: frozenset[UnsupportedFeature], *, free_keys: bool = False
 ) -> OutputMode:
     """Return the output mode for a server with these lacks; a mode that the user chose stays.
 
@@ -241,9 +241,9 @@ def output_mode(
         return mode
     if free_keys:
         mode = mode_for_open_schema(backend) or mode
-    if mode is OutputMode.NATIVE and UnsupportedFeature.SCHEMA in lacks:
+    if mode is OutputMode.NATIVE and UnsupportedFeature.SCHEMA in unsupported:
         mode = OutputMode.TOOL
-    has_tools = profile.get("supports_tools", True) and UnsupportedFeature.TOOLS not in lacks
+    has_tools = profile.get("supports_tools", True) and UnsupportedFeature.TOOLS not in unsupported
     return mode if has_tools or mode is not OutputMode.TOOL else OutputMode.PROMPTED
 
 
@@ -260,13 +260,13 @@ def is_open(schema: object) -> bool:
     if not isinstance(schema, dict):
         return False
     node = cast("dict[str, Any]", schema)
-    named: dict[str, Any] = node.get("properties") or {}
-    if node.get("type") == "object" and (node.get("additionalProperties") or not named):
+    properties: dict[str, Any] = node.get("properties") or {}
+    if node.get("type") == "object" and (node.get("additionalProperties") or not properties):
         return True
-    below: list[object] = [*named.values(), *node.get("$defs", {}).values(), node.get("items")]
+    children: list[object] = [*properties.values(), *node.get("$defs", {}).values(), node.get("items")]
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        below.extend(node.get(key, ()))
-    return any(is_open(child) for child in below)
+        children.extend(node.get(key, ()))
+    return any(is_open(child) for child in children)
 
 
 def thinking_is_off(backend: Backend) -> bool:
@@ -280,7 +280,7 @@ def thinking_is_off(backend: Backend) -> bool:
             return False
 
 
-def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
+def can_force_tools(backend: Backend, profile: ModelProfile) -> bool:
     """Return True if a tool call can be forced; some models reject that always, some only while they think."""
     if not profile.get("supports_forced_tool_choice", True):
         return False
@@ -291,21 +291,21 @@ def forces_tools(backend: Backend, profile: ModelProfile) -> bool:
     )
 
 
-CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
+CONVERSATION_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles whose requests in an episode extend each other. Other roles' prompts share their beginning in all episodes."""
 
 
-def with_affinity(request: dict[str, Any], kind: str, account: RequestContext) -> dict[str, Any]:
+def with_affinity(request: dict[str, Any], kind: str, context: RequestContext) -> dict[str, Any]:
     """Return the request with the marks of a preset (`affinity_of`), by which a provider finds the cached prefix of the
     conversation.
 
     A request of no episode stays unchanged. The journal's digest excludes the marks, so they do not affect which
     answers are recalled.
     """
-    role, episode = account.role, account.session.id
+    role, episode = context.role, context.session.id
     if not episode:
         return request
-    if kind == "openai" and role in CONVERSING:
+    if kind == "openai" and role in CONVERSATION_ROLES:
         # OpenAI routes by prefix: a key per episode would separate the requests that share one in all episodes.
         body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}
         return {**request, "extra_body": body}
@@ -314,10 +314,10 @@ def with_affinity(request: dict[str, Any], kind: str, account: RequestContext) -
     # The DungeonMaster's instructions recur in all episodes, and a Player's conversation grows by messages. Nothing
     # else is marked: a cache write that no request reads costs a quarter more.
     messages: list[dict[str, Any]] = list(request["messages"])
-    if role in CONVERSING and messages[0]["role"] == "system":
-        messages[0] = _marked(messages[0])
+    if role in CONVERSATION_ROLES and messages[0]["role"] == "system":
+        messages[0] = _with_cache_mark(messages[0])
     if role in {Role.PLAYER, Role.REPAIRER}:
-        messages[-1] = _marked(messages[-1])
+        messages[-1] = _with_cache_mark(messages[-1])
     return {**request, "messages": messages}
 
 
@@ -326,12 +326,12 @@ def affinity_of(backend: Backend) -> str:
     if backend.session_headers != "auto":
         return backend.session_headers
     provider = split(backend.model)[0]
-    if provider == "openai" and is_openais(backend):
+    if provider == "openai" and is_openai_server(backend):
         return "openai"
     return "anthropic" if provider == "anthropic" else "none"
 
 
-def _marked(message: dict[str, Any]) -> dict[str, Any]:
+def _with_cache_mark(message: dict[str, Any]) -> dict[str, Any]:
     mark, text = {"cache_control": {"type": "ephemeral"}}, message.get("content")
     if message["role"] == "tool":
         return {**message, **mark}

@@ -24,8 +24,8 @@ class RoundRobinModel(WrapperModel):
 
 def mixture(models: Sequence[Model]) -> Model:
     """Return one model for all of `models`; a single model itself."""
-    every = [one for model in models for one in (model.models if isinstance(model, RoundRobinModel) else (model,))]
-    return RoundRobinModel(every) if len(every) > 1 else every[0]
+    flat = [item for model in models for item in (model.models if isinstance(model, RoundRobinModel) else (model,))]
+    return RoundRobinModel(flat) if len(flat) > 1 else flat[0]
 
 
 def in_turn(model: Model, number: int) -> Model:
@@ -33,7 +33,7 @@ def in_turn(model: Model, number: int) -> Model:
     return model.models[number % len(model.models)] if isinstance(model, RoundRobinModel) else model
 
 
-_AGAIN = 300.0
+_UNUSED_S = 300.0
 """Seconds until a model that failed for another reason than an outage is tried again."""
 
 
@@ -51,8 +51,8 @@ class FallbackModel(WrapperModel):
     def __init__(self, wrapped: Model, fallback: Model) -> None:
         super().__init__(wrapped)
         self.fallback = fallback
-        self._left_alone_until = float("-inf")
-        self._away = False
+        self._unused_until = float("-inf")
+        self._uses_fallback = False
 
     async def request(
         self,
@@ -66,54 +66,54 @@ class FallbackModel(WrapperModel):
             EpisodeAbandoned: This request fails; others may succeed.
             RunStopped: Both models are unusable, or the budget is spent.
         """
-        if anyio.current_time() >= self._left_alone_until:
+        if anyio.current_time() >= self._unused_until:
             try:
                 response = await self.wrapped.request(messages, model_settings, model_request_parameters)
             except BudgetSpent:
                 raise
             except RunStopped as stopped:
-                self._leave(str(stopped))
+                self._switch_to_fallback(str(stopped))
             else:
-                if self._away:
-                    self._away = False
-                    back = f"{self.model_name} answers again; requests return to it"
-                    LOG.warning("%s from %s", back, self.fallback.model_name)
+                if self._uses_fallback:
+                    self._uses_fallback = False
+                    text = f"{self.model_name} answers again; requests return to it"
+                    LOG.warning("%s from %s", text, self.fallback.model_name)
                 return response
-        return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
+        return await self.fallback.request(messages, self._forwarded_settings(model_settings), model_request_parameters)
 
-    def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
+    def _forwarded_settings(self, settings: ModelSettings | None) -> ModelSettings | None:
         defaults = cast("dict[str, object]", self.wrapped.settings or {})
         values = cast("dict[str, object]", settings or {})
         changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
         return cast("ModelSettings", changed) or None
 
-    def _leave(self, why: str) -> None:
+    def _switch_to_fallback(self, reason: str) -> None:
         limiter = getattr(self.wrapped, "limiter", None)
         # A limiter that is down sends trial requests itself.
-        if limiter is None or not limiter.down:
-            self._left_alone_until = anyio.current_time() + _AGAIN
-        if not self._away:
-            self._away = True
-            LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)
+        if limiter is None or not limiter.is_down:
+            self._unused_until = anyio.current_time() + _UNUSED_S
+        if not self._uses_fallback:
+            self._uses_fallback = True
+            LOG.warning("%s Requests go to %s meanwhile", reason, self.fallback.model_name)
 
 
 def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
     """Return the models inside fallbacks and mixtures, without duplicates."""
-    found: dict[int, Model] = {}
-    waiting = [*models]
-    while waiting:
-        model = waiting.pop(0)
+    leaves: dict[int, Model] = {}
+    queue = [*models]
+    while queue:
+        model = queue.pop(0)
         if isinstance(model, FallbackModel):
-            waiting[:0] = (model.wrapped, model.fallback)
+            queue[:0] = (model.wrapped, model.fallback)
         elif isinstance(model, RoundRobinModel):
-            waiting[:0] = model.models
+            queue[:0] = model.models
         else:
-            found.setdefault(id(model), model)
-    return tuple(found.values())
+            leaves.setdefault(id(model), model)
+    return tuple(leaves.values())
 
 
 def limiters_in(models: Iterable[Model]) -> tuple[RateLimiter, ...]:
     """Return the limiters of models, fallbacks included, without duplicates."""
     limiters = (getattr(model, "limiter", None) for model in leaves_of(models))
-    found = {id(limiter): limiter for limiter in limiters if isinstance(limiter, RateLimiter)}
-    return tuple(found.values())
+    distinct = {id(limiter): limiter for limiter in limiters if isinstance(limiter, RateLimiter)}
+    return tuple(distinct.values())

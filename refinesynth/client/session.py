@@ -180,9 +180,9 @@ class RequestContext:
             session.credit(role, model_of(paid.model))
         return paid
 
-    async def keep(self, answer: ReadCompletion, cost_usd: float | None, *, model: str) -> None:
+    async def keep(self, completion: ReadCompletion, cost_usd: float | None, *, model: str) -> None:
         """Count and commit a completion; a cancellation of the caller does not interrupt the commit."""
-        session, role, usage = self.session, self.role, answer.usage
+        session, role, usage = self.session, self.role, completion.usage
         step = session.step(role)
         session.enter(role, usage, cost_usd)
         session.credit(role, model)
@@ -196,7 +196,7 @@ class RequestContext:
             step=step,
             digest=self.digest,
             model=f"{model}{ESTIMATED}" if token_usage.ESTIMATED in usage.details else model,
-            answer=answer.to_json(),
+            answer=completion.to_json(),
             cost_usd=cost_usd,
             input_tokens=usage.input_tokens,
             cached_tokens=usage.cache_read_tokens,
@@ -210,22 +210,22 @@ class RequestContext:
 _current: ContextVar[RequestContext] = ContextVar("account", default=RequestContext())  # noqa: B039 - frozen
 
 
-def current_account() -> RequestContext:
+def current_request() -> RequestContext:
     """Return the account of this task's current request."""
     return _current.get()
 
 
 @contextmanager
-def charged_to(account: RequestContext) -> Generator[None]:
-    """Charge the requests of this task to `account` while the context lasts."""
-    token = _current.set(account)
+def charged_to(context: RequestContext) -> Generator[None]:
+    """Charge the requests of this task to `context` while the context lasts."""
+    token = _current.set(context)
     try:
         yield
     finally:
         _current.reset(token)
 
 
-_SIZE = 16
+_DIGEST_BYTES = 16
 
 
 def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> bytes:
@@ -235,11 +235,11 @@ def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     thoughts, which a provider generates. Reworded instructions count in their first wording.
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
-    joined = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
-    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
+    joined = "".join([f"{len(text)}:{text}" for text in _texts(messages, parameters)])
+    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
-def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
+def _texts(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
     if parameters.output_object is not None:
         yield f"output {parameters.output_object.name}"
     for tool in parameters.output_tools:
@@ -249,7 +249,7 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
             yield _instructions(part.content)
     for message in messages:
         if isinstance(message, ModelRequest):
-            yield from _asked(message, with_instructions=parameters.instruction_parts is None)
+            yield from _request_texts(message, with_instructions=parameters.instruction_parts is None)
             continue
         yield "response"
         for part in message.parts:
@@ -264,7 +264,7 @@ _instructions = lru_cache(maxsize=16)(with_former_instructions)
 """First wording of instructions; cached, because all requests of a role repeat them."""
 
 
-def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
+def _request_texts(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
     yield f"request {with_former_instructions(message.instructions or '') if with_instructions else ''}"
     for part in message.parts:
         yield part.part_kind
@@ -286,7 +286,7 @@ class Deadline:
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
-        self._left = 0.0
+        self._remaining = 0.0
         self._holders = set[object]()
 
     @property
@@ -297,16 +297,16 @@ class Deadline:
     def stop(self, holder: object) -> None:
         """Stop the clock for `holder`."""
         if not self._holders:
-            self._left = self._scope.deadline - anyio.current_time()
+            self._remaining = self._scope.deadline - anyio.current_time()
             self._scope.deadline = float("inf")
         self._holders.add(holder)
 
-    def go_on(self, holder: object) -> None:
+    def resume(self, holder: object) -> None:
         """Undo `stop`; no effect if `holder` does not hold the clock."""
         if holder in self._holders:
             self._holders.remove(holder)
             if not self._holders:
-                self._scope.deadline = anyio.current_time() + self._left
+                self._scope.deadline = anyio.current_time() + self._remaining
 
 
 @contextmanager
@@ -337,4 +337,4 @@ def stopped_clock() -> Generator[None]:
         yield
     finally:
         if clock is not None:
-            clock.go_on(holder)
+            clock.resume(holder)

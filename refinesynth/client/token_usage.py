@@ -21,18 +21,18 @@ ESTIMATED = "estimated"
 """Key in the `details` of a partly estimated usage."""
 TOTAL = "total"
 """Key in the `details` of a usage that was reported only as a total."""
-_LONGEST = 64
+_MAX_CHARS_PER_TOKEN = 64
 """Maximum characters per token over a whole text; a report of fewer tokens is impossible."""
-_BYTES = 3.5
+_ASCII_PER_TOKEN = 3.5
 """ASCII characters per token; below English's 4 to 4.5, to overestimate rather than exceed a budget."""
-_OTHER_BYTES = 2
+_OTHER_BYTES_PER_TOKEN = 2
 """UTF-8 bytes of other characters per token: a Chinese character has 3 bytes and takes 0.6 to 1.5 tokens."""
 
 _READ_BY_MODELS = ("messages", "tools", "response_format")
 """Arguments of a request that are part of its prompt."""
 
 
-def completed(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence[str]) -> RequestUsage:
+def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence[str]) -> RequestUsage:
     """Return the usage with estimates for missing and impossible counts, such as 0 tokens for a non-empty text.
 
     `answers` holds all texts of the completion: thoughts, tool names and arguments included. The details of an
@@ -59,13 +59,13 @@ def completed(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence
 
 
 def _credible(tokens: int, texts: Sequence[str]) -> bool:
-    return tokens * _LONGEST >= sum(map(len, texts))
+    return tokens * _MAX_CHARS_PER_TOKEN >= sum(map(len, texts))
 
 
 def _estimate(texts: Sequence[str]) -> int:
     plain = sum(len(text.encode("ascii", "ignore")) for text in texts)
     other = sum(len(text.encode("utf-8", "ignore")) for text in texts) - plain
-    return math.ceil(plain / _BYTES + other / _OTHER_BYTES)
+    return math.ceil(plain / _ASCII_PER_TOKEN + other / _OTHER_BYTES_PER_TOKEN)
 
 
 def count_tokens(text: str) -> int:
@@ -77,15 +77,15 @@ def count_tokens(text: str) -> int:
 def _encoding() -> "Encoding":
     import tiktoken
 
-    folder = "TIKTOKEN_CACHE_DIR"
+    variable = "TIKTOKEN_CACHE_DIR"
     # litellm ships the tokenizer's file; an import of litellm would take seconds.
     spec = find_spec("litellm")
-    former_folder = os.environ.get(folder)
+    former_folder = os.environ.get(variable)
     if spec is not None and spec.origin is not None:
-        os.environ[folder] = str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers")
+        os.environ[variable] = str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers")
     try:
         return tiktoken.get_encoding(TOKENIZER)
     finally:
-        os.environ.pop(folder, None)
+        os.environ.pop(variable, None)
         if former_folder is not None:
-            os.environ[folder] = former_folder
+            os.environ[variable] = former_folder

@@ -56,8 +56,8 @@ def span(name: str, *, root: bool = False, **attributes: Any) -> "Generator[Span
         return
 
     tracer = get_tracer(NAME, tracer_provider=tracing.provider)
-    named = {f"{NAME}.{key}": value for key, value in attributes.items() if value is not None}
-    with tracer.start_as_current_span(name, context=Context() if root else None, attributes=named) as current:
+    prefixed = {f"{NAME}.{key}": value for key, value in attributes.items() if value is not None}
+    with tracer.start_as_current_span(name, context=Context() if root else None, attributes=prefixed) as current:
         yield current
 
 

@@ -18,7 +18,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
-from refinesynth.client.default_limits import bound_of, facts_of
+from refinesynth.client.default_limits import bound_of, server_facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
@@ -88,7 +88,7 @@ class BackendCheck:
     @property
     def unsupported(self) -> frozenset[UnsupportedFeature]:
         """Features that the server lacks."""
-        return self.features.of(self.backend).lacks
+        return self.features.of(self.backend).unsupported
 
     @property
     def mode(self) -> OutputMode | None:
@@ -149,7 +149,7 @@ class BackendCheck:
             mode: open_model(probed.model_copy(update={"output_mode": mode}), lacks=self.features) for mode in MODES
         }
         try:
-            context = (await facts_of(backend)).context
+            context = (await server_facts_of(backend)).context
             for form in ("react", "tools"):
                 settings, first = settings_of(play, player_form=form), dict[Role, _Request]()
                 recording = {

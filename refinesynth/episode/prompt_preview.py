@@ -7,7 +7,7 @@ from typing import Any
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
-from refinesynth.client.default_limits import facts_of, misfit
+from refinesynth.client.default_limits import context_warning, server_facts_of
 from refinesynth.client.token_usage import count_tokens
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings
@@ -67,12 +67,12 @@ async def context_warnings(
     """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
     firsts = {role: backend.each[0] for role, backend in backends.items()}
     servers = {(one.model, one.base_url): one for one in firsts.values()}
-    known = {server: (await facts_of(one)).context or _SUFFICIENT_CONTEXT for server, one in servers.items()}
+    known = {server: (await server_facts_of(one)).context or _SUFFICIENT_CONTEXT for server, one in servers.items()}
     contexts = {role: known[one.model, one.base_url] for role, one in firsts.items()}
     if min(contexts.values(), default=_SUFFICIENT_CONTEXT) >= _SUFFICIENT_CONTEXT:
         return []
     found = (
-        misfit(role, firsts[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
+        context_warning(role, firsts[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
         for role, requests in (await preview(persona, settings=settings, backends=backends)).items()
         if requests
     )

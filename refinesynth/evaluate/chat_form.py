@@ -31,7 +31,7 @@ from pydantic import BaseModel, ValidationError
 from refinesynth.actions.calls import Call, call_of, text_of
 from refinesynth.actions.patterns import pattern_of
 from refinesynth.chat import parse_player, render_player, render_task, render_tool_task, render_tools, thinking_in
-from refinesynth.client.tool_calls import settle
+from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Start
 from refinesynth.files.settings_file import read_settings
@@ -214,10 +214,10 @@ def turn_of(message: ChatMessage) -> Turn:
 def read_message(text: str, tools: Sequence[ToolInfo]) -> ChatMessageAssistant:
     """Parse a model's text into a message with reasoning and calls; text with an unreadable call stays text."""
     thinking, answer, form = thinking_in(scrub(text))
-    read = settle((), answer, {tool.name: tuple(tool.parameters.properties) for tool in tools}, others=True)
+    read = repair_calls((), answer, {tool.name: tuple(tool.parameters.properties) for tool in tools}, unknown=True)
     arguments_of_calls = [orjson.loads(arguments) for _, arguments, _ in read.calls]
     calls = None
-    if read.calls and read.clear and all(isinstance(item, dict) for item in arguments_of_calls):
+    if read.calls and read.is_clear and all(isinstance(item, dict) for item in arguments_of_calls):
         pairs = zip(read.calls, arguments_of_calls, strict=True)
         calls, answer = [ToolCall(f"call{n}0000", name, args) for n, ((name, *_), args) in enumerate(pairs)], read.text
     parts: list[Content] = [] if form is None else [ContentReasoning(reasoning=thinking)]

@@ -88,9 +88,8 @@ class JournalReader:
         """Return the entry of an ended episode, with its records if they are held; None if it has not ended."""
         committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx = ?"  # noqa: S608 - a constant
         held = f"SELECT {HELD_COLUMNS} FROM held WHERE idx = ?"  # noqa: S608 - a constant
-        for entry in self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index):
-            return entry
-        return None
+        found = self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index)
+        return found[0] if found else None
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """Yield ended episodes from index `start` on, without the records of held ones, read page by page."""
@@ -121,9 +120,8 @@ class JournalReader:
     def committed(self) -> Committed:
         """Committed part of the run's files."""
         sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
-        for part in self._values(end_from_row, sql):
-            return part
-        return Committed(0, 0, 0)
+        ends = self._values(end_from_row, sql)
+        return ends[0] if ends else Committed(0, 0, 0)
 
     @property
     def totals(self) -> bytes | None:

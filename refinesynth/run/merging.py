@@ -107,9 +107,8 @@ async def _write(writer: RunWriter, folders: Sequence[RunFolder], keep: Keep | N
         episodes = _selected(folder, keep)
         while batch := [merger.add(finished, str(folder.path)) for finished in islice(episodes, _MAX_COMMIT)]:
             await writer.append(*batch)
-    await writer.carry(
-        summed(row for folder in folders for row in folder.spent()) if keep is None else _total_spent(writer)
-    )
+    spent = summed(row for folder in folders for row in folder.spent()) if keep is None else _total_spent(writer)
+    await writer.carry(spent)
     return Merged(writer.path, writer.committed.accepted, merger.duplicates, merger.renamed)
 
 

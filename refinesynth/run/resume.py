@@ -1,8 +1,8 @@
 """Resume of a run, step by step.
 
 1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
-2. `_refuse_changes`, `_refuse_second_attempts`: refuse settings that would change the data, and runs in which an earlier
-   version has played failed personas again.
+2. `_refuse_changes`, `_refuse_second_attempts`: refuse settings that would change the data, and runs in which an
+earlier version has played failed personas again.
 3. `_repair`: cut lines that the journal does not count; remove episodes with missing lines from the journal.
 4. `EarlierEpisodes`: compare and skip the personas of committed and waiting episodes.
 5. `EpisodeMemory`: answer the requests of an outstanding episode from the journal, as far as they were paid for.
@@ -268,10 +268,9 @@ def blocks_of(run: Path) -> Path:
     return run / "blocks"
 
 
-Keep = Callable[[Sequence[PaidCompletion]], Awaitable[None]]
-
-
-async def collect(parent: Path, keep: Keep, *, at_start: bool = False) -> None:
+async def collect(
+    parent: Path, keep: Callable[[Sequence[PaidCompletion]], Awaitable[None]], *, at_start: bool = False
+) -> None:
     """Keep the completions of all ended blocks below `parent`, and remove their folders, except unreadable ones.
 
     At the start of a run, this includes folders of blocks that died before they began.

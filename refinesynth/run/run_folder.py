@@ -127,8 +127,8 @@ class RunFolder:
     def trajectories(self, *, on_invalid: Callable[[RunFolderError], None] = _raise_error) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.
 
-        Raises RunFolderError: counted lines are missing, or a line is invalid. If `on_invalid` returns from the error of an
-        invalid line, the line is left out.
+        Raises RunFolderError: counted lines are missing, or a line is invalid. If `on_invalid` returns from the error
+        of an invalid line, the line is left out.
         """
         part = self.committed_part()
         return _read_values(self.trajectories_file, Trajectory, part and part.trajectories_end, on_invalid)

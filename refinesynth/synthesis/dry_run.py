@@ -81,7 +81,7 @@ class Estimate:
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
-        """Make an estimate from each episode's number of trajectories (at most `per_episode`) and cost, and the mean duration."""
+        """Make an estimate from each episode's number of trajectories (at most `per_episode`) and cost, and their duration."""
         accepted = sum(count for count, _ in episodes)
         rate = wilson(accepted, len(episodes), maximum=per_episode)
 

@@ -253,9 +253,8 @@ class Pool:
                 self._started_count += 1
                 self.report()
                 group.start_soon(self._run_guarded, self._play, index, persona)
-                await (
-                    checkpoint()
-                )  # lets episodes without waiting time, as in a rehearsal, end before the next one starts
+                # Lets episodes without waiting time, as in a rehearsal, end before the next one starts.
+                await checkpoint()
         self._earlier.check_all_read(count)
         self.personas_read, self._limiting_factor = count, None
 

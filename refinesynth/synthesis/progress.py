@@ -151,7 +151,7 @@ class StatusProbe:
 
 def capacity_of(limiters: "Iterable[RateLimiter]") -> int:
     """Return the number of requests admitted at once, over the servers that have answered and are not down."""
-    return sum(limiter.most or 0 for limiter in limiters if limiter.met and not limiter.down)
+    return sum(limiter.max_in_flight or 0 for limiter in limiters if limiter.has_answered and not limiter.is_down)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
@@ -167,12 +167,12 @@ def trouble_of(limiter: "RateLimiter", *, now: float) -> str | None:
         reason = f" ({breaker.fault.message})" if breaker.fault else ""
         consequence = "the run waits for it" if breaker.waits_for_outages else "the fallback is asked"
         return f"{limiter.name} has been down for {_seconds(now - breaker.down_since)}; {consequence}{reason}"
-    if breaker.fault is not None and not limiter.met:
+    if breaker.fault is not None and not limiter.has_answered:
         return f"{breaker.fault.message}; it has not answered yet"
     if held_until is not None and held_until > now:
         return f"{limiter.name} asks for a pause of {_seconds(held_until - now)}"
-    if limiter.waiting and limiter.most is not None:
-        return f"{limiter.name} is given {limiter.most:,} requests at once, {limiter.waiting:,} wait"
+    if limiter.waiting and limiter.max_in_flight is not None:
+        return f"{limiter.name} is given {limiter.max_in_flight:,} requests at once, {limiter.waiting:,} wait"
     return None
 
 

@@ -60,9 +60,8 @@ class StartedRun:
         if stop_reason is not None:
             ended = explain_early_stop(folder.config.early_stop, folder.committed)
         elif self.pool.budget_spent:
-            ended = explain_spent_budget(
-                self.tracker.budget, self.tracker.spent, accepted=folder.committed.accepted, n=folder.config.n
-            )
+            tracker, accepted = self.tracker, folder.committed.accepted
+            ended = explain_spent_budget(tracker.budget, tracker.spent, accepted=accepted, n=folder.config.n)
         elif (count := self.pool.personas_read) is not None:
             ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
         reader = RunFolder(folder.path, folder.config)
@@ -106,9 +105,8 @@ async def begin(
             await roles.bound_by_slots()
             # Opening the models checks their keys; this comes before a persona is taken from a stream.
             request.refuse_without_player(roles.models)
-        personas = await stack.enter_async_context(
-            open_source(settings.personas, settings.scripts, column=settings.column)
-        )
+        source = open_source(settings.personas, settings.scripts, column=settings.column)
+        personas = await stack.enter_async_context(source)
         if settings.shard is not None:
             personas.only_every(settings.shard.of, first=settings.shard.index)
         curator = None
@@ -124,9 +122,8 @@ async def begin(
         folder = RunWriter.claim(output, config, fresh=request.fresh, log_level=log_level)
         stack.callback(folder.close)
         await folder.collect_blocks()
-        tracker = tracker_of(
-            budget, prices, spent=folder.spent(), stats=folder.committed, waiting=folder.waiting_lines()
-        )
+        spent, waiting = folder.spent(), folder.waiting_lines()
+        tracker = tracker_of(budget, prices, spent=spent, stats=folder.committed, waiting=waiting)
         if curator is not None:
             curator.report = partial(_report_overlaps, folder)
             learn = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
@@ -182,7 +179,7 @@ class EpisodeRoles:
     def __init__(self, request: Request) -> None:
         # Imported here: these modules import pydantic-ai, which takes time.
         from refinesynth.client.failure_policy import RequestCounts
-        from refinesynth.client.http.transport import routed
+        from refinesynth.client.http.transport import with_path
         from refinesynth.client.unsupported_features import UnsupportedFeatures
 
         self._request = request
@@ -190,9 +187,9 @@ class EpisodeRoles:
         self.given_backends, self.given_fallback = request.backends(self.settings)
         self.settings = self.settings.model_copy(update={"bounded": request.bounded(self.given_backends)})
         in_flight = max_in_flight_of(request.settings.concurrency, workers=request.settings.workers)
-        self.backends = {role: routed(backend, in_flight=in_flight) for role, backend in self.given_backends.items()}
+        self.backends = {role: with_path(backend, in_flight=in_flight) for role, backend in self.given_backends.items()}
         """`given_backends`, each with the transport of its requests."""
-        self.fallback = None if self.given_fallback is None else routed(self.given_fallback, in_flight=in_flight)
+        self.fallback = None if self.given_fallback is None else with_path(self.given_fallback, in_flight=in_flight)
         self.counts = RequestCounts()
         self.batches = request.batches(self.given_backends)
         """Batches of the provider; None if each request is sent by itself."""
@@ -200,10 +197,10 @@ class EpisodeRoles:
 
     async def bound_by_slots(self) -> None:
         """Bound the requests in flight by the slots that local servers report; call it before `models`."""
-        from refinesynth.client.default_limits import within_slots
+        from refinesynth.client.default_limits import bounded_by_slots
 
         if self._request.call is None:
-            self.backends = await within_slots(self.backends)
+            self.backends = await bounded_by_slots(self.backends)
 
     @cached_property
     def models(self) -> "Mapping[Role, Model]":

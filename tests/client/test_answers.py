@@ -134,7 +134,7 @@ def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, s
 def test_what_cannot_be_used_is_a_fault(raw: object, step: FailureAction, kind: ErrorCategory) -> None:
     fault = outcome(raw)
     assert isinstance(fault, UnusableAnswer)
-    assert (fault.step, fault.kind) == (step, kind)
+    assert (fault.action, fault.category) == (step, kind)
 
 
 ENDINGS: dict[str, tuple[FailureAction, ErrorCategory] | None] = {
@@ -167,7 +167,7 @@ ENDINGS: dict[str, tuple[FailureAction, ErrorCategory] | None] = {
 def test_only_the_reasons_that_mean_so_are_taken_for_a_whole_answer() -> None:
     for reason, fault in ENDINGS.items():
         found = outcome(completion("Thought: x\nAction: y", finish_reason=reason))
-        assert ((found.step, found.kind) if isinstance(found, UnusableAnswer) else None) == fault, reason
+        assert ((found.action, found.category) if isinstance(found, UnusableAnswer) else None) == fault, reason
 
 
 def test_a_function_in_this_process_need_give_no_reason_and_what_a_proxy_says_of_its_server_counts() -> None:

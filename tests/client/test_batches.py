@@ -18,7 +18,7 @@ from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import batching
 from refinesynth.client.batch.batching import BatchRecord
 from refinesynth.client.batch.provider_batches import Batch
-from refinesynth.client.budget.price_table import listed
+from refinesynth.client.budget.price_table import listed_rates
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import limiter_of
 from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped, StorageError
@@ -33,8 +33,8 @@ PEOPLE = ["a night nurse", "a baker", "a bicycle courier", "a beekeeper", "a loc
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
-    monkeypatch.setattr(batching, "QUIET", 0.1)
-    monkeypatch.setattr(batching, "POLL", (0.01, 0.05))
+    monkeypatch.setattr(batching, "IDLE_S", 0.1)
+    monkeypatch.setattr(batching, "POLL_S", (0.01, 0.05))
     with getattr(request, "param", BatchServer)() as serving:
         yield serving
 
@@ -86,16 +86,18 @@ async def test_turns_of_a_conversation_are_sent_by_themselves(server: BatchServe
 
 
 @both
-@pytest.mark.parametrize("bound", ["_MOST", "_MOST_BYTES"])
+@pytest.mark.parametrize("bound", ["_MAX_REQUESTS", "_MAX_BYTES"])
 async def test_a_batch_is_no_larger_than_providers_take(
     server: BatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     """One request that is longer than all that is taken is sent, for the provider to refuse."""
-    for most in (1, 2 if bound == "_MOST" else 80_000):
+    for most in (1, 2 if bound == "_MAX_REQUESTS" else 80_000):
         monkeypatch.setattr(batching, bound, most)
         result = await run(server, tmp_path / str(most))
         batches = [server.lines(batch) for batch in server.batches.values()]
-        sizes = [len(lines) if bound == "_MOST" else len(json.dumps(lines)) for lines in batches if len(lines) > 1]
+        sizes = [
+            len(lines) if bound == "_MAX_REQUESTS" else len(json.dumps(lines)) for lines in batches if len(lines) > 1
+        ]
         assert max(sizes, default=0) <= 1.1 * most
         assert requests(server) == result.usage.requests
         server.batches.clear()
@@ -247,7 +249,7 @@ async def test_requests_that_fail_together_are_no_outage() -> None:
         permits[0].answered(seconds=1, output_tokens=1, billed=1, headers={})
         for permit in permits[1:]:
             permit.failed(fault, headers={})
-        assert not limiter.down
+        assert not limiter.is_down
 
 
 @both
@@ -303,7 +305,7 @@ async def test_a_run_that_writes_nothing_has_nothing_to_batch(server: BatchServe
 def test_a_batch_costs_what_the_map_says_and_else_half() -> None:
     prices = read_table("model_prices_and_context_window_backup.json")
     for model in ("gpt-4o", "gpt-5.1", "claude-sonnet-5-5", "deepseek/deepseek-flash"):
-        usual, batched = listed(model), listed(model, batch=True)
+        usual, batched = listed_rates(model), listed_rates(model, batch=True)
         assert usual is not None
         assert batched is not None
         halves = replace(usual, **{name: getattr(usual, name) / 2 for name in ("input", "cached", "written", "output")})
@@ -326,7 +328,7 @@ async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: P
         # What was made again is where it was sent last.
         assert [[one.batch_of(name) for name in "abcd"] for one in (first, second)] == [[1, 0, 1, None]] * 2
         assert (second[0].id, second[1].made) == ("batch_0", first[1].made)
-        second.read(0)
+        second.mark_read(0)
         assert [second.batch_of(name) for name in "abc"] == [1, None, 1]
         await journal.keep_note(BATCHES, b"3")
         with pytest.raises(StorageError, match="damaged"):

@@ -14,7 +14,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth import Backend, SynthesisResult, synthesize
 from refinesynth.cli import run_report as shares
 from refinesynth.client.completion_parsing import read_completion
-from refinesynth.client.token_usage import ESTIMATED, completed, count_tokens
+from refinesynth.client.token_usage import ESTIMATED, count_tokens, with_estimates
 from refinesynth.journal.journal_values import model_of
 from refinesynth.rehearsal import Faults, Rehearsal
 
@@ -68,7 +68,7 @@ REQUEST = {"messages": [{"role": "user", "content": PROMPT}]}
     ],
 )
 def test_what_is_missing_or_cannot_be_is_estimated_on_the_safe_side(usage: object) -> None:
-    found = completed(reported(usage), REQUEST, [ANSWER])
+    found = with_estimates(reported(usage), REQUEST, [ANSWER])
     assert ESTIMATED in found.details
     assert 1.0 <= found.input_tokens / count_tokens(PROMPT) < 1.5
     assert 1.0 <= found.output_tokens / count_tokens(ANSWER) < 1.5
@@ -76,22 +76,22 @@ def test_what_is_missing_or_cannot_be_is_estimated_on_the_safe_side(usage: objec
 
 def test_what_is_reported_stays() -> None:
     usage = RequestUsage(input_tokens=700, output_tokens=60)
-    assert completed(usage, REQUEST, [ANSWER]) is usage
-    only_prompt = completed(RequestUsage(input_tokens=700), REQUEST, [ANSWER])
+    assert with_estimates(usage, REQUEST, [ANSWER]) is usage
+    only_prompt = with_estimates(RequestUsage(input_tokens=700), REQUEST, [ANSWER])
     assert (only_prompt.input_tokens, only_prompt.output_tokens > 60) == (700, True)
     # An empty answer may have taken nothing.
-    assert completed(RequestUsage(input_tokens=700), REQUEST, ["", ""]).details == {}
+    assert with_estimates(RequestUsage(input_tokens=700), REQUEST, ["", ""]).details == {}
 
 
 def test_a_total_alone_is_split() -> None:
-    found = completed(reported({"total_tokens": 1_000}), REQUEST, [ANSWER])
+    found = with_estimates(reported({"total_tokens": 1_000}), REQUEST, [ANSWER])
     assert found.input_tokens + found.output_tokens == 1_000
     assert found.output_tokens > 60
 
 
 def test_thoughts_calls_and_other_scripts_count() -> None:
     def answer(*said: str) -> int:
-        return completed(RequestUsage(), REQUEST, said).output_tokens
+        return with_estimates(RequestUsage(), REQUEST, said).output_tokens
 
     assert answer(ANSWER, "I think. " * 100, "open", json.dumps({"what": "drawer"})) > answer(ANSWER) + 200
     chinese = "我把钥匙从抽屉里拿出来"
@@ -110,7 +110,7 @@ _VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | 
     )
 )
 def test_no_bill_does_harm(usage: dict[str, object]) -> None:
-    found = completed(reported(usage), REQUEST, [ANSWER])
+    found = with_estimates(reported(usage), REQUEST, [ANSWER])
     assert found.input_tokens > 0
     assert found.output_tokens > 0
     assert found.cache_read_tokens <= found.input_tokens

@@ -76,7 +76,7 @@ async def play(tracker: BudgetTracker, episodes: Sequence[Sequence[Call]]) -> li
 
 
 def nothing_is_held(tracker: BudgetTracker) -> bool:
-    return all((limit.at_worst, limit.expected) == (0.0, 0.0) for limit in tracker.limits)
+    return all((limit.worst_case, limit.expected) == (0.0, 0.0) for limit in tracker.limits)
 
 
 @given(episodes, st.integers(1, 30_000), st.floats(1e-6, 0.02))
@@ -107,7 +107,7 @@ async def test_averages_that_turn_out_wrong_all_at_once_do_not_break_it(cheap: i
 async def test_nobody_is_refused_while_there_is_enough(scripts: list[list[Call]]) -> None:
     tracker = BudgetTracker(Budget(tokens=10**9, usd=10**6))
     assert sorted(await play(tracker, scripts)) == list(range(len(scripts)))
-    assert not tracker.refused
+    assert not tracker.has_refused
 
 
 @given(episodes, st.integers(1, 20_000))
@@ -185,7 +185,7 @@ async def test_after_a_refusal_later_episodes_get_nothing_and_earlier_ones_still
     with tracker.episode(1) as early, tracker.episode(5) as late:
         with pytest.raises(BudgetSpent, match=r"budget of 2,000 tokens is spent"):
             await tracker.episode(3).__enter__().reserve(prompt_tokens=9_000, max_tokens=MOST, price=price)
-        assert tracker.refused
+        assert tracker.has_refused
         assert not tracker.may_start(0)
         with pytest.raises(BudgetSpent):
             await late.reserve(prompt_tokens=10, max_tokens=MOST, price=price)
@@ -216,7 +216,7 @@ async def test_an_answer_without_a_bound_is_feared_to_be_twice_the_longest() -> 
 
     async def at_worst() -> float:
         reservation = await tracker.reserve(prompt_tokens=0, max_tokens=None, price=price)
-        feared = tracker.limits[0].at_worst
+        feared = tracker.limits[0].worst_case
         reservation.settle(RequestUsage(input_tokens=200, output_tokens=20_000), None)
         return feared
 
@@ -228,7 +228,7 @@ def test_an_episode_is_begun_only_if_all_that_are_begun_can_be_ended() -> None:
     limit = BudgetLimit(100, 10)
     assert limit.covers_another(9)
     assert not limit.covers_another(10)
-    limit.episode.know(200, 10)
+    limit.episode.start_from(200, 10)
     # Eleven episodes, the guessed one included: 19.1 each.
     assert limit.covers_another(4)
     assert not limit.covers_another(5)

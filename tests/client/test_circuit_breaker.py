@@ -28,7 +28,7 @@ def test_five_faults_in_a_row_among_several_episodes_open_it(fault: ClassifiedEr
     fail(breaker, *[fault] * 4)
     assert breaker.down_since is None
     assert breaker.failed(fault, episode=9, now=3.0)
-    assert (breaker.trying, breaker.down_since, breaker.gives_up_at) == (False, 3.0, 603.0)
+    assert (breaker.is_trying, breaker.down_since, breaker.gives_up_at) == (False, 3.0, 603.0)
 
 
 @given(st.lists(st.sampled_from([DOWN, BROKEN, LATE, None]), max_size=60))
@@ -61,9 +61,9 @@ def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait(
         now = breaker.next_trial
         assert not breaker.may_try(now - 0.001)
         assert breaker.may_try(now)
-        breaker.trying = True
+        breaker.is_trying = True
         assert not breaker.may_try(now + 999)
-        assert not breaker.failed(DOWN, episode=1, now=now, trial=True)
+        assert not breaker.failed(DOWN, episode=1, now=now, is_trial=True)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
@@ -83,6 +83,6 @@ def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
     expected = breaker.next_trial
     fail(breaker, *[DOWN] * 50, now=0.5)
     assert breaker.next_trial == expected
-    breaker.trying = True
+    breaker.is_trying = True
     fail(breaker, DOWN, now=0.5)
-    assert breaker.trying
+    assert breaker.is_trying

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
-from refinesynth.client.http.reply import HttpError, read_reply, refused
+from refinesynth.client.http.reply import HttpError, read_reply, status_error
 
 BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
 
@@ -152,7 +152,7 @@ def test_a_fault_is_in_its_row() -> None:
     for row, errors in SORTED.items():
         for error in errors:
             fault = classify_error(error, BACKEND)
-            assert (fault.step, fault.kind) == row, error
+            assert (fault.action, fault.category) == row, error
             assert fault.message.startswith("mine "), error
 
 
@@ -234,7 +234,7 @@ def of_server(status: int, body: object) -> Exception:
     """What the direct client raises for an answer."""
     sent = orjson.dumps(body)
     if status != 200:
-        return refused(status, sent, {})
+        return status_error(status, sent, {})
     with pytest.raises(HttpError) as caught:
         read_reply(sent, {})
     return caught.value
@@ -243,7 +243,7 @@ def of_server(status: int, body: object) -> Exception:
 def test_what_servers_say_is_sorted_by_what_it_means_in_an_error_and_in_a_success() -> None:
     for kind, status, body in ((kind, *one) for kind, several in REFUSALS.items() for one in several):
         fault = classify_error(of_server(status, body), BACKEND)
-        assert fault.kind is kind, body
+        assert fault.category is kind, body
         assert status != 200 or (fault.status is None and "HTTP" not in fault.message), body
 
 
@@ -279,10 +279,10 @@ NO_STREAMS = ("stream must be false", "Streaming is not supported", "n > 1 only 
 def test_a_server_that_only_streams_stops_the_run_in_words() -> None:
     for words in STREAMS:
         fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
-        assert (fault.step, fault.kind) == (FailureAction.STOP, ErrorCategory.REJECTED), words
+        assert (fault.action, fault.category) == (FailureAction.STOP, ErrorCategory.REJECTED), words
         assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
     for words in NO_STREAMS:
-        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).step is FailureAction.ABANDON, (
+        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).action is FailureAction.ABANDON, (
             words
         )
 
@@ -291,7 +291,7 @@ def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() 
     with pytest.raises(HttpError) as caught:
         read_reply(b'data: {"choices": []}\n\ndata: [DONE]', {"content-type": "text/event-stream"})
     fault = classify_error(caught.value, BACKEND)
-    assert (fault.step, fault.kind) == (FailureAction.RETRY, ErrorCategory.DEFECT)
+    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.DEFECT)
     assert "sent a stream in place of an answer" in fault.message
 
 
@@ -311,10 +311,10 @@ def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() 
     ],
 )
 def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float | None) -> None:
-    assert classify_error(StatusError(429, words), BACKEND).after == seconds
-    assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).after == 3.0
+    assert classify_error(StatusError(429, words), BACKEND).retry_after == seconds
+    assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).retry_after == 3.0
     # What a server says that is down may be an echo.
-    assert classify_error(StatusError(500, words), BACKEND).after is None
+    assert classify_error(StatusError(500, words), BACKEND).retry_after is None
 
 
 def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +370,7 @@ def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -
 
 def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
     fault = classify_error(StatusError(404, PAGE), BACKEND)
-    assert (fault.step, fault.kind) == (FailureAction.RETRY, ErrorCategory.SERVER)
+    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.SERVER)
     assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
 
 
@@ -409,7 +409,7 @@ def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
 
 def test_what_decides_may_stand_behind_a_long_echo() -> None:
     fault = classify_error(StatusError(400, f"{'echo ' * 1_000} {CONTEXT}"), BACKEND)
-    assert fault.kind is ErrorCategory.CONTEXT
+    assert fault.category is ErrorCategory.CONTEXT
     assert len(fault.message) < 500
 
 
@@ -443,13 +443,13 @@ CERTAIN = (
 def test_a_stop_is_certain_unless_only_the_words_of_an_answer_say_so() -> None:
     for error in (*UNCERTAIN, *CERTAIN):
         fault = classify_error(error, BACKEND)
-        assert (fault.step, fault.certain) == (FailureAction.STOP, error in CERTAIN), error
+        assert (fault.action, fault.certain) == (FailureAction.STOP, error in CERTAIN), error
 
 
 def test_chains_that_bite_their_tail_end() -> None:
     first, second = StatusError(None, "a"), StatusError(None, "b")
     first.__cause__, second.__cause__ = second, first
-    assert classify_error(first, BACKEND).step is FailureAction.STOP
+    assert classify_error(first, BACKEND).action is FailureAction.STOP
 
 
 @given(st.text(), st.none() | st.integers(), st.sampled_from([StatusError, APIConnectionError, ValueError, OSError]))

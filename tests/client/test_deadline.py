@@ -40,7 +40,7 @@ def test_time_that_is_stopped_does_not_count(stops: list[tuple[float, float]]) -
             await anyio.sleep(start)
             limit.stop(holder := object())
             await anyio.sleep(length)
-            limit.go_on(holder)
+            limit.resume(holder)
 
         async with anyio.create_task_group() as group:
             with deadline(20) as limit:

@@ -120,7 +120,7 @@ async def test_whatever_comes_is_sorted(talk: Talk, kind: ErrorCategory, monkeyp
         with pytest.raises(Exception) as caught:
             await asked(messages=MESSAGES)
     fault = classify_error(caught.value, Backend(model="hosted_vllm/m", base_url=url))
-    assert (fault.kind, fault.step) == (kind, FailureAction.RETRY), fault
+    assert (fault.category, fault.action) == (kind, FailureAction.RETRY), fault
     assert CANARY not in told(caught.value)
 
 
@@ -141,7 +141,8 @@ async def test_a_server_that_is_not_there_is_unreached(monkeypatch: pytest.Monke
             with pytest.raises(OSError) as caught:
                 await asked(messages=MESSAGES)
         assert (
-            classify_error(caught.value, Backend(model="hosted_vllm/m", base_url=url)).kind is ErrorCategory.UNREACHED
+            classify_error(caught.value, Backend(model="hosted_vllm/m", base_url=url)).category
+            is ErrorCategory.UNREACHED
         )
         assert CANARY not in told(caught.value)
 

@@ -14,7 +14,7 @@ from refinesynth.client import describe
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
 from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
-from refinesynth.client.http.transport import MANY, path_of, routed, why_not_direct
+from refinesynth.client.http.transport import MIN_FOR_DIRECT, direct_obstacle, path_of, with_path
 from refinesynth.errors import ConfigurationError
 
 DIRECT = ["gpt-4o", "hosted_vllm/m", "openai/mine", "gpt-5.1", "o3"]
@@ -44,16 +44,16 @@ def backend(model: str = "hosted_vllm/m", **settings: Any) -> Backend:
 @pytest.mark.parametrize("model", DIRECT)
 def test_openai_compatible_servers_are_asked_straight(model: str) -> None:
     assert isinstance(DirectCompletion(backend(model)), DirectCompletion)
-    assert path_of(backend(model), in_flight=MANY).path == "direct"
+    assert path_of(backend(model), in_flight=MIN_FOR_DIRECT).path == "direct"
 
 
 @pytest.mark.parametrize(
     ("in_flight", "settings", "path"),
     [
-        (MANY, {}, "direct"),
-        (MANY - 1, {}, "litellm"),
+        (MIN_FOR_DIRECT, {}, "direct"),
+        (MIN_FOR_DIRECT - 1, {}, "litellm"),
         (16, {}, "litellm"),
-        (1_000, {"max_in_flight": MANY - 1}, "litellm"),
+        (1_000, {"max_in_flight": MIN_FOR_DIRECT - 1}, "litellm"),
         (16, {"max_in_flight": 1_000}, "litellm"),
         (16, {"path": "direct"}, "direct"),
         (1_000, {"path": "litellm"}, "litellm"),
@@ -64,17 +64,17 @@ def test_auto_is_litellm_unless_many_requests_may_be_in_flight(
 ) -> None:
     asked = backend(**settings)
     assert path_of(asked, in_flight=in_flight).path == path
-    assert routed(asked, in_flight=in_flight) == asked.model_copy(update={"path": path})
+    assert with_path(asked, in_flight=in_flight) == asked.model_copy(update={"path": path})
 
 
 def test_each_of_a_mixture_takes_its_own_path() -> None:
     mixed = Mixed.of([backend(), backend("anthropic/claude"), backend(max_in_flight=1)])
-    assert [one.path for one in routed(mixed, in_flight=MANY).each] == ["direct", "litellm", "litellm"]
+    assert [one.path for one in with_path(mixed, in_flight=MIN_FOR_DIRECT).each] == ["direct", "litellm", "litellm"]
 
 
 @pytest.mark.parametrize("model", NOT_DIRECT)
 def test_all_others_through_litellm(model: str) -> None:
-    assert path_of(backend(model), in_flight=MANY).path == "litellm"
+    assert path_of(backend(model), in_flight=MIN_FOR_DIRECT).path == "litellm"
     with pytest.raises(ConfigurationError, match="path=direct"):
         DirectCompletion(backend(model, path="direct"))
 
@@ -89,18 +89,18 @@ def test_all_others_through_litellm(model: str) -> None:
     ],
 )
 def test_settings_that_only_litellm_understands_are_left_to_it(settings: dict[str, Any]) -> None:
-    assert why_not_direct(backend(**settings)) is not None
+    assert direct_obstacle(backend(**settings)) is not None
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0.5}, {"top_p": 0.5}, {"extra": {"reasoning_effort": "none"}}])
 def test_so_are_those_that_only_some_models_take_which_reason(settings: dict[str, Any]) -> None:
-    assert why_not_direct(backend("gpt-5.1", **settings)) is not None
+    assert direct_obstacle(backend("gpt-5.1", **settings)) is not None
 
 
 @pytest.mark.parametrize("variable", ["SSL_VERIFY", "OPENAI_ORGANIZATION"])
 def test_so_are_variables(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "False")
-    assert variable in str(why_not_direct(backend()))
+    assert variable in str(direct_obstacle(backend()))
 
 
 def test_so_is_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +110,9 @@ def test_so_is_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tools_of_recent_openai_models_need_the_other_endpoint() -> None:
-    assert why_not_direct(backend("gpt-5.4")) is None
-    assert why_not_direct(backend("gpt-5.4", output_mode="tool")) is not None
-    assert why_not_direct(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is None
+    assert direct_obstacle(backend("gpt-5.4")) is None
+    assert direct_obstacle(backend("gpt-5.4", output_mode="tool")) is not None
+    assert direct_obstacle(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is None
 
 
 def test_the_listing_says_which_path_is_taken() -> None:
@@ -179,7 +179,7 @@ async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
         with pytest.raises(UnsupportedParamsError) as caught:
             await completion(messages=[], **argument)
         fault = classify_error(caught.value, backend("gpt-5.1"))
-        assert (fault.kind, fault.step) == (ErrorCategory.REJECTED, FailureAction.STOP)
+        assert (fault.category, fault.action) == (ErrorCategory.REJECTED, FailureAction.STOP)
 
 
 @pytest.mark.process

@@ -15,7 +15,7 @@ from refinesynth.client import litellm_sdk
 from refinesynth.client.http import transport as listing
 from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
-from refinesynth.client.http.transport import COMMON, body_of, taken, why_not_direct
+from refinesynth.client.http.transport import COMMON_PARAMETERS, body_of, direct_obstacle, parameters_of
 
 pytestmark = pytest.mark.process
 
@@ -159,12 +159,14 @@ def test_no_listed_model_is_given_a_parameter_that_litellm_refuses(provider: str
     for model in listed_models(provider):
         for effort in (None, "low", "high"):
             backend = Backend(model=f"{provider}/{model}", extra={"reasoning_effort": effort})
-            if why_not_direct(backend) is not None:
+            if direct_obstacle(backend) is not None:
                 continue
             known = litellm.get_supported_openai_params(model, custom_llm_provider=provider)
             # Models from before schemas are asked for none, see `wire.profile_of`.
             more = {"response_format"} if model in {"gpt-4", "gpt-3.5-turbo-16k"} else set[str]()
-            assert taken(provider, model) & (COMMON | {"reasoning_effort"}) - more <= set(known), model
+            assert parameters_of(provider, model) & (COMMON_PARAMETERS | {"reasoning_effort"}) - more <= set(known), (
+                model
+            )
             values = {"max_tokens": 5} if effort is None else {"max_tokens": 5, "reasoning_effort": effort}
             expected = litellm.utils.get_optional_params(model=model, custom_llm_provider=provider, **values)
             given = body_of({"messages": [], **values}, provider=provider, model=model)

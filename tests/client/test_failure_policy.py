@@ -43,7 +43,7 @@ def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: fl
     """The waits after attempts that fail with these, up to the one that is the last."""
     backend = Backend.model_validate({"model": "m", **settings})
     limiter = RateLimiter("m")
-    limiter.met = met
+    limiter.has_answered = met
     policy, found = FailurePolicy(backend, limiter), list[float]()
     call = PendingRequest(RequestContext(), attempt=attempt)
     for error in errors:

@@ -25,7 +25,8 @@ SECOND = Backend(name="second", model="openai/second", base_url="http://second/v
 
 def pair(first: Scripted, second: Scripted) -> FallbackModel:
     return FallbackModel(
-        BackendModel(FIRST, call=first, limiter=limiter_of(FIRST, waits=False)), BackendModel(SECOND, call=second)
+        BackendModel(FIRST, call=first, limiter=limiter_of(FIRST, waits=False)),
+        BackendModel(SECOND, call=second),
     )
 
 
@@ -142,5 +143,5 @@ def test_all_roles_share_one_fallback_and_those_on_one_endpoint_a_limiter() -> N
     assert player.fallback is master.fallback is models[Role.JUDGE]
     limiters = limiters_in(models.values())
     assert len(limiters) == 2
-    assert limiters[0].most == 5
+    assert limiters[0].max_in_flight == 5
     assert [limiter.name for limiter in limiters] == ["first", "second"]

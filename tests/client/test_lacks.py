@@ -59,7 +59,7 @@ class Server:
 
 
 def model(server: Server, backend: Backend = BACKEND, lacks: UnsupportedFeatures | None = None) -> BackendModel:
-    return BackendModel(backend, call=server, sleep=Waits(), lacks=lacks)
+    return BackendModel(backend, call=server, sleep=Waits(), unsupported=lacks)
 
 
 async def ask(answering: BackendModel, **settings: Any) -> None:
@@ -98,7 +98,7 @@ async def test_auto_goes_from_schema_to_tool_to_text_once_for_the_backend(
         for _ in range(3):
             await ask(answering)
     assert server.forms() == [*forms, forms[-1], forms[-1]]
-    assert answering.lacks == {UnsupportedFeature(name) for name in refused}
+    assert answering.unsupported == {UnsupportedFeature(name) for name in refused}
     said = [record for record in caplog.records if "does not take" in record.getMessage()]
     assert len(said) == len(refused)
 
@@ -109,7 +109,7 @@ async def test_a_crash_that_only_a_schema_brings_is_found_out_by_asking_without(
     await ask(answering)
     await ask(answering)
     assert server.forms() == ["schema", "schema", "tool", "tool"]
-    assert answering.lacks == {UnsupportedFeature.SCHEMA}
+    assert answering.unsupported == {UnsupportedFeature.SCHEMA}
 
 
 async def test_a_server_that_crashes_over_everything_lacks_nothing() -> None:
@@ -118,7 +118,7 @@ async def test_a_server_that_crashes_over_everything_lacks_nothing() -> None:
     with pytest.raises(RunStopped, match="stays down"):
         await ask(answering)
     assert server.forms() == ["schema", "schema", "tool", "schema", "schema", "schema"]
-    assert not answering.lacks
+    assert not answering.unsupported
 
 
 async def test_a_schema_that_was_taken_before_is_not_what_a_refusal_is_about() -> None:
@@ -129,7 +129,7 @@ async def test_a_schema_that_was_taken_before_is_not_what_a_refusal_is_about() -
     with pytest.raises(EpisodeAbandoned):
         await ask(answering)
     assert server.forms() == ["schema", "schema"]
-    assert not answering.lacks
+    assert not answering.unsupported
 
 
 async def test_what_every_form_is_refused_for_is_no_lack() -> None:
@@ -138,7 +138,7 @@ async def test_what_every_form_is_refused_for_is_no_lack() -> None:
     with pytest.raises(EpisodeAbandoned, match="no system role"):
         await ask(answering, seed=1)
     assert server.forms()[-1] == "text"
-    assert not answering.lacks
+    assert not answering.unsupported
 
 
 @pytest.mark.parametrize("mode", [OutputMode.NATIVE, OutputMode.TOOL])
@@ -191,7 +191,7 @@ async def test_a_demand_that_is_refused_becomes_a_wish() -> None:
 
     answering = BackendModel(BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}), call=only_auto, sleep=Waits())
     await ask(answering)
-    assert answering.lacks == {UnsupportedFeature.DEMAND}
+    assert answering.unsupported == {UnsupportedFeature.TOOL_CHOICE}
 
 
 async def test_functions_cannot_be_called_where_there_are_no_tools() -> None:
@@ -248,7 +248,7 @@ async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
         second.open(journal)
         await ask(model(server, lacks=second))
         other = model(server, Backend(model="openai/m", base_url="http://h/v1"), lacks=second)
-        assert not other.lacks
+        assert not other.unsupported
     assert server.forms() == ["schema", "tool", "tool"]
 
 

@@ -14,7 +14,7 @@ from pydantic_ai.models import ModelRequestParameters
 
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import Mixed
-from refinesynth.client.default_limits import ServerFacts, bound_of, facts_of, within_slots
+from refinesynth.client.default_limits import ServerFacts, bound_of, bounded_by_slots, server_facts_of
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
 from refinesynth.errors import EpisodeAbandoned
@@ -144,9 +144,11 @@ LLAMA = {"total_slots": 4, "default_generation_settings": {"n_ctx": 4096}}
 async def test_a_server_on_this_machine_is_asked(props: object, models: object, facts: ServerFacts) -> None:
     with stating(props, models) as base_url:
         backend = Backend(model="openai/m", base_url=base_url)
-        assert await facts_of(backend) == facts
+        assert await server_facts_of(backend) == facts
         bounded = backend.model_copy(update={"max_in_flight": 2})
-        found = await within_slots({Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")})
+        found = await bounded_by_slots(
+            {Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")}
+        )
         assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots or None, 2]
         assert found[Role.JUDGE] == Backend(model="rehearsal")
 
@@ -159,7 +161,7 @@ async def test_a_server_that_loads_its_model_is_asked_for_its_slots_again(monkey
     async def sleep(_: float) -> None:
         depths.append(len(inspect.stack(0)))
 
-    monkeypatch.setattr("refinesynth.client.default_limits._AGAIN", 0.05)
+    monkeypatch.setattr("refinesynth.client.default_limits._RETRY_S", 0.05)
     monkeypatch.setattr("refinesynth.client.default_limits.anyio.sleep", sleep)
 
     async def of_props(request: web.Request) -> web.Response:
@@ -171,17 +173,17 @@ async def test_a_server_that_loads_its_model_is_asked_for_its_slots_again(monkey
     there.add_routes([web.get("/props", of_props)])
     with serving(there) as address:
         backend = Backend(model="openai/m", base_url=f"{address}/v1", outage=60)
-        assert (await facts_of(backend)) == ServerFacts()  # a look at once
-        assert (await within_slots({Role.PLAYER: backend}))[Role.PLAYER].max_in_flight == 4
+        assert (await server_facts_of(backend)) == ServerFacts()  # a look at once
+        assert (await bounded_by_slots({Role.PLAYER: backend}))[Role.PLAYER].max_in_flight == 4
         # An hour of loading needs no deeper stack than a moment.
         assert len(depths) > 1
         assert len(set(depths)) == 1
         del asked[:]
         impatient = backend.model_copy(update={"outage": 0.1})
-        assert (await within_slots({Role.PLAYER: impatient}))[Role.PLAYER].max_in_flight is None
+        assert (await bounded_by_slots({Role.PLAYER: impatient}))[Role.PLAYER].max_in_flight is None
 
 
 async def test_no_other_server_is_asked() -> None:
-    assert await facts_of(Backend(model="openai/m", base_url="http://elsewhere.invalid/v1")) == ServerFacts()
-    assert await facts_of(Backend(model="openai/m", base_url="http://127.0.0.1:1/v1")) == ServerFacts()
-    assert (await facts_of(Backend(model="gpt-4o"))).context == 128_000
+    assert await server_facts_of(Backend(model="openai/m", base_url="http://elsewhere.invalid/v1")) == ServerFacts()
+    assert await server_facts_of(Backend(model="openai/m", base_url="http://127.0.0.1:1/v1")) == ServerFacts()
+    assert (await server_facts_of(Backend(model="gpt-4o"))).context == 128_000

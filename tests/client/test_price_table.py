@@ -8,7 +8,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import PRESETS, Backend
 from refinesynth.client import litellm_sdk
-from refinesynth.client.budget.price_table import free, is_known, listed, price_of, unknown
+from refinesynth.client.budget.price_table import free, is_known, listed_rates, price_of, unknown
 
 LISTED = (
     "gpt-4o", "gpt-4o-mini", "o3", "gpt-5", "deepseek/deepseek-flash", "deepseek/deepseek-v4-pro",
@@ -53,7 +53,7 @@ def by_litellm(model: str, usage: RequestUsage) -> float | None:
 @pytest.mark.parametrize("model", LISTED)
 @given(usage=usages())
 def test_a_short_prompt_costs_what_litellm_says(model: str, usage: RequestUsage) -> None:
-    rates, price = listed(model), by_litellm(model, usage)
+    rates, price = listed_rates(model), by_litellm(model, usage)
     if rates is None:
         # Not in this version's map: then litellm knows nothing either.
         assert price is None
@@ -65,7 +65,7 @@ def test_a_short_prompt_costs_what_litellm_says(model: str, usage: RequestUsage)
 
 
 def test_most_of_the_sample_is_listed() -> None:
-    assert sum(listed(model) is not None for model in LISTED) > 15
+    assert sum(listed_rates(model) is not None for model in LISTED) > 15
 
 
 @given(usage=usages(), prices=st.tuples(*[st.none() | st.floats(0, 100)] * 3))
@@ -127,5 +127,5 @@ def test_a_model_that_nobody_lists_or_that_is_billed_by_more_than_tokens_has_no_
     ],
 )
 def test_a_model_has_the_price_of_the_one_that_it_is(written: str, listed_as: str) -> None:
-    assert listed(written) is not None
-    assert listed(written) == listed(listed_as)
+    assert listed_rates(written) is not None
+    assert listed_rates(written) == listed_rates(listed_as)

@@ -147,7 +147,7 @@ def test_where_nothing_is_answered_it_halves_once(fault: ClassifiedError, left: 
                 group.start_soon(one)
             await anyio.sleep(1)
             go.set()
-        return limiter.most
+        return limiter.max_in_flight
 
     assert in_virtual_time(all_fail) == left
 
@@ -354,7 +354,7 @@ class Outage:
                     permit.answered(output_tokens=50)
                     return
                 permit.failed(fault)
-            if self.limiter.excuses(fault):
+            if self.limiter.is_outage_fault(fault):
                 self.excused += 1
             else:
                 self.counted += 1
@@ -424,12 +424,12 @@ async def test_even_a_trial_that_hangs_does_not_hold_a_run_for_longer() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(hang)
         await anyio.sleep(5)
-        assert breaker.trying
+        assert breaker.is_trying
         with pytest.raises(RunStopped):
             await occupy(limiter, 0)
         assert anyio.current_time() == began + 120
         group.cancel_scope.cancel()
-    assert not breaker.trying
+    assert not breaker.is_trying
 
 
 @virtually
@@ -444,7 +444,7 @@ async def test_without_patience_nobody_waits_and_one_at_a_time_still_tries() -> 
         with pytest.raises(RunStopped):
             await occupy(limiter, 0)
     await occupy(limiter, 0)
-    assert not limiter.down
+    assert not limiter.is_down
 
 
 @virtually
@@ -486,9 +486,9 @@ async def test_a_backend_that_was_never_there_is_not_waited_for() -> None:
     for index in range(20):
         async with limiter.permit(priority=index) as permit:
             permit.failed(DOWN)
-    assert not limiter.down
-    assert not limiter.met
-    assert not limiter.excuses(DOWN)
+    assert not limiter.is_down
+    assert not limiter.has_answered
+    assert not limiter.is_outage_fault(DOWN)
 
 
 @virtually
@@ -496,7 +496,7 @@ async def test_any_answer_is_a_sign_of_life() -> None:
     limiter = RateLimiter("m")
     async with limiter.permit() as permit:
         permit.failed(REJECTED)
-    assert limiter.met
+    assert limiter.has_answered
 
 
 @virtually
@@ -507,8 +507,8 @@ async def test_its_state_says_what_goes_on() -> None:
         for _ in range(5):
             group.start_soon(occupy, limiter, 2)
         await anyio.sleep(1)
-        assert (limiter.most, limiter.in_flight, limiter.waiting) == (2, 2, 3)
-    assert RateLimiter("m", limit=ConcurrencyLimit(start=None)).most is None
+        assert (limiter.max_in_flight, limiter.in_flight, limiter.waiting) == (2, 2, 3)
+    assert RateLimiter("m", limit=ConcurrencyLimit(start=None)).max_in_flight is None
 
 
 def test_a_limiter_serves_one_event_loop_after_another() -> None:

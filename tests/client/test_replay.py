@@ -178,5 +178,5 @@ def test_what_is_remembered_goes_with_the_episode(tmp_path: Path) -> None:
     replay = Replay(tmp_path)
     session = Session(id="000000-x", seed=0)
     with pytest.raises(EpisodeAbandoned, match="knows nothing of episode 000000-x"):
-        replay._recorded(session)  # pyright: ignore[reportPrivateUsage]
-    assert replay._known == {}  # pyright: ignore[reportPrivateUsage]
+        replay._record_of(session)  # pyright: ignore[reportPrivateUsage]
+    assert replay._records == {}  # pyright: ignore[reportPrivateUsage]

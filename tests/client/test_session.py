@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.session import RequestContext, Session, charged_to, current_account
+from refinesynth.client.session import RequestContext, Session, charged_to, current_request
 from refinesynth.cost import Cost
 from refinesynth.trajectory import Usage
 
@@ -93,9 +93,9 @@ def test_accounts_nest_and_end() -> None:
     outer, inner = RequestContext(role="outer"), RequestContext(role="inner")
     with charged_to(outer):
         with charged_to(inner):
-            assert current_account() is inner
-        assert current_account() is outer
-    assert current_account() not in (outer, inner)
+            assert current_request() is inner
+        assert current_request() is outer
+    assert current_request() not in (outer, inner)
 
 
 async def test_a_session_model_is_the_model_it_wraps_in_all_else() -> None:

@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from refinesynth.client.tool_calls import Called, settle
+from refinesynth.client.tool_calls import Call, repair_calls
 
 TOOLS = {"go_to": ("place",), "go": ("way",), "look": (), "call": ("name", "arguments"), "final_result": ("a",)}
 ARGUMENTS = '{"place":"kitchen"}'
 CALL = ("go_to", ARGUMENTS, None)
 
 
-def calls(name: str, arguments: str = ARGUMENTS) -> tuple[Called, ...]:
+def calls(name: str, arguments: str = ARGUMENTS) -> tuple[Call, ...]:
     return ((name, arguments, "c1"),)
 
 
@@ -23,23 +23,23 @@ def test_a_name_in_a_parsers_clothes_is_the_tool_that_it_can_mean() -> None:
         "tools/go_to", "go_to()", "`go_to`", " go_to\n", "functions.go_tofunctions.go_to", "go to", "go_to#1",
     )  # fmt: skip
     for name in names:
-        settled = settle(calls(name), "I go.", TOOLS)
-        assert (settled.calls, settled.text, settled.clear) == (calls("go_to"), "I go.", True), name
+        settled = repair_calls(calls(name), "I go.", TOOLS)
+        assert (settled.calls, settled.text, settled.is_clear) == (calls("go_to"), "I go.", True), name
         assert settled.artefact
 
 
 def test_a_tools_own_name_and_one_that_a_model_made_up_stay() -> None:
     for name in (*TOOLS, "fly", "Go_To", "go_too", "goto", "functions"):
-        assert settle(calls(name, '{"x": 1}'), "", TOOLS) == (calls(name, '{"x": 1}'), "", None, True)
+        assert repair_calls(calls(name, '{"x": 1}'), "", TOOLS) == (calls(name, '{"x": 1}'), "", None, True)
     odd = {"a": ("x",), "aa": ("x",), "functions.a": ("x",)}
     for name in odd:
-        assert settle(calls(name, '{"x": 1}'), "", odd).calls == calls(name, '{"x": 1}')
+        assert repair_calls(calls(name, '{"x": 1}'), "", odd).calls == calls(name, '{"x": 1}')
 
 
 def test_a_name_that_may_be_a_parsers_work_and_no_tools_is_no_use() -> None:
     for name in ("functions.fly", "flyfly", "fly:0", "fly<|channel|>commentary", "", "go.look.go_to.fly", "{"):
-        assert not settle(calls(name), "", TOOLS).clear, name
-    assert not settle(calls("go.look"), "", {"go_look": (), "look": ()}).clear
+        assert not repair_calls(calls(name), "", TOOLS).is_clear, name
+    assert not repair_calls(calls("go.look"), "", {"go_look": (), "look": ()}).is_clear
 
 
 def test_arguments_lose_their_layers() -> None:
@@ -50,10 +50,10 @@ def test_arguments_lose_their_layers() -> None:
         json.dumps("{'place': 'kitchen',}"),
     )  # fmt: skip
     for arguments in wrapped:
-        settled = settle(calls("go_to", arguments), "", TOOLS)
+        settled = repair_calls(calls("go_to", arguments), "", TOOLS)
         assert settled.calls == calls("go_to"), arguments
         assert settled.artefact
-    assert settle(calls("look", "null"), "", TOOLS).calls == calls("look", "{}")
+    assert repair_calls(calls("look", "null"), "", TOOLS).calls == calls("look", "{}")
 
 
 def test_arguments_that_are_a_tools_own_stay() -> None:
@@ -63,7 +63,7 @@ def test_arguments_that_are_a_tools_own_stay() -> None:
         ("go_to", "[1]"), ("go_to", '"kitchen"'), ("go_to", "1"), ("go_to", '{"place": "[1"}'), ("go_to", "no JSON"),
         ("go_to", json.dumps('{"place": "kitch')), ("go_to", '{"place": "kitch'),
     ):  # fmt: skip
-        assert settle(calls(name, arguments), "", TOOLS) == (calls(name, arguments), "", None, True), arguments
+        assert repair_calls(calls(name, arguments), "", TOOLS) == (calls(name, arguments), "", None, True), arguments
 
 
 OBJECT = json.dumps({"name": "go_to", "arguments": {"place": "kitchen"}})
@@ -90,12 +90,14 @@ AS_TEXT = (
 def test_a_call_that_was_left_in_the_text_is_a_call() -> None:
     for written in AS_TEXT:
         for thought in ("", "I am hungry {really} [so].\n\n"):
-            settled = settle((), thought + written, TOOLS)
-            assert (settled.calls, settled.text, settled.clear) == ((CALL,), thought.strip(), True), written
+            settled = repair_calls((), thought + written, TOOLS)
+            assert (settled.calls, settled.text, settled.is_clear) == ((CALL,), thought.strip(), True), written
             # A parser may have read it, and left it in the text too.
-            assert settle(calls("go_to"), thought + written, TOOLS)[:2] == (calls("go_to"), thought.strip()), written
-    assert settle((), "I see.<tool_call>look</tool_call>", TOOLS)[:2] == ((("look", "{}", None),), "I see.")
-    two = settle((), f"<tool_call>{OBJECT}</tool_call>\n<tool_call>{OBJECT}</tool_call>", TOOLS)
+            assert repair_calls(calls("go_to"), thought + written, TOOLS)[:2] == (calls("go_to"), thought.strip()), (
+                written
+            )
+    assert repair_calls((), "I see.<tool_call>look</tool_call>", TOOLS)[:2] == ((("look", "{}", None),), "I see.")
+    two = repair_calls((), f"<tool_call>{OBJECT}</tool_call>\n<tool_call>{OBJECT}</tool_call>", TOOLS)
     assert two.calls == (CALL, CALL)
 
 
@@ -105,8 +107,8 @@ def test_a_call_in_the_text_that_cannot_be_read_is_no_use() -> None:
         '<tool_call>{"name": "go_to", "arguments": {"pla', "[TOOL_CALLS]go_to[ARGS]{'place'", "to=functions.fly json{}",
     ):  # fmt: skip
         for beside in ((), calls("go_to")):
-            assert not settle(beside, f"Thought. {written}", TOOLS).clear, written
-    assert not settle(calls("look", "{}"), f"<tool_call>{OBJECT}</tool_call>", TOOLS).clear
+            assert not repair_calls(beside, f"Thought. {written}", TOOLS).is_clear, written
+    assert not repair_calls(calls("look", "{}"), f"<tool_call>{OBJECT}</tool_call>", TOOLS).is_clear
 
 
 def test_words_are_no_calls() -> None:
@@ -114,7 +116,7 @@ def test_words_are_no_calls() -> None:
         "", "I go_to the kitchen.", 'Thought: {"name": "Bob", "arguments": []}', "to=kitchen", "{}", "[1]", '{"place": "x"}',
         "look", "I would call look().", '{"name": 7}', '{"type": "function"}',
     ):  # fmt: skip
-        assert settle((), text, TOOLS) == ((), text, None, True), text
+        assert repair_calls((), text, TOOLS) == ((), text, None, True), text
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,6 @@ def test_words_are_no_calls() -> None:
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     began = time.process_time()
     for text in (piece * (100_000 // len(piece)), "<tool_call>go_to" + piece * (100_000 // len(piece))):
-        settle((), text, TOOLS)
-        settle(calls(text[:200], json.dumps(text)), "", TOOLS)
+        repair_calls((), text, TOOLS)
+        repair_calls(calls(text[:200], json.dumps(text)), "", TOOLS)
     assert time.process_time() - began < 0.5

@@ -151,7 +151,7 @@ def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
 
 def test_settings_go_out_under_litellms_names() -> None:
     settings = ModelSettings(temperature=0.0, stop_sequences=["x"], extra_headers={"a": "b"}, seed=3, timeout=9)
-    assert request_arguments.passed_on(settings) == {
+    assert request_arguments.forwarded_settings(settings) == {
         "temperature": 0.0,
         "stop": ["x"],
         "extra_headers": {"a": "b"},

@@ -105,4 +105,4 @@ def test_any_error_is_sorted_and_its_words_are_bounded(text: str, status: Any, h
     fault = classify_error(error, BACKEND)
     assert isinstance(fault, ClassifiedError)
     assert len(fault.message) < 1_000
-    assert fault.after is None or 0 <= fault.after < float("inf")
+    assert fault.retry_after is None or 0 <= fault.retry_after < float("inf")

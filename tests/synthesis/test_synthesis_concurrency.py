@@ -126,7 +126,7 @@ class Changing(EpisodeLimit):
 
     played: Sequence[int] = ()
 
-    def episodes(self) -> int:
+    def current(self) -> int:
         begun = len(self.played)
         return self.minimum if begun < 10 else self.maximum if begun < 60 else 2 * self.minimum
 
@@ -139,11 +139,11 @@ async def test_a_run_begins_no_more_than_there_is_room_for_and_says_what_bounds_
         nonlocal started, before
         if progress.started > started:
             started = progress.started
-            assert progress.in_flight <= max(before, room.episodes())
-        before = room.episodes()
+            assert progress.in_flight <= max(before, room.current())
+        before = room.current()
         seen.append(progress)
 
-    before = room.episodes()
+    before = room.current()
     await run(tmp_path / "run", stage, n=90, concurrency=room, count=120, on_progress=check)
     assert max(progress.in_flight for progress in seen) == 24
     assert {LimitingFactor.SERVER, LimitingFactor.MEMORY, LimitingFactor.MISSING} <= {

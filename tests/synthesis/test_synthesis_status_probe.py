@@ -19,7 +19,9 @@ def state(
 ) -> Any:
     said = None if fault is None else SimpleNamespace(message=fault)
     breaker = SimpleNamespace(down_since=down_since, fault=said, waits_for_outages=True)
-    return SimpleNamespace(name="gpt-4o", most=limit, waiting=waiting, held_until=held_until, met=met, breaker=breaker)
+    return SimpleNamespace(
+        name="gpt-4o", max_in_flight=limit, waiting=waiting, held_until=held_until, has_answered=met, breaker=breaker
+    )
 
 
 @pytest.mark.parametrize(

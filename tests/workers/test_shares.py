@@ -22,7 +22,7 @@ async def test_all_who_wait_for_a_share_are_served() -> None:
     served: list[int] = []
 
     async def block(number: int) -> None:
-        share = await shares.take(2, tries=0)
+        share = await shares.take(2, attempts=0)
         await anyio.lowlevel.checkpoint()
         share.give_back()
         served.append(number)
@@ -36,9 +36,9 @@ async def test_all_who_wait_for_a_share_are_served() -> None:
 
 async def test_shares_and_what_was_spent_are_no_more_than_the_budget() -> None:
     tracker = BudgetTracker(Budget(tokens=1_000_000))
-    tracker.limits[0].guess = 30_000
+    tracker.limits[0].first_guess = 30_000
     shares = Shares(tracker)
-    out: list[Share] = [await shares.take(2, tries=0) for _ in range(3)]
+    out: list[Share] = [await shares.take(2, attempts=0) for _ in range(3)]
     budgets = [share.budget for share in out]
     assert all(one is not None and one.tokens for one in budgets)
     assert sum(one.tokens or 0 for one in budgets if one is not None) <= 1_000_000
@@ -46,12 +46,12 @@ async def test_shares_and_what_was_spent_are_no_more_than_the_budget() -> None:
     assert tracker.limits[0].spent == 50_000
     for share in out:
         share.give_back()
-    assert (tracker.limits[0].at_worst, tracker.limits[0].spent) == (0, 50_000)
+    assert (tracker.limits[0].worst_case, tracker.limits[0].spent) == (0, 50_000)
 
 
 async def test_a_backend_that_costs_nothing_has_a_share_of_dollars() -> None:
     shares = Shares(BudgetTracker(Budget(usd=1.0)))
-    first, second = await shares.take(2, tries=0), await shares.take(2, tries=0)
+    first, second = await shares.take(2, attempts=0), await shares.take(2, attempts=0)
     for share in (first, second):
         assert share.budget is not None
         assert 0 < (share.budget.usd or 0) < 1
@@ -69,7 +69,7 @@ async def test_where_nothing_is_left_nothing_is_given() -> None:
     tracker = BudgetTracker(Budget(tokens=1_000))
     tracker.count(RequestUsage(input_tokens=1_000), None)
     with pytest.raises(BudgetSpent):
-        await Shares(tracker).take(1, tries=0)
+        await Shares(tracker).take(1, attempts=0)
 
 
 async def test_what_killed_blocks_left_is_taken_over_or_said_to_be_lost(

@@ -33,24 +33,24 @@ from refinesynth.client.batch.provider_batches import (
     Outcome,
 )
 from refinesynth.client.classify_error import FailureAction, classify_error
-from refinesynth.client.http.transport import why_not_direct
+from refinesynth.client.http.transport import direct_obstacle
 from refinesynth.client.reporting import LOG, report
-from refinesynth.client.session import current_account, stopped_clock
+from refinesynth.client.session import current_request, stopped_clock
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.extras import check_installed
 from refinesynth.journal import BATCHES, Journal
 
-QUIET = 2.0
+IDLE_S = 2.0
 """Seconds without another request after which the collected ones are sent."""
-LONGEST = 30.0
+MAX_COLLECT_S = 30.0
 """Longest wait of the first request for others, in seconds."""
-POLL = (1.0, 60.0)
+POLL_S = (1.0, 60.0)
 """First and longest interval between two polls of a batch, in seconds; it grows by a third each time."""
-_MOST = 10_000
+_MAX_REQUESTS = 10_000
 """Maximum requests of one batch: OpenAI accepts 50,000, Anthropic 100,000."""
-_MOST_BYTES = 150_000_000
+_MAX_BYTES = 150_000_000
 """Maximum bytes of the bodies in one batch: OpenAI accepts a file of 200 MB, Anthropic a request of 256 MB."""
-DAY = 26 * 3600.0
+BATCH_TIMEOUT_S = 26 * 3600.0
 """Timeout of a request in seconds: providers cancel a batch after 24 hours."""
 
 BATCHED = frozenset({Role.SCRIPT_WRITER, Role.NARRATOR})
@@ -61,12 +61,12 @@ _Result = TypeVar("_Result")
 
 def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
     """Raise ConfigurationError for backends that cannot use batches."""
-    asked = {role: backend for role, backend in backends.items() if role in BATCHED}
-    if not asked:
+    batched = {role: backend for role, backend in backends.items() if role in BATCHED}
+    if not batched:
         raise ConfigurationError(
             "batch is for the script_writer and the narrator, and this run asks neither; leave it out"
         )
-    for role, backend in ((role, one) for role, several in asked.items() for one in several.each):
+    for role, backend in ((role, member) for role, mixture in batched.items() for member in mixture.each):
         provider = split(backend.model)[0]
         if provider not in {"openai", "anthropic"}:
             raise ConfigurationError(
@@ -75,8 +75,8 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
             )
         if provider == "anthropic":
             check_installed("anthropic", "anthropic")
-        elif (why_not := why_not_direct(backend)) is not None:
-            raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {why_not}")
+        elif (reason := direct_obstacle(backend)) is not None:
+            raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {reason}")
 
 
 class BatchRecord:
@@ -85,14 +85,14 @@ class BatchRecord:
     def __init__(self) -> None:
         self._journal: Journal | None = None
         self._batches: list[Batch] = []
-        self._sent_in: dict[str, int] = {}
+        self._batch_numbers: dict[str, int] = {}
 
     def open(self, journal: Journal) -> None:
         """Read the batches of earlier processes. Raises StorageError: the journal's notes on batches are damaged."""
         self._journal = journal
         try:
             for number in range(int(journal.note(BATCHES) or 0)):
-                self._learn(number, Batch.model_validate_json(journal.note(f"batch {number}") or b""))
+                self._update(number, Batch.model_validate_json(journal.note(f"batch {number}") or b""))
         except (ValidationError, ValueError) as error:
             raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its notes on batches") from error
 
@@ -106,7 +106,7 @@ class BatchRecord:
 
     def batch_of(self, request: str) -> int | None:
         """Return the number of the batch with this request; None without one whose answers are still unread."""
-        return self._sent_in.get(request)
+        return self._batch_numbers.get(request)
 
     async def begin(self, key: str, requests: Sequence[str]) -> int:
         """Record a batch before it is sent; return its number."""
@@ -116,25 +116,25 @@ class BatchRecord:
 
     async def change(self, number: int, batch: Batch) -> None:
         """Record a change of a batch."""
-        self._learn(number, batch)
+        self._update(number, batch)
         if self._journal is not None:
             await self._journal.keep_note(f"batch {number}", batch.model_dump_json().encode())
             await self._journal.keep_note(BATCHES, str(len(self._batches)).encode())
 
-    def read(self, number: int) -> None:
+    def mark_read(self, number: int) -> None:
         """Mark a batch's answers as read in this process: a repeated request goes into a new batch."""
         for request in self._batches[number].requests:
-            if self._sent_in.get(request) == number:
-                del self._sent_in[request]
+            if self._batch_numbers.get(request) == number:
+                del self._batch_numbers[request]
 
-    def _learn(self, number: int, batch: Batch) -> None:
+    def _update(self, number: int, batch: Batch) -> None:
         if number == len(self._batches):
             self._batches.append(batch)
         else:
-            self.read(number)
+            self.mark_read(number)
             self._batches[number] = batch
         # A repeated request belongs to its latest batch.
-        self._sent_in |= {name: max(number, self._sent_in.get(name, number)) for name in batch.requests}
+        self._batch_numbers |= {name: max(number, self._batch_numbers.get(name, number)) for name in batch.requests}
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Batches:
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _WaitingRequest:
     body: Body
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: Outcome = field(default_factory=lambda: RuntimeError("its batch is not known any more"))
@@ -182,13 +182,13 @@ class BatchedCompletion:
         self._batches = batches
         self._record = batches.record
         self._api = (AnthropicBatches if split(backend.model)[0] == "anthropic" else OpenAIBatches)(backend)
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _WaitingRequest] = {}
         """Waiting requests by id, sent or not."""
         self._queue: list[str] = []
         """Ids of unsent requests."""
-        self._arrived = 0.0
-        self._collecting = False
-        self._followed: set[int] = set()
+        self._last_arrival = 0.0
+        self._is_collecting = False
+        self._followed_batches: set[int] = set()
         self._ready: dict[str, Outcome] = {}
         """Answers to requests that this process has not made yet."""
 
@@ -204,12 +204,12 @@ class BatchedCompletion:
     async def _outcome(self, name: str, body: Body) -> Outcome:
         if name in self._ready:
             return self._ready.pop(name)
-        waiting = self._waiting[name] = _Waiting(body)
+        waiting = self._waiting[name] = _WaitingRequest(body)
         number = self._record.batch_of(name)
         if number is None:
             self._enqueue(name)
-        elif number not in self._followed:
-            self._followed.add(number)
+        elif number not in self._followed_batches:
+            self._followed_batches.add(number)
             self._batches.start(self._follow, number)
         try:
             with stopped_clock():
@@ -220,20 +220,20 @@ class BatchedCompletion:
 
     def _enqueue(self, name: str) -> None:
         self._queue.append(name)
-        self._arrived = anyio.current_time()
-        if not self._collecting:
-            self._collecting = True
+        self._last_arrival = anyio.current_time()
+        if not self._is_collecting:
+            self._is_collecting = True
             self._batches.start(self._collect)
 
     async def _collect(self) -> None:
-        at_last = anyio.current_time() + LONGEST
-        while len(self._queue) < _MOST:
-            left = min(self._arrived + QUIET, at_last) - anyio.current_time()
-            if left <= 0:
+        deadline = anyio.current_time() + MAX_COLLECT_S
+        while len(self._queue) < _MAX_REQUESTS:
+            remaining = min(self._last_arrival + IDLE_S, deadline) - anyio.current_time()
+            if remaining <= 0:
                 break
-            await anyio.sleep(left)
+            await anyio.sleep(remaining)
         bodies = self._dequeue()
-        self._collecting = bool(self._queue)
+        self._is_collecting = bool(self._queue)
         if self._queue:
             self._batches.start(self._collect)
         if bodies:
@@ -241,31 +241,31 @@ class BatchedCompletion:
 
     def _dequeue(self) -> dict[str, Body]:
         bodies = dict[str, Body]()
-        taken = size = 0
-        for name in self._queue[:_MOST]:
+        count = size = 0
+        for name in self._queue[:_MAX_REQUESTS]:
             if name in self._waiting:  # else the request was cancelled meanwhile
                 body = self._waiting[name].body
                 size += len(orjson.dumps(body))
-                if bodies and size > _MOST_BYTES:
+                if bodies and size > _MAX_BYTES:
                     break
                 bodies[name] = body
-            taken += 1
-        del self._queue[:taken]
+            count += 1
+        del self._queue[:count]
         return bodies
 
     async def _send(self, bodies: dict[str, Body]) -> None:
         key, number = secrets.token_hex(16), -1
         try:
             number = await self._record.begin(key, list(bodies))
-            self._followed.add(number)
+            self._followed_batches.add(number)
             batch = await self._api.send(bodies, key=key)
             await self._record.change(number, self._record[number].model_copy(update={"id": batch}))
         except Exception as error:  # noqa: BLE001 - the waiting requests raise it
             # The batch may have been sent despite the error: a retry looks for it first.
-            self._followed.discard(number)
+            self._followed_batches.discard(number)
             self._fail(bodies, error)
             return
-        self._say("batch_sent", number, f"{len(bodies):,} sent to {self._backend.label}")
+        self._report("batch_sent", number, f"{len(bodies):,} sent to {self._backend.label}")
         await self._follow(number)
 
     async def _follow(self, number: int) -> None:
@@ -281,16 +281,16 @@ class BatchedCompletion:
                 return
             if batch.id is None:
                 await self._record.change(number, batch.model_copy(update={"id": batch_id}))
-            ended = await self._end_of(batch_id)
-            outcomes = await self._patiently(lambda: self._api.outcomes(ended, batch.key))
+            ended = await self._wait_for_end(batch_id)
+            outcomes = await self._with_retries(lambda: self._api.outcomes(ended, batch.key))
         except Exception as error:  # noqa: BLE001 - the waiting requests raise it
             self._fail(batch.requests, error)
             return
         finally:
-            self._followed.discard(number)
-        self._record.read(number)
+            self._followed_batches.discard(number)
+        self._record.mark_read(number)
         answered = sum(isinstance(outcomes.get(name), dict) for name in batch.requests)
-        self._say("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
+        self._report("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
         for name in batch.requests:
             outcome = outcomes.get(name) or ended.missing()
             if name in self._waiting:
@@ -299,51 +299,51 @@ class BatchedCompletion:
                 self._ready[name] = outcome
 
     async def _find(self, batch: Batch) -> str | None:
-        for candidate in await self._patiently(lambda: self._api.candidates(batch)):
-            if self._api.keyed:
+        for candidate in await self._with_retries(lambda: self._api.candidates(batch)):
+            if self._api.is_keyed:
                 return candidate
             if candidate not in self._record.ids:
-                ended = await self._end_of(candidate)
-                if await self._patiently(partial(self._api.outcomes, ended, batch.key)):
+                ended = await self._wait_for_end(candidate)
+                if await self._with_retries(partial(self._api.outcomes, ended, batch.key)):
                     return candidate
         return None
 
-    async def _end_of(self, batch: str) -> EndedBatch:
-        pause, most = POLL
-        while (ended := await self._patiently(lambda: self._api.look(batch))) is None:
+    async def _wait_for_end(self, batch: str) -> EndedBatch:
+        pause, max_pause = POLL_S
+        while (ended := await self._with_retries(lambda: self._api.poll(batch))) is None:
             await anyio.sleep(pause)
-            pause = min(most, pause * 4 / 3)
+            pause = min(max_pause, pause * 4 / 3)
         return ended
 
-    async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the result of `ask`, retried for `Backend.outage` seconds. Raises RunStopped: that was too short."""
-        gives_up_at = anyio.current_time() + self._backend.outage
+    async def _with_retries(self, call: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Return the result of `call`, retried for `Backend.outage` seconds. Raises RunStopped: that was too short."""
+        deadline = anyio.current_time() + self._backend.outage
         while True:
             try:
-                return await ask()
+                return await call()
             except Exception as error:
                 fault = classify_error(error, self._backend)
-                if fault.step is not FailureAction.RETRY:
+                if fault.action is not FailureAction.RETRY:
                     raise
-            if anyio.current_time() > gives_up_at:
+            if anyio.current_time() > deadline:
                 raise RunStopped(f"{fault.message}; it stays down, try again later.")
             LOG.warning("%s; the batch is asked for again", fault.message)
-            await anyio.sleep(min(max(POLL[0], fault.after or 0.0), self._backend.longest_wait))
+            await anyio.sleep(min(max(POLL_S[0], fault.retry_after or 0.0), self._backend.longest_wait))
 
     def _fail(self, names: Iterable[str], error: Exception) -> None:
         for name in names:
             if name in self._waiting:
                 self._waiting[name].end(error)
 
-    def _say(self, event: str, number: int, what: str) -> None:
-        text = f"batch {number + 1}, requests: {what}"
+    def _report(self, event: str, number: int, description: str) -> None:
+        text = f"batch {number + 1}, requests: {description}"
         report(event, self._backend, text, level=logging.INFO, batch=self._record[number].id)
 
 
 def _id_of_current_request() -> str:
-    account = current_account()
-    session, role = account.session, account.role
+    context = current_request()
+    session, role = context.session, context.role
     if not session.id:
         raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
-    known = f"{session.id}/{role}/{session.step(role)}/".encode() + account.digest
-    return blake2b(known, digest_size=16).hexdigest()
+    identity = f"{session.id}/{role}/{session.step(role)}/".encode() + context.digest
+    return blake2b(identity, digest_size=16).hexdigest()

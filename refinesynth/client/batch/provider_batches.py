@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, BaseModel
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, split
 from refinesynth.client import litellm_sdk
-from refinesynth.client.http.reply import HttpError, read_reply, refused, status_meant
+from refinesynth.client.http.reply import HttpError, read_reply, status_error, status_of_code
 from refinesynth.client.http.transport import base_url_of, body_of
 from refinesynth.errors import ConfigurationError
 
@@ -76,7 +76,7 @@ class BatchApi(ABC):
     All methods raise the errors of the provider's SDK, which hold no key.
     """
 
-    keyed: ClassVar[bool]
+    is_keyed: ClassVar[bool]
     """True if the key identifies a candidate; else only the outcomes of a candidate show its key."""
 
     def __init__(self, backend: Backend) -> None:
@@ -101,7 +101,7 @@ class BatchApi(ABC):
         """Return the provider's ids of batches that may be this batch; empty if it was not sent."""
 
     @abstractmethod
-    async def look(self, batch: str) -> EndedBatch | None:
+    async def poll(self, batch: str) -> EndedBatch | None:
         """Return the end of a batch; None while the provider processes it."""
 
     @abstractmethod
@@ -127,13 +127,13 @@ def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 
 _METADATA = "refinesynth"
 """Name of a batch's key in OpenAI's metadata."""
-_LATEST = 1_000
+_MAX_SEARCHED = 1_000
 """Number of latest batches that are searched for an interrupted one."""
 _ENDPOINT: Final = "/v1/chat/completions"
 
 
 class OpenAIBatches(BatchApi):
-    keyed = True
+    is_keyed = True
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
         outcome = await answer(body_of(request, provider="openai", model=split(self._backend.model)[1]))
@@ -154,28 +154,28 @@ class OpenAIBatches(BatchApi):
         return batch.id
 
     async def candidates(self, batch: Batch) -> list[str]:
-        seen = 0
-        async for one in self._client.batches.list(limit=100):
-            if one.metadata and one.metadata.get(_METADATA) == batch.key:
-                return [one.id]
-            seen += 1
-            if seen == _LATEST:
+        count = 0
+        async for item in self._client.batches.list(limit=100):
+            if item.metadata and item.metadata.get(_METADATA) == batch.key:
+                return [item.id]
+            count += 1
+            if count == _MAX_SEARCHED:
                 break
         return []
 
-    async def look(self, batch: str) -> EndedBatch | None:
-        now = await self._client.batches.retrieve(batch)
-        if now.status not in {"completed", "expired", "cancelled", "failed"}:
+    async def poll(self, batch: str) -> EndedBatch | None:
+        job = await self._client.batches.retrieve(batch)
+        if job.status not in {"completed", "expired", "cancelled", "failed"}:
             return None
-        errors = [f"{error.code}: {error.message}" for error in (now.errors and now.errors.data) or ()]
-        return EndedBatch(now.status, tuple(filter(None, (now.output_file_id, now.error_file_id))), "; ".join(errors))
+        errors = [f"{error.code}: {error.message}" for error in (job.errors and job.errors.data) or ()]
+        return EndedBatch(job.status, tuple(filter(None, (job.output_file_id, job.error_file_id))), "; ".join(errors))
 
     async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:  # noqa: ARG002 - all have it
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         for file in ended.files:
             content = (await self._client.files.content(file)).content
-            found.update((request, _of_openai(line)) for request, line in _results(content))
-        return found
+            outcomes.update((request, _openai_outcome(line)) for request, line in _results(content))
+        return outcomes
 
     @cached_property
     def _client(self) -> "AsyncOpenAI":
@@ -185,14 +185,14 @@ class OpenAIBatches(BatchApi):
         return AsyncOpenAI(api_key=self._key, base_url=base_url_of(backend), timeout=backend.timeout, max_retries=0)
 
 
-def _of_openai(line: Body) -> Outcome:
+def _openai_outcome(line: Body) -> Outcome:
     match line:
         case {"response": {**answer}}:
             status, body = answer.get("status_code"), orjson.dumps(answer.get("body"))
             try:
                 if status == _SUCCESS:
                     return read_reply(body, {})
-                return refused(status if isinstance(status, int) else _BROKEN, body, {})
+                return status_error(status if isinstance(status, int) else _BROKEN, body, {})
             except HttpError as unreadable:
                 return unreadable
         case _:
@@ -202,7 +202,7 @@ def _of_openai(line: Body) -> Outcome:
 
 _PATH = "/v1/messages"
 _BETA = "anthropic-beta"
-_CLOCKS = timedelta(minutes=10)
+_MAX_CLOCK_LAG = timedelta(minutes=10)
 """Maximum lag of Anthropic's clock behind the local one."""
 
 
@@ -211,18 +211,18 @@ class AnthropicBatches(BatchApi):
     the batch's answer hours later.
     """
 
-    keyed = False
+    is_keyed = False
     _server: str | None = None
     """Server to which litellm posts requests; None before the first request."""
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
-        failed: Exception | None = None
+        failure: Exception | None = None
 
         async def in_batch(posted: httpx.Request) -> httpx.Response:
-            nonlocal failed
+            nonlocal failure
             outcome = await self._in_batch(posted, answer)
             if isinstance(outcome, Exception):
-                failed = outcome
+                failure = outcome
                 raise outcome
             return httpx.Response(200, json=outcome)
 
@@ -230,10 +230,10 @@ class AnthropicBatches(BatchApi):
         try:
             return await litellm_sdk.completion(**request, client=client)
         except Exception:
-            if failed is None:
+            if failure is None:
                 raise
         # The original error, not litellm's; outside of the handler, to keep litellm's out of its context.
-        raise failed
+        raise failure
 
     async def _in_batch(self, posted: httpx.Request, answer: Answer) -> Outcome:
         address = str(posted.url)
@@ -250,27 +250,25 @@ class AnthropicBatches(BatchApi):
         return (await self._client.messages.batches.create(requests=items, extra_headers=headers)).id
 
     async def candidates(self, batch: Batch) -> list[str]:
-        found: list[str] = []
+        ids: list[str] = []
         # Listed from the latest to the oldest.
-        async for one in self._client.messages.batches.list(limit=100):
-            if batch.made is not None and one.created_at < batch.made - _CLOCKS:
+        async for item in self._client.messages.batches.list(limit=100):
+            if batch.made is not None and item.created_at < batch.made - _MAX_CLOCK_LAG:
                 break
-            if one.archived_at is None and sum(count for _, count in one.request_counts) == len(batch.requests):
-                found.append(one.id)
-        return found[::-1]
+            if item.archived_at is None and sum(count for _, count in item.request_counts) == len(batch.requests):
+                ids.append(item.id)
+        return ids[::-1]
 
-    async def look(self, batch: str) -> EndedBatch | None:
-        now = await self._client.messages.batches.retrieve(batch)
-        return EndedBatch(now.processing_status, (batch,)) if now.processing_status == "ended" else None
+    async def poll(self, batch: str) -> EndedBatch | None:
+        job = await self._client.messages.batches.retrieve(batch)
+        return EndedBatch(job.processing_status, (batch,)) if job.processing_status == "ended" else None
 
     async def outcomes(self, ended: EndedBatch, key: str) -> dict[str, Outcome]:
         (batch,) = ended.files
         # As bytes: the SDK splits lines at characters that JSON strings may contain.
-        async with self._client.messages.batches.with_streaming_response.results(batch) as answer:
-            lines = _results(await answer.read())
-        return {
-            name.removeprefix(key): _of_anthropic(line.get("result")) for name, line in lines if name.startswith(key)
-        }
+        async with self._client.messages.batches.with_streaming_response.results(batch) as response:
+            lines = _results(await response.read())
+        return {name.removeprefix(key): _anthropic_outcome(line) for name, line in lines if name.startswith(key)}
 
     @cached_property
     def _client(self) -> "AsyncAnthropic":
@@ -286,12 +284,12 @@ class AnthropicBatches(BatchApi):
         )
 
 
-def _of_anthropic(result: Any) -> Outcome:
-    match result:
+def _anthropic_outcome(line: Body) -> Outcome:
+    match line.get("result"):
         case {"type": "succeeded", "message": message}:
             return message
         case {"type": "errored", "error": {"error": {"type": str(kind)}} as page}:
-            return refused(status_meant(kind) or _BROKEN, orjson.dumps(page), {})
+            return status_error(status_of_code(kind) or _BROKEN, orjson.dumps(page), {})
         case {"type": str(kind)}:
             return EndedBatch(kind).missing()
         case _:

@@ -11,7 +11,7 @@ _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 _NUMBER = r"(?P<number>\d+(?:_\d+)*(?:\.\d*)?(?:e[+]?\d+)?|\.\d+)"
 _DOLLARS = re.compile(rf"\$\s*{_NUMBER}|{_NUMBER.replace('number', 'behind')}\s*(?:usd|\$|dollars?)", re.IGNORECASE)
 _TOKENS = re.compile(rf"{_NUMBER}\s*(?P<scale>[kmgb]?)\s*tok(?:en)?s?", re.IGNORECASE)
-_HOW = "write for example 50usd, 20Mtok, 800ktok, or 50usd,20Mtok for both"
+_FORMS = "write for example 50usd, 20Mtok, 800ktok, or 50usd,20Mtok for both"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +25,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("usd", self.usd), ("tokens", self.tokens)):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and 0 < value < math.inf):
-                raise InputError(f"a budget of {value!r} {name}: expected a number above 0; {_HOW}")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 < value < math.inf):
+                raise InputError(f"a budget of {value!r} {name}: expected a number above 0; {_FORMS}")
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -48,7 +48,7 @@ class Budget:
         for part in text.split(","):
             name, value = _limit(part.strip(), text)
             if name in limits:
-                raise InputError(f"the budget {text!r} names {name} twice; {_HOW}")
+                raise InputError(f"the budget {text!r} names {name} twice; {_FORMS}")
             limits[name] = value
         return cls(**limits)
 
@@ -58,19 +58,19 @@ class Budget:
         if value is None or isinstance(value, Budget):
             return value
         if not isinstance(cast("object", value), str):
-            raise InputError(f"a budget of {value!r}: expected Budget(...) or text; {_HOW}")
+            raise InputError(f"a budget of {value!r}: expected Budget(...) or text; {_FORMS}")
         return cls.parse(value)
 
 
 def _limit(part: str, text: str) -> tuple[str, float]:
-    if found := _DOLLARS.fullmatch(part):
-        return "usd", float(found["number"] or found["behind"])
-    if found := _TOKENS.fullmatch(part):
-        return "tokens", float(found["number"]) * _SCALES[found["scale"].casefold()]
-    raise InputError(f"{text!r} is no budget; {_HOW}")
+    if match := _DOLLARS.fullmatch(part):
+        return "usd", float(match["number"] or match["behind"])
+    if match := _TOKENS.fullmatch(part):
+        return "tokens", float(match["number"]) * _SCALES[match["scale"].casefold()]
+    raise InputError(f"{text!r} is no budget; {_FORMS}")
 
 
-_CAUTION = 8
+_REMAINDER_DIVISOR = 8
 """Divisor of the mean cost: the least that an episode in flight is expected to cost further."""
 
 
@@ -88,7 +88,7 @@ class Average:
         self.mean += step / self.count
         self._squares += step * (value - self.mean)
 
-    def know(self, total: float, count: int) -> None:
+    def start_from(self, total: float, count: int) -> None:
         """Begin with `count` values of sum `total`, each taken as their mean."""
         self.count, self.mean = count, total / count if count else 0.0
 
@@ -103,13 +103,13 @@ class BudgetLimit:
     """One limit of a budget; its amounts are US dollars or tokens."""
 
     limit: float
-    guess: float
+    first_guess: float
     """Expected cost of an episode before the first one ends; it counts as one episode in `mean`."""
     spent: float = 0.0
     """Settled amount, earlier processes included."""
-    of_tokens: bool = False
+    is_tokens: bool = False
     """True for tokens, False for US dollars."""
-    at_worst: float = 0.0
+    worst_case: float = 0.0
     """Worst case of the reservations."""
     expected: float = 0.0
     """Expected cost of the reservations."""
@@ -121,7 +121,7 @@ class BudgetLimit:
     @property
     def mean(self) -> float:
         """Expected cost of one whole episode."""
-        return (self.guess + self.episode.mean * self.episode.count) / (1 + self.episode.count)
+        return (self.first_guess + self.episode.mean * self.episode.count) / (1 + self.episode.count)
 
     def admits(self, expected: float) -> bool:
         """Return True if a request of this `expected` cost may be sent.
@@ -129,7 +129,7 @@ class BudgetLimit:
         The expected total then stays within the limit. Even if every reservation costs its worst case, the total
         exceeds the limit by less than the worst case of the last admitted request.
         """
-        return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
+        return self.spent + self.worst_case < self.limit and self.spent + self.expected + expected <= self.limit
 
     def covers_another(self, in_flight: int) -> bool:
         """Return True if the limit is expected to pay for all episodes in flight and one more.
@@ -139,6 +139,6 @@ class BudgetLimit:
         if not in_flight and not self.episode.count:
             return self.spent < self.limit
         mean = self.mean
-        remaining = max(in_flight * mean - self.in_flight, in_flight * mean / _CAUTION)
+        remaining = max(in_flight * mean - self.in_flight, in_flight * mean / _REMAINDER_DIVISOR)
         margin = self.episode.deviation * math.sqrt(in_flight)
         return self.spent + remaining + margin + mean <= self.limit

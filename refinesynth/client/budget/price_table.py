@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _MILLION = 1_000_000
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
 """Keys of an entry that is not priced by the token alone."""
-_BY_THE_TOKEN = (
+_TOKEN_PRICES = (
     "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost",
 )  # fmt: skip
-_BILLED_BY_OTHER_RULES = frozenset({"perplexity"})
+_OTHER_BILLING = frozenset({"perplexity"})
 """Providers that charge for more than tokens."""
 
 
@@ -70,7 +70,7 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     own = _own_prices(backend)
     if {"input", "output"} <= own.keys():
         return Rates(**own)
-    rates = listed(backend.model, batch=batch) if listings else None
+    rates = listed_rates(backend.model, batch=batch) if listings else None
     return unknown if rates is None else replace(rates, **own)
 
 
@@ -82,12 +82,12 @@ def is_known(price: "Price") -> bool:
 
 
 @cache
-def listed(model: str, *, batch: bool = False) -> Rates | None:
+def listed_rates(model: str, *, batch: bool = False) -> Rates | None:
     """Return litellm's prices of a model string; None if it lists no price per token, or one of unknown form.
 
     In a `batch`, a price without a batch price of its own is halved.
     """
-    entry = None if split(model)[0] in _BILLED_BY_OTHER_RULES else entry_of(model)
+    entry = None if split(model)[0] in _OTHER_BILLING else entry_of(model)
     try:
         return None if entry is None else _rates(_batched(entry) if batch else entry)
     except (TypeError, ValueError, KeyError):
@@ -135,8 +135,8 @@ def _rates(entry: Mapping[str, Any]) -> Rates | None:
 
 
 def _batched(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    halves = {name: float(entry[name]) / 2 for name in _BY_THE_TOKEN if entry.get(name) is not None}
-    own = {name: entry[f"{name}_batches"] for name in _BY_THE_TOKEN if entry.get(f"{name}_batches") is not None}
+    halves = {name: float(entry[name]) / 2 for name in _TOKEN_PRICES if entry.get(name) is not None}
+    own = {name: entry[f"{name}_batches"] for name in _TOKEN_PRICES if entry.get(f"{name}_batches") is not None}
     return {**entry, **halves, **own}
 
 

@@ -19,21 +19,21 @@ from refinesynth.trajectory import Usage
 Price: TypeAlias = Callable[[RequestUsage], float | None]
 """Function that returns the price of a completion in US dollars; None if unknown."""
 
-_AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
+_EPISODE_USAGE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 """Expected usage of an episode before the first one ends."""
-_A_THOUSAND = RequestUsage(output_tokens=1_000)
-_ASKED = RequestUsage()
+_SAMPLE_USAGE = RequestUsage(output_tokens=1_000)
+_SCRATCH_USAGE = RequestUsage()
 """Usage object reused for every call of a price function, which must not keep it."""
 
-_FRAME = 200
+_FRAME_TOKENS = 200
 """Tokens of a prompt in addition to its text: marks of the chat template, a schema."""
-_UNSEEN_ANSWER = 1_000
+_FIRST_ANSWER = 1_000
 """Expected tokens of the first completion."""
-_UNBOUNDED_ANSWER = 8_192
+_UNBOUNDED_TOKENS = 8_192
 """Minimum worst case of a completion without `max_tokens`, in tokens."""
-_UNSEEN_PROMPT = 2.0
+_FIRST_FACTOR = 2.0
 """Factor by which a prompt may exceed its estimate before the first reported count."""
-_LONGER = 1.25
+_NEXT_PROMPT_FACTOR = 1.25
 """Factor by which the next prompt may exceed the longest so far."""
 
 
@@ -82,14 +82,14 @@ class Forecast(NamedTuple):
     def dollars(self, price: Price) -> tuple[float, float]:
         """Return the worst and the expected price."""
         # One object for all calls: its creation costs more than the price function.
-        _ASKED.input_tokens = int(self.worst_prompt) + 1
-        _ASKED.cache_read_tokens = 0
-        _ASKED.output_tokens = int(self.worst_answer)
-        worst = price(_ASKED) or 0.0
-        _ASKED.input_tokens = int(self.prompt)
-        _ASKED.cache_read_tokens = int(self.cached)
-        _ASKED.output_tokens = int(self.answer)
-        return worst, price(_ASKED) or 0.0
+        _SCRATCH_USAGE.input_tokens = int(self.worst_prompt) + 1
+        _SCRATCH_USAGE.cache_read_tokens = 0
+        _SCRATCH_USAGE.output_tokens = int(self.worst_answer)
+        worst = price(_SCRATCH_USAGE) or 0.0
+        _SCRATCH_USAGE.input_tokens = int(self.prompt)
+        _SCRATCH_USAGE.cache_read_tokens = int(self.cached)
+        _SCRATCH_USAGE.output_tokens = int(self.answer)
+        return worst, price(_SCRATCH_USAGE) or 0.0
 
 
 @dataclass(slots=True)
@@ -102,28 +102,28 @@ class Estimates:
     cached: Average = field(default_factory=Average)
     """Share of a prompt that the provider read from its cache."""
     longest_answer: float = 0.0
-    longest_prompt: float = 0.0
+    max_prompt_ratio: float = 0.0
 
     def forecast(self, prompt_tokens: float, max_tokens: int | None) -> Forecast:
         """Forecast a request of about `prompt_tokens`; the expected completion is the mean plus one deviation."""
-        guess = prompt_tokens + _FRAME
+        estimate = prompt_tokens + _FRAME_TOKENS
         if not self.answers.count:
-            most = max_tokens or _UNBOUNDED_ANSWER
-            return Forecast(_UNSEEN_PROMPT * guess, most, guess, 0.0, min(_UNSEEN_ANSWER, most))
-        most = max_tokens or max(_UNBOUNDED_ANSWER, 2 * self.longest_answer)
-        prompt = guess * self.prompts.mean
+            bound = max_tokens or _UNBOUNDED_TOKENS
+            return Forecast(_FIRST_FACTOR * estimate, bound, estimate, 0.0, min(_FIRST_ANSWER, bound))
+        bound = max_tokens or max(_UNBOUNDED_TOKENS, 2 * self.longest_answer)
+        prompt = estimate * self.prompts.mean
         return Forecast(
-            worst_prompt=guess * max(1.0, self.longest_prompt) * _LONGER,
-            worst_answer=most,
+            worst_prompt=estimate * max(1.0, self.max_prompt_ratio) * _NEXT_PROMPT_FACTOR,
+            worst_answer=bound,
             prompt=prompt,
             cached=prompt * self.cached.mean,
-            answer=min(most, self.answers.mean + self.answers.deviation),
+            answer=min(bound, self.answers.mean + self.answers.deviation),
         )
 
     def learn(self, prompt_tokens: float, usage: RequestUsage) -> None:
-        ratio = usage.input_tokens / (prompt_tokens + _FRAME)
+        ratio = usage.input_tokens / (prompt_tokens + _FRAME_TOKENS)
         self.prompts.add(ratio)
-        self.longest_prompt = max(self.longest_prompt, ratio)
+        self.max_prompt_ratio = max(self.max_prompt_ratio, ratio)
         self.answers.add(usage.output_tokens)
         self.longest_answer = max(self.longest_answer, usage.output_tokens)
         self.cached.add(usage.cache_read_tokens / (usage.input_tokens or 1))
@@ -141,8 +141,8 @@ class BudgetReservation:
     prompt_tokens: float = 0.0
     decided: anyio.Event | None = None
     """Event of the decision; None for a reservation that did not have to wait."""
-    granted: bool = False
-    gone: bool = False
+    is_granted: bool = False
+    is_cancelled: bool = False
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """Count the cost of the request, and release its reservation."""
@@ -156,7 +156,7 @@ class BudgetReservation:
     def release(self) -> None:
         """Release the reservation; call this alone, without `settle`, for an unanswered request."""
         if self.estimates is not None:
-            self.tracker.put_back(self.amounts)
+            self.tracker.release_amounts(self.amounts)
 
 
 class BudgetTracker:
@@ -187,7 +187,7 @@ class BudgetTracker:
         the backends give the first guess of an episode's cost.
         """
         self.budget = budget or Budget()
-        self._before = spent or Cost()
+        self._earlier = spent or Cost()
         self.paid = UsageCounter()
         self.limits: list[BudgetLimit] = []
         """Limits, US dollars first."""
@@ -196,33 +196,33 @@ class BudgetTracker:
         self._order = count()
         self._reservations = 0
         """Number of admitted reservations not yet released."""
-        self._refused_from = inf
+        self._refused_priority = inf
         """Lowest priority number of a refused request; higher numbers are refused too."""
-        self._counts_alone = BudgetReservation(self)
-        earlier, ended_cost = self._before, ended or Cost()
+        self._unlimited = BudgetReservation(self)
+        earlier, ended_cost = self._earlier, ended or Cost()
         if self.budget.usd is not None:
-            guess = max((price(_AN_EPISODE) or 0.0 for price in prices), default=0.0)
+            guess = max((price(_EPISODE_USAGE) or 0.0 for price in prices), default=0.0)
             limit = BudgetLimit(self.budget.usd, guess, spent=earlier.cost_usd or 0.0)
-            limit.episode.know(ended_cost.cost_usd or 0.0, episodes)
+            limit.episode.start_from(ended_cost.cost_usd or 0.0, episodes)
             self.limits.append(limit)
         if self.budget.tokens is not None:
-            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=earlier.tokens, of_tokens=True)
-            limit.episode.know(ended_cost.tokens, episodes)
+            limit = BudgetLimit(self.budget.tokens, _EPISODE_USAGE.total_tokens, spent=earlier.tokens, is_tokens=True)
+            limit.episode.start_from(ended_cost.tokens, episodes)
             self.limits.append(limit)
 
     @property
     def spent(self) -> Cost:
         """Cost of this process and earlier ones, episodes in flight included."""
-        return self._before + self.paid.spent()
+        return self._earlier + self.paid.spent()
 
     @property
-    def refused(self) -> bool:
+    def has_refused(self) -> bool:
         """True after the first refused request."""
-        return self._refused_from < inf
+        return self._refused_priority < inf
 
     def may_start(self, in_flight: int) -> bool:
         """Return True if the budget is expected to pay for one more episode with `in_flight` episodes running."""
-        return not self.refused and all(limit.covers_another(in_flight) for limit in self.limits)
+        return not self.has_refused and all(limit.covers_another(in_flight) for limit in self.limits)
 
     @contextmanager
     def episode(self, index: int) -> Generator["EpisodeTracker"]:
@@ -237,7 +237,7 @@ class BudgetTracker:
     def ended(self, spent: Cost) -> None:
         """Add the whole cost of an ended episode to the estimate for later episodes."""
         for limit in self.limits:
-            limit.episode.add(spent.tokens if limit.of_tokens else spent.cost_usd or 0.0)
+            limit.episode.add(spent.tokens if limit.is_tokens else spent.cost_usd or 0.0)
 
     async def reserve(
         self,
@@ -258,83 +258,83 @@ class BudgetTracker:
             BudgetSpent: The remainder does not pay for the request, and no reservation in flight could free more.
         """
         if not self.limits:
-            return self._counts_alone
-        reserved = self._priced(prompt_tokens, max_tokens, price, episode)
-        if not self._waiting and priority <= self._refused_from and self._admits(reserved):
-            self._put_aside(reserved)
-            return reserved
-        reserved.decided = anyio.Event()
-        heappush(self._waiting, (priority, next(self._order), reserved))
+            return self._unlimited
+        reservation = self._priced(prompt_tokens, max_tokens, price, episode)
+        if not self._waiting and priority <= self._refused_priority and self._admits(reservation):
+            self._reserve_amounts(reservation)
+            return reservation
+        reservation.decided = anyio.Event()
+        heappush(self._waiting, (priority, next(self._order), reservation))
         self._decide()
         try:
-            await reserved.decided.wait()
+            await reservation.decided.wait()
         except BaseException:
-            if reserved.granted:
-                reserved.release()
-            reserved.gone = True
+            if reservation.is_granted:
+                reservation.release()
+            reservation.is_cancelled = True
             self._decide()
             raise
-        if not reserved.granted:
+        if not reservation.is_granted:
             raise BudgetSpent(
                 f"the budget of {self.budget} is spent: what is left of it does not pay for this request."
             )
-        return reserved
+        return reservation
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
         """Count a completion that another process paid for from its share of the budget."""
-        self.enter(usage, cost_usd, [self._about(usage, limit) for limit in self.limits], episode)
+        self.enter(usage, cost_usd, [self._estimated_cost(usage, limit) for limit in self.limits], episode)
         self.paid.enter(usage, cost_usd)
 
     def enter(
-        self, usage: RequestUsage, cost_usd: float | None, unpriced: Sequence[float], episode: "EpisodeTracker | None"
+        self, usage: RequestUsage, cost_usd: float | None, guesses: Sequence[float], episode: "EpisodeTracker | None"
     ) -> None:
-        """Count a cost against the limits; `unpriced` holds the amount for each limit if the price is unknown."""
-        for at, (limit, guess) in enumerate(zip(self.limits, unpriced, strict=True)):
-            amount = usage.total_tokens if limit.of_tokens else guess if cost_usd is None else cost_usd
+        """Count a cost against the limits; `guesses` holds the amount for each limit if the price is unknown."""
+        for index, (limit, guess) in enumerate(zip(self.limits, guesses, strict=True)):
+            amount = usage.total_tokens if limit.is_tokens else guess if cost_usd is None else cost_usd
             limit.spent += amount
             if episode is not None:
-                episode.spent[at] += amount
+                episode.spent[index] += amount
                 limit.in_flight += amount
 
-    def _about(self, usage: RequestUsage, limit: BudgetLimit) -> float:
+    def _estimated_cost(self, usage: RequestUsage, limit: BudgetLimit) -> float:
         """Return a completion's estimated US dollars: at the mean price per token so far, else an episode's mean."""
         paid = self.paid
         return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output) if paid.cost_usd else limit.mean
 
     def refuse(self) -> None:
         """Start no more episodes: the remainder pays for no request of another process."""
-        self._refused_from = min(self._refused_from, 0.0)
+        self._refused_priority = min(self._refused_priority, 0.0)
 
-    def put_back(self, amounts: Iterable[tuple[float, float]]) -> None:
+    def release_amounts(self, amounts: Iterable[tuple[float, float]]) -> None:
         """Release reserved amounts: the worst and the expected case for every limit."""
         self._reservations -= 1
         for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
             # Exactly 0 without reservations, despite rounding errors.
-            limit.at_worst = limit.at_worst - worst if self._reservations else 0.0
+            limit.worst_case = limit.worst_case - worst if self._reservations else 0.0
             limit.expected = limit.expected - expected if self._reservations else 0.0
         self._decide()
 
-    def _put_aside(self, reserved: BudgetReservation) -> None:
+    def _reserve_amounts(self, reservation: BudgetReservation) -> None:
         self._reservations += 1
-        for limit, (worst, expected) in zip(self.limits, reserved.amounts, strict=True):
-            limit.at_worst += worst
+        for limit, (worst, expected) in zip(self.limits, reservation.amounts, strict=True):
+            limit.worst_case += worst
             limit.expected += expected
 
-    def _admits(self, reserved: BudgetReservation) -> bool:
-        return all(limit.admits(case[1]) for limit, case in zip(self.limits, reserved.amounts, strict=True))
+    def _admits(self, reservation: BudgetReservation) -> bool:
+        return all(limit.admits(case[1]) for limit, case in zip(self.limits, reservation.amounts, strict=True))
 
     def _decide(self) -> None:
         """Admit the first in line while the limits allow; refuse it if no reservation in flight can free more."""
         while self._waiting:
             priority, _, first = self._waiting[0]
-            if not first.gone and priority <= self._refused_from:
+            if not first.is_cancelled and priority <= self._refused_priority:
                 if self._admits(first):
-                    first.granted = True
-                    self._put_aside(first)
+                    first.is_granted = True
+                    self._reserve_amounts(first)
                 elif self._reservations:
                     return
                 else:
-                    self._refused_from = priority
+                    self._refused_priority = priority
             heappop(self._waiting)
             if first.decided is not None:
                 first.decided.set()
@@ -343,11 +343,11 @@ class BudgetTracker:
         self, prompt_tokens: float, max_tokens: int | None, price: Price, episode: "EpisodeTracker | None"
     ) -> BudgetReservation:
         # `max_tokens` and a sample price identify a backend: a price may be a new object for every request.
-        key = max_tokens, price(_A_THOUSAND)
+        key = max_tokens, price(_SAMPLE_USAGE)
         if (estimates := self._estimates.get(key)) is None:
             estimates = self._estimates[key] = Estimates()
         forecast = estimates.forecast(prompt_tokens, max_tokens)
-        amounts = tuple(forecast.tokens() if limit.of_tokens else forecast.dollars(price) for limit in self.limits)
+        amounts = tuple(forecast.tokens() if limit.is_tokens else forecast.dollars(price) for limit in self.limits)
         return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
 
 
@@ -364,7 +364,7 @@ class EpisodeTracker:
         )
 
 
-_GENEROUS = 2
+_SHARE_FACTOR = 2
 """Share of a block as a multiple of its expected cost; doubled each time a share did not pay for all episodes."""
 
 
@@ -376,33 +376,33 @@ class Shares:
 
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
-        self._out = 0
+        self._open_shares = 0
         self._changed = anyio.Event()
 
-    async def take(self, episodes: int, *, tries: int) -> "Share":
-        """Return a share for `episodes` that `tries` earlier shares did not pay for; unlimited without a budget.
+    async def take(self, episodes: int, *, attempts: int) -> "Share":
+        """Return a share for `episodes` that `attempts` earlier shares did not pay for; unlimited without a budget.
 
         Waits for the return of other shares while too little is left. Raises BudgetSpent: nothing is left.
         """
         limits = self.tracker.limits
         while True:
-            remaining = [limit.limit - limit.spent - limit.at_worst for limit in limits]
+            remaining = [limit.limit - limit.spent - limit.worst_case for limit in limits]
             expected = [limit.mean * episodes for limit in limits]
             pairs = list(zip(remaining, expected, strict=True))
-            if not self._out and any(amount <= 0 for amount in remaining):
+            if not self._open_shares and any(amount <= 0 for amount in remaining):
                 raise self.spent()
-            if not self._out or all(amount > (need if tries else 0) for amount, need in pairs):
+            if not self._open_shares or all(amount > (cost if attempts else 0) for amount, cost in pairs):
                 break
             await self._changed.wait()
         # Without a known cost, as for a self-hosted server, a share is half of the remainder.
-        unknown = 1 if tries and not self._out else 2
-        amounts = [min(amount, _GENEROUS * 2**tries * need) if need else amount / unknown for amount, need in pairs]
+        divisor = 1 if attempts and not self._open_shares else 2
+        factor = _SHARE_FACTOR * 2**attempts
+        amounts = [min(amount, factor * cost) if cost else amount / divisor for amount, cost in pairs]
         for limit, amount in zip(limits, amounts, strict=True):
-            limit.at_worst += amount
-        share = Share(
-            self, amounts, everything=not self._out and any(a == b for a, b in zip(amounts, remaining, strict=True))
-        )
-        self._out += 1
+            limit.worst_case += amount
+        takes_all = not self._open_shares and any(a == b for a, b in zip(amounts, remaining, strict=True))
+        share = Share(self, amounts, takes_all=takes_all)
+        self._open_shares += 1
         return share
 
     def spent(self) -> BudgetSpent:
@@ -412,8 +412,8 @@ class Shares:
             f"the budget of {self.tracker.budget} is spent: what is left of it does not pay for a request."
         )
 
-    def returned(self) -> None:
-        self._out -= 1
+    def note_return(self) -> None:
+        self._open_shares -= 1
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -425,7 +425,7 @@ class Share:
     shares: Shares
     amounts: list[float]
     """Remainder of the share for every limit of the budget."""
-    everything: bool
+    takes_all: bool
     """True if the share took the whole remainder of one of the limits."""
 
     @property
@@ -441,14 +441,14 @@ class Share:
         tracker = self.shares.tracker
         spent_before = [limit.spent for limit in tracker.limits]
         tracker.count(usage, cost_usd, episode=episode)
-        for at, (limit, spent) in enumerate(zip(tracker.limits, spent_before, strict=True)):
-            self._put_back(at, min(self.amounts[at], limit.spent - spent))
+        for index, (limit, spent) in enumerate(zip(tracker.limits, spent_before, strict=True)):
+            self._put_back(index, min(self.amounts[index], limit.spent - spent))
 
     def give_back(self) -> None:
-        for at, amount in enumerate(self.amounts):
-            self._put_back(at, amount)
-        self.shares.returned()
+        for index, amount in enumerate(self.amounts):
+            self._put_back(index, amount)
+        self.shares.note_return()
 
-    def _put_back(self, at: int, amount: float) -> None:
-        self.amounts[at] -= amount
-        self.shares.tracker.limits[at].at_worst -= amount
+    def _put_back(self, index: int, amount: float) -> None:
+        self.amounts[index] -= amount
+        self.shares.tracker.limits[index].worst_case -= amount

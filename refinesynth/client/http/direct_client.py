@@ -18,8 +18,8 @@ from yarl import URL
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
-from refinesynth.client.http.reply import HttpError, Reply, read_reply, refused
-from refinesynth.client.http.transport import base_url_of, body_of, proxy_of, why_not_direct
+from refinesynth.client.http.reply import HttpError, Reply, read_reply, status_error
+from refinesynth.client.http.transport import base_url_of, body_of, direct_obstacle, proxy_of
 from refinesynth.errors import ConfigurationError
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -27,11 +27,11 @@ MAX_BYTES = 16 * 1024 * 1024
 
 _CONNECTIONS = 4096
 """Maximum number of connections, opened on demand."""
-_IDLE = 4.0
+_IDLE_TIMEOUT_S = 4.0
 """Seconds until an idle connection is closed; uvicorn, and thus vLLM, closes it after 5 s."""
-_CONNECTING = 30.0
+_CONNECT_TIMEOUT_S = 30.0
 """Connection timeout in seconds; the caller limits the time of the whole request."""
-_RESOLVED = 60
+_DNS_TTL_S = 60
 """Seconds that a resolved address is cached."""
 _SUCCESSES = range(200, 300)
 _ENDPOINT = "chat/completions"
@@ -58,7 +58,7 @@ class DirectCompletion:
         Raises:
             ConfigurationError: The direct client does not support the backend.
         """
-        if (why_not := why_not_direct(backend)) is not None:
+        if (why_not := direct_obstacle(backend)) is not None:
             raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
         self._provider, self.model = split(backend.model)
         address = base_url_of(backend).rstrip("/")
@@ -70,7 +70,7 @@ class DirectCompletion:
         proxy = proxy_of(address)
         self.proxy = None if proxy is None else URL(proxy)
         """Proxy from the environment; None without a proxy."""
-        self.tls = _trusted() if self.url.scheme == "https" else None
+        self.tls = _tls_context() if self.url.scheme == "https" else None
         """TLS context with the authorities in the file that SSL_CERT_FILE names, else certifi's; None for HTTP."""
         self._headers = {
             "Authorization": f"Bearer {key or _NO_KEY}",
@@ -79,10 +79,10 @@ class DirectCompletion:
         }
         self._options: dict[str, Any] = {"allow_redirects": False}
         if self.proxy is not None:
-            self._options |= {"proxy": self.proxy.with_user(None), "proxy_headers": _word_for(self.proxy)}
+            self._options |= {"proxy": self.proxy.with_user(None), "proxy_headers": _proxy_headers(self.proxy)}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._forgotten: weakref.finalize[..., Self] | None = None
+        self._finalizer: weakref.finalize[..., Self] | None = None
 
     def __repr__(self) -> str:
         # Without the headers, which hold the key.
@@ -100,54 +100,54 @@ class DirectCompletion:
         check_allow_model_requests()
         body = body_of(request, provider=self._provider, model=self.model)
         headers = cast("Mapping[str, str] | None", request.get("extra_headers"))
-        status, received, page = await self._post(orjson.dumps(body), headers)
+        status, response_headers, response_body = await self._post(orjson.dumps(body), headers)
         if status not in _SUCCESSES:
-            raise refused(status, page, received)
-        return read_reply(page, received)
+            raise status_error(status, response_body, response_headers)
+        return read_reply(response_body, response_headers)
 
     async def _post(self, body: bytes, headers: Mapping[str, str] | None) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers with lower-case names, and body of the response."""
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
-            session = await self._begin()
+            session = await self._open_session()
         try:
-            async with session.post(self.url, data=body, headers=headers, **self._options) as answer:
-                received = {name.lower(): value for name, value in answer.headers.items()}
-                return answer.status, received, await _read(answer, received)
+            async with session.post(self.url, data=body, headers=headers, **self._options) as response:
+                received = {name.lower(): value for name, value in response.headers.items()}
+                return response.status, received, await _read(response, received)
         except aiohttp.ClientResponseError as error:
             # Only the message: the error's `repr` has the request's headers.
-            why = error.message
+            reason = error.message
         except (aiohttp.ClientError, OSError) as error:
-            _forget_frames(error)
+            _drop_tracebacks(error)
             raise
-        raise HttpError(200, f"its answer is no HTTP: {why}")
+        raise HttpError(200, f"its answer is no HTTP: {reason}")
 
     async def aclose(self) -> None:
         """Close the open connections; a later call opens new ones."""
         self._session = None
-        kept = None if self._forgotten is None else self._forgotten.detach()
-        if kept is not None and self._loop is asyncio.get_running_loop():
-            _, _, (_, guard), _ = kept
+        detached = None if self._finalizer is None else self._finalizer.detach()
+        if detached is not None and self._loop is asyncio.get_running_loop():
+            _, _, (_, guard), _ = detached
             await guard.aclose()
 
-    async def _begin(self) -> aiohttp.ClientSession:
+    async def _open_session(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(
-            limit=_CONNECTIONS, keepalive_timeout=_IDLE, ttl_dns_cache=_RESOLVED, ssl=self.tls or True
+            limit=_CONNECTIONS, keepalive_timeout=_IDLE_TIMEOUT_S, ttl_dns_cache=_DNS_TTL_S, ssl=self.tls or True
         )
         session = aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECTING),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
         )
-        if self._forgotten is not None:
-            self._forgotten.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
         self._session = session
         guard = _open_until_closed(session)
         # The finalizer holds the session: collected together with this object, aiohttp would report it as unclosed.
-        self._forgotten = weakref.finalize(self, _close_soon, self._loop, guard)
-        self._forgotten.atexit = False
+        self._finalizer = weakref.finalize(self, _close_soon, self._loop, guard)
+        self._finalizer.atexit = False
         await anext(guard)
         return session
 
@@ -170,14 +170,14 @@ def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) ->
         asyncio.run_coroutine_threadsafe(close(), loop)
 
 
-async def _read(answer: aiohttp.ClientResponse, headers: Mapping[str, str]) -> bytes:
-    if answer.content_length is not None and "content-encoding" not in headers:
-        if answer.content_length > MAX_BYTES:
+async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str]) -> bytes:
+    if response.content_length is not None and "content-encoding" not in headers:
+        if response.content_length > MAX_BYTES:
             raise _too_long(headers)
-        return await answer.read()
+        return await response.read()
     body = bytearray()
-    async for piece in answer.content.iter_any():
-        body += piece
+    async for chunk in response.content.iter_any():
+        body += chunk
         if len(body) > MAX_BYTES:
             raise _too_long(headers)
     return bytes(body)
@@ -187,24 +187,24 @@ def _too_long(headers: Mapping[str, str]) -> HttpError:
     return HttpError(200, f"its body is no completion: it is longer than {MAX_BYTES:,} bytes", headers)
 
 
-def _forget_frames(error: BaseException) -> None:
+def _drop_tracebacks(error: BaseException) -> None:
     """Remove an error's tracebacks: local variables in aiohttp's frames hold the headers with the key."""
     seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        at.__traceback__ = None
-        at = at.__cause__ or at.__context__
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current.__traceback__ = None
+        current = current.__cause__ or current.__context__
 
 
-def _word_for(proxy: URL) -> dict[str, str]:
+def _proxy_headers(proxy: URL) -> dict[str, str]:
     """Return the header with a proxy's user and password, for aiohttp's `proxy_headers`; empty without a user."""
     if proxy.user is None:
         return {}
-    word = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
-    return {"Authorization": f"Basic {word}"}
+    credentials = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+    return {"Authorization": f"Basic {credentials}"}
 
 
-def _trusted() -> ssl.SSLContext:
-    named = os.environ.get("SSL_CERT_FILE")
-    return ssl.create_default_context(cafile=named if named and Path(named).exists() else certifi.where())
+def _tls_context() -> ssl.SSLContext:
+    file = os.environ.get("SSL_CERT_FILE")
+    return ssl.create_default_context(cafile=file if file and Path(file).exists() else certifi.where())

@@ -10,31 +10,31 @@ import orjson
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.text.json_reader import scrub
 
-_READ = 20_000
+_MAX_CHARS = 20_000
 """Maximum characters of an error message, the number that `classify_error` examines."""
-_SHOWN = 300
+_QUOTED_BYTES = 300
 """Bytes of an unreadable body that the message quotes; enough for a page's title."""
 _SUCCESS = 200
 _ERRORS = range(400, 600)
-_DEPTH = 4
+_MAX_DEPTH = 4
 """Levels of an error object that are searched for a message."""
-_MESSAGES = (
+_MESSAGE_KEYS = (
     "error", "errors", "message", "msg", "detail", "error_msg", "error_message", "errorMessage", "status_msg", "Message",
 )  # fmt: skip
 """Servers' names for an error's message, the most common first."""
-_CODES = (
+_CODE_KEYS = (
     "code", "status_code", "statusCode", "status", "error_code", "errorCode", "http_status", "type", "error_type", "__type",
     "reason", "error",
 )  # fmt: skip
 """Servers' names for an error's number or code, the most specific first."""
-_INSTEAD = (
+_ERROR_KEYS = (
     "error", "code", "error_code", "status_code", "promptFeedback", "prompt_filter_results", "content_filter_results",
     "contentFilter",
 )  # fmt: skip
 """Keys of error codes and moderation results in a response that has neither choices nor a message."""
-_OF_A_COMPLETION = frozenset({"choices", "created", "id", "model", "system_fingerprint", "usage", "request_id"})
+_COMPLETION_KEYS = frozenset({"choices", "created", "id", "model", "system_fingerprint", "usage", "request_id"})
 """Keys that do not describe an error."""
-_MEANT: Mapping[int, str] = {
+_STATUS_PATTERNS: Mapping[int, str] = {
     402: r"insufficient.?(quota|balance|credit|fund)|billing|payment|arrear",
     429: r"rate.?limit|too.?many.?requests|throttl|exhausted|limit.?(burst|requests)",
     401: r"authenticat|unauthori|invalid.?(api.?)?key",
@@ -47,7 +47,7 @@ _MEANT: Mapping[int, str] = {
     500: r"server|internal|api.?error|upstream|provider",
 }
 """HTTP status to a pattern of error codes in words; the first match counts."""
-_OF_MINIMAX = {1001: 504, 1002: 429, 1004: 401, 1008: 402, 1039: 429, 1041: 429, 2045: 429, 2049: 401, 2056: 429}
+_MINIMAX_STATUSES = {1001: 504, 1002: 429, 1004: 401, 1008: 402, 1039: 429, 1041: 429, 2045: 429, 2049: 401, 2056: 429}
 """MiniMax's codes in `base_resp` to an HTTP status; they are more precise than the messages."""
 
 
@@ -55,14 +55,14 @@ class HttpError(Exception):
     """Response of a server that is not a completion."""
 
     def __init__(
-        self, status_code: int, message: str, headers: Mapping[str, str] | None = None, *, within: bool = False
+        self, status_code: int, message: str, headers: Mapping[str, str] | None = None, *, in_body: bool = False
     ) -> None:
         super().__init__(message)
         self.status_code = status_code
         """HTTP status; 200 for an unreadable response."""
         self.headers: Mapping[str, str] = {} if headers is None else headers
         """Headers of the response, names in lower case."""
-        self.within = within
+        self.in_body = in_body
         """True if the body of a successful response reports an error; `status_code` is then derived from the error's
         code, or 0."""
 
@@ -87,20 +87,20 @@ def read_reply(body: bytes, headers: Mapping[str, str]) -> Reply:
     Raises:
         HttpError: The body is no JSON object, or reports an error.
     """
-    completion = _object(body, headers)
-    if (error := error_within(completion, headers)) is not None:
+    completion = _load_object(body, headers)
+    if (error := error_in_body(completion, headers)) is not None:
         raise error
     choices = completion.get("choices")
     if isinstance(choices, list):
         for choice in cast("list[object]", choices):
             if isinstance(choice, dict):
-                known = cast("dict[str, Any]", choice)
-                reason = known.get("finish_reason")
-                known["finish_reason"] = reason if isinstance(reason, str) and reason else NO_REASON
+                fields = cast("dict[str, Any]", choice)
+                reason = fields.get("finish_reason")
+                fields["finish_reason"] = reason if isinstance(reason, str) and reason else NO_REASON
     return Reply(completion, headers)
 
 
-def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
+def status_error(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
     """Return the error for an unsuccessful status.
 
     The message contains all fields of the server's error: often only a code distinguishes an exhausted quota from a
@@ -115,10 +115,10 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
     location = headers.get("location")
     if location is not None:
         text = f"it redirects to {location}, which is not followed; name that server in base_url. {text}"
-    return HttpError(status, ((reason and _worded(*reason)) or text.strip() or "no reason given")[:_READ], headers)
+    return HttpError(status, ((reason and _text(*reason)) or text.strip() or "no reason given")[:_MAX_CHARS], headers)
 
 
-def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpError | None:
+def error_in_body(page: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpError | None:
     """Return the error in the body of a successful response; None without one.
 
     Gateways put the error next to the choices, into the first choice, or in place of the choices. Some add an empty
@@ -128,14 +128,14 @@ def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = No
     first: object = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
     if isinstance(first, Mapping):
         error = cast("Mapping[str, Any]", first).get("error") or error
-    of_minimax = isinstance(base, Mapping) and str(cast("Mapping[str, Any]", base).get("status_code") or 0) != "0"
-    if of_minimax:
+    is_minimax = isinstance(base, Mapping) and str(cast("Mapping[str, Any]", base).get("status_code") or 0) != "0"
+    if is_minimax:
         page = cast("Mapping[str, Any]", base)
     elif first is not None:
         page = {"error": error}
     reason = _message_in(page)
     if reason is None:
-        codes = {name: page.get(name) for name in _INSTEAD}
+        codes = {name: page.get(name) for name in _ERROR_KEYS}
         reason = (
             "it says that there was an error, and not which",
             cast("Mapping[str, Any]", error if isinstance(error, Mapping) else codes),
@@ -143,26 +143,26 @@ def error_within(page: Mapping[str, Any], headers: Mapping[str, str] | None = No
         if not any(reason[1].values()):
             return None
     message, rest = reason
-    status = next((found for name in _CODES if (found := _meant(rest.get(name)))), 0)
-    if of_minimax:
-        status = _OF_MINIMAX.get(rest.get("status_code", 0), status)
-    return HttpError(status, _worded(message, rest)[:_READ], headers, within=True)
+    status = next((number for name in _CODE_KEYS if (number := _status_of(rest.get(name)))), 0)
+    if is_minimax:
+        status = _MINIMAX_STATUSES.get(rest.get("status_code", 0), status)
+    return HttpError(status, _text(message, rest)[:_MAX_CHARS], headers, in_body=True)
 
 
-def status_meant(code: str) -> int | None:
+def status_of_code(code: str) -> int | None:
     """Return the HTTP status of an error code in words, such as `rate_limit_error`; None if unknown."""
-    return next((status for status, words in _MEANT.items() if re.search(words, code, re.IGNORECASE)), None)
+    return next((status for status, words in _STATUS_PATTERNS.items() if re.search(words, code, re.IGNORECASE)), None)
 
 
-def _meant(code: object) -> int | None:
+def _status_of(code: object) -> int | None:
     if isinstance(code, str) and not code.isdecimal():
-        return status_meant(code[:_READ])
+        return status_of_code(code[:_MAX_CHARS])
     if isinstance(code, int | str) and len(str(code)) == len("429") and int(code) in _ERRORS:
         return int(code)
     return None
 
 
-def _message_in(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]] | None:
+def _message_in(page: object, depth: int = _MAX_DEPTH) -> tuple[str, Mapping[str, Any]] | None:
     """Return the message in an error object, and the error's other fields; None without a message."""
     if isinstance(page, list) and page:
         page, *others = cast("list[object]", page)
@@ -172,40 +172,40 @@ def _message_in(page: object, depth: int = _DEPTH) -> tuple[str, Mapping[str, An
         return (page, {}) if page.strip() else None
     if not isinstance(page, Mapping) or not depth:
         return None
-    known = cast("Mapping[str, Any]", page)
-    for name in _MESSAGES:
-        if (inner := _message_in(known.get(name), depth - 1)) is not None:
+    fields = cast("Mapping[str, Any]", page)
+    for name in _MESSAGE_KEYS:
+        if (inner := _message_in(fields.get(name), depth - 1)) is not None:
             message, inner_rest = inner
-            further = {key: value for key, value in known.items() if key != name and key not in _OF_A_COMPLETION}
-            return message, {**inner_rest, **{key: value for key, value in further.items() if key not in inner_rest}}
+            own_rest = {key: value for key, value in fields.items() if key != name and key not in _COMPLETION_KEYS}
+            return message, {**inner_rest, **{key: value for key, value in own_rest.items() if key not in inner_rest}}
     return None
 
 
-def _worded(message: str, rest: Mapping[str, Any]) -> str:
-    shown = {name: value for name, value in rest.items() if value is not None}
-    return scrub(f"{message} {json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}" if shown else message)
+def _text(message: str, rest: Mapping[str, Any]) -> str:
+    fields = {name: value for name, value in rest.items() if value is not None}
+    return scrub(f"{message} {json.dumps(fields, ensure_ascii=False, separators=(',', ':'))}" if fields else message)
 
 
-def _object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+def _load_object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     try:
         value: object = orjson.loads(body)
     except orjson.JSONDecodeError:
-        value = _laxly(body, headers)
-    if isinstance(value, list) and len(found := cast("list[object]", value)) == 1:
+        value = _load_lax(body, headers)
+    if isinstance(value, list) and len(items := cast("list[object]", value)) == 1:
         # Gemini's OpenAI-compatible endpoint sends an error this way.
-        value = found[0]
+        value = items[0]
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
     raise HttpError(_SUCCESS, f"its body is no JSON object but {type(cast('object', value)).__name__}", headers)
 
 
-def _laxly(body: bytes, headers: Mapping[str, str]) -> object:
+def _load_lax(body: bytes, headers: Mapping[str, str]) -> object:
     """Read JSON that Python accepts and orjson does not: escaped lone surrogates, NaN, a byte order mark."""
     try:
         # Decoded here: `json.loads` of bytes accepts surrogates that are encoded in the UTF-8.
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        why = f"{type(error).__name__} in {len(body):,} bytes of {headers.get('content-type', 'no content type')}"
+        reason = f"{type(error).__name__} in {len(body):,} bytes of {headers.get('content-type', 'no content type')}"
         if body:
-            why += f", beginning with {body[:_SHOWN].decode(errors='replace').strip()}"
-    raise HttpError(_SUCCESS, f"its body is no JSON: {why}", headers)
+            reason += f", beginning with {body[:_QUOTED_BYTES].decode(errors='replace').strip()}"
+    raise HttpError(_SUCCESS, f"its body is no JSON: {reason}", headers)

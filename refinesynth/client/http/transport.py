@@ -18,7 +18,7 @@ from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import base_of, key_of, key_variables, read_table, server_of, split
 from refinesynth.client.http.reply import UnsupportedParamsError
 
-COMMON = frozenset(
+COMMON_PARAMETERS = frozenset(
     {
         "frequency_penalty", "logit_bias", "max_tokens", "parallel_tool_calls", "presence_penalty", "response_format", "seed",
         "stop", "temperature", "tool_choice", "tools", "top_p",
@@ -35,7 +35,7 @@ _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?=[.-]|$)")
 _RESPONSES_FOR_TOOLS = (5, 4)
 """First GPT series that serves tools only on the Responses endpoint, unless thinking is off."""
 
-PASSED_ON = frozenset(
+FORWARDED = frozenset(
     {
         "add_generation_prompt", "chat_template_kwargs", "enable_thinking", "guided_choice", "guided_grammar",
         "guided_json", "guided_regex", "ignore_eos", "include_reasoning", "length_penalty", "min_p", "min_tokens",
@@ -45,7 +45,7 @@ PASSED_ON = frozenset(
 )  # fmt: skip
 """Arguments unknown to OpenAI that litellm forwards unchanged. Others may be meant for litellm itself."""
 
-ELSEWHERE = frozenset({"model", "messages", "timeout", "api_base", "api_key", "extra_headers", "extra_body"})
+NOT_COPIED = frozenset({"model", "messages", "timeout", "api_base", "api_key", "extra_headers", "extra_body"})
 """Arguments of a request that are not copied into the body by name."""
 
 
@@ -62,18 +62,18 @@ def _is_o_series(model: str) -> bool:
     return _O_SERIES.match(model.rpartition("/")[2].casefold()) is not None and bool(_entry(model))
 
 
-def _reasons(model: str) -> bool:
+def _is_reasoning_model(model: str) -> bool:
     return _is_o_series(model) or (("gpt-5" in model or "gpt-6" in model) and "gpt-5-chat" not in model)
 
 
-def taken(provider: str, model: str) -> frozenset[str]:
+def parameters_of(provider: str, model: str) -> frozenset[str]:
     """Return the parameters that a model accepts; for an unlisted model, the server decides."""
-    if provider == "openai" and _reasons(model):
+    if provider == "openai" and _is_reasoning_model(model):
         return _REASONING
-    return COMMON if provider == "openai" and _entry(model) else COMMON | _EFFORT
+    return COMMON_PARAMETERS if provider == "openai" and _entry(model) else COMMON_PARAMETERS | _EFFORT
 
 
-def asked_straight(backend: Backend, model: str) -> bool:
+def needs_no_conversion(backend: Backend, model: str) -> bool:
     """Return True if the chat completions endpoint serves the backend's requests unconverted."""
     entry, effort = _entry(model), backend.extra.get("reasoning_effort")
     if entry.get("mode", "chat") != "chat" or model.startswith("responses/") or model.endswith("-latest"):
@@ -81,15 +81,15 @@ def asked_straight(backend: Backend, model: str) -> bool:
         return False
     if "audio" in model or ("gpt-5" in model and "search" in model) or isinstance(effort, dict):
         return False
-    if _reasons(model) and (effort not in _EFFORTS or not entry.get("supports_tool_choice")):
+    if _is_reasoning_model(model) and (effort not in _EFFORTS or not entry.get("supports_tool_choice")):
         return False
     series = _SERIES.match(model)
-    recent = series is not None and (int(series[1]), int(series[2] or 0)) >= _RESPONSES_FOR_TOOLS
+    is_recent = series is not None and (int(series[1]), int(series[2] or 0)) >= _RESPONSES_FOR_TOOLS
     wants_tools = backend.output_mode is OutputMode.TOOL
-    return not (recent and wants_tools and (is_openais(backend) or "reasoning_effort" in backend.extra))
+    return not (is_recent and wants_tools and (is_openai_server(backend) or "reasoning_effort" in backend.extra))
 
 
-def is_openais(backend: Backend) -> bool:
+def is_openai_server(backend: Backend) -> bool:
     """Return True for OpenAI itself, False for another compatible server."""
     server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
     host = urlsplit(server).hostname if server else None
@@ -104,23 +104,23 @@ def body_of(request: Mapping[str, Any], *, provider: str, model: str) -> dict[st
     """
     body: dict[str, Any] = {"model": model, "messages": _messages(request["messages"])}
     extra: dict[str, Any] = {}
-    takes = taken(provider, model)
+    accepted = parameters_of(provider, model)
     for name, value in request.items():
-        if value is None or name in ELSEWHERE:
+        if value is None or name in NOT_COPIED:
             continue
-        if name in takes:
+        if name in accepted:
             body[name] = value
-        elif name in PASSED_ON:
+        elif name in FORWARDED:
             extra[name] = value
         else:
             raise UnsupportedParamsError(f"{model} does not take {name}")
     if provider == "hosted_vllm" and "tools" in body:
         body["tools"] = _for_vllm(body["tools"])
-    if provider == "openai" and _reasons(model) and "max_tokens" in body:
+    if provider == "openai" and _is_reasoning_model(model) and "max_tokens" in body:
         body["max_completion_tokens"] = body.pop("max_tokens")
     if provider == "openai" and _is_o_series(model) and not _entry(model).get("supports_system_messages"):
         roles = {"system": "user"}
-        body["messages"] = [one | {"role": roles.get(one["role"], one["role"])} for one in body["messages"]]
+        body["messages"] = [item | {"role": roles.get(item["role"], item["role"])} for item in body["messages"]]
     extra_body = cast("Mapping[str, Any] | None", request.get("extra_body"))
     return {**body, **(extra_body or {}), **extra}
 
@@ -131,9 +131,9 @@ def _for_vllm(schema: Any) -> Any:
         return [_for_vllm(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    named = cast("dict[str, Any]", schema)
-    unknown = {"strict", "additionalProperties"} if named.get("additionalProperties") is False else {"strict"}
-    return {name: _for_vllm(item) for name, item in named.items() if name not in unknown}
+    node = cast("dict[str, Any]", schema)
+    removed = {"strict", "additionalProperties"} if node.get("additionalProperties") is False else {"strict"}
+    return {name: _for_vllm(item) for name, item in node.items() if name not in removed}
 
 
 def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ _ONLY_LITELLM_READS = (
 """Variables that change litellm's requests or trusted certificates; if one is set, litellm is used."""
 
 
-MANY = 128
+MIN_FOR_DIRECT = 128
 """Requests in flight from which litellm's CPU time matters: 3 ms per request, 8 times that of the direct client."""
 
 _PROXIES = ("http", "https")
@@ -168,7 +168,7 @@ class TransportChoice(NamedTuple):
     """Path with its reason."""
 
     path: Path
-    why: str
+    reason: str
 
 
 def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
@@ -180,26 +180,26 @@ def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
         return TransportChoice("built in", "no server is asked")
     if backend.path != "auto":
         return TransportChoice(backend.path, f"path={backend.path}")
-    if (why_not := why_not_direct(backend)) is not None:
-        return TransportChoice("litellm", why_not)
-    many = min(in_flight, backend.max_in_flight or in_flight)
-    if many < MANY:
-        return TransportChoice("litellm", f"fewer than {MANY} requests in flight")
-    return TransportChoice("direct", f"up to {many:,} requests in flight")
+    if (obstacle := direct_obstacle(backend)) is not None:
+        return TransportChoice("litellm", obstacle)
+    concurrency = min(in_flight, backend.max_in_flight or in_flight)
+    if concurrency < MIN_FOR_DIRECT:
+        return TransportChoice("litellm", f"fewer than {MIN_FOR_DIRECT} requests in flight")
+    return TransportChoice("direct", f"up to {concurrency:,} requests in flight")
 
 
-def routed(backend: Backend, *, in_flight: int) -> Backend:
+def with_path(backend: Backend, *, in_flight: int) -> Backend:
     """Return the backend with `auto` replaced by the chosen path; each backend of a mixture gets its own path."""
-    paths = [(one, path_of(one, in_flight=in_flight).path) for one in backend.each]
-    return Mixed.of([one if path == "built in" else one.model_copy(update={"path": path}) for one, path in paths])
+    paths = [(item, path_of(item, in_flight=in_flight).path) for item in backend.each]
+    return Mixed.of([item if path == "built in" else item.model_copy(update={"path": path}) for item, path in paths])
 
 
-def why_not_direct(backend: Backend) -> str | None:
+def direct_obstacle(backend: Backend) -> str | None:
     """Return the reason, worded to follow a colon, why the direct client does not support a backend; else None."""
     provider, model = split(backend.model)
     if provider not in _SERVERS:
         return f"only litellm knows how {provider or 'its provider'} is asked"
-    if provider == "openai" and not asked_straight(backend, model):
+    if provider == "openai" and not needs_no_conversion(backend, model):
         return f"{model} needs what only litellm does for it"
     if (unknown := _unknown(backend, provider, model)) is not None:
         return f"only litellm knows what {unknown} means there"
@@ -211,20 +211,20 @@ def why_not_direct(backend: Backend) -> str | None:
 
 
 def _unknown(backend: Backend, provider: str, model: str) -> str | None:
-    own = {"temperature": backend.temperature, "top_p": backend.top_p, "max_tokens": backend.max_tokens}
-    asked = [name for name, value in (*own.items(), *backend.extra.items()) if value is not None]
+    sampling = {"temperature": backend.temperature, "top_p": backend.top_p, "max_tokens": backend.max_tokens}
+    given = [name for name, value in (*sampling.items(), *backend.extra.items()) if value is not None]
     body = backend.extra.get("extra_body")
     if isinstance(body, dict) and "model" in body:
         return "another model in extra_body"
-    known = taken(provider, model) | PASSED_ON | (ELSEWHERE - {"model", "messages", "api_base", "api_key"})
-    return next((name for name in asked if name not in known), None)
+    known = parameters_of(provider, model) | FORWARDED | (NOT_COPIED - {"model", "messages", "api_base", "api_key"})
+    return next((name for name in given if name not in known), None)
 
 
 def base_url_of(backend: Backend) -> str:
     """Return the server's base URL."""
     variables = _SERVERS[split(backend.model)[0]]
-    named = next((value for name in variables if (value := os.environ.get(name))), None)
-    return server_of(backend) or named or _OPENAI
+    from_environment = next((value for name in variables if (value := os.environ.get(name))), None)
+    return server_of(backend) or from_environment or _OPENAI
 
 
 def proxy_of(url: str) -> str | None:
@@ -232,10 +232,10 @@ def proxy_of(url: str) -> str | None:
     from urllib.request import getproxies, proxy_bypass
 
     address, proxies = urlsplit(url), getproxies()
-    named = proxies.get(address.scheme) or proxies.get("all")
-    if named is None or proxy_bypass(address.hostname or ""):
+    proxy = proxies.get(address.scheme) or proxies.get("all")
+    if proxy is None or proxy_bypass(address.hostname or ""):
         return None
-    return named if "://" in named else f"http://{named}"
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 _NO_BOUND = 1_000_000

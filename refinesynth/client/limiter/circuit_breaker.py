@@ -5,11 +5,11 @@ from random import uniform
 
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 
-_FAULTS = 5
+_MAX_FAULTS = 5
 """Consecutive faults that open the breaker."""
-_EPISODES = 3
+_MIN_EPISODES = 3
 """Minimum number of episodes with these faults: one prompt that crashes the server must not open the breaker."""
-DOWN = frozenset({ErrorCategory.UNREACHED, ErrorCategory.SERVER, ErrorCategory.TIMEOUT})
+OUTAGE_CATEGORIES = frozenset({ErrorCategory.UNREACHED, ErrorCategory.SERVER, ErrorCategory.TIMEOUT})
 """Faults of a backend that may be down; any other fault is a response."""
 
 
@@ -17,7 +17,7 @@ class CircuitBreaker:
     """State of a breaker that opens on consecutive faults, allows trials, and closes on the first answer. Pure
     arithmetic: no clock, no waiting.
 
-    It never opens before the backend's first answer (`met`), because the address may be wrong. The interval between
+    It never opens before the first answer (`has_answered`), because the address may be wrong. The interval between
     trials is exponential backoff with full jitter, at most `longest_wait` seconds unless the server asks for more.
     """
 
@@ -26,24 +26,24 @@ class CircuitBreaker:
         *,
         longest_wait: float = 60.0,
         outage: float = 600.0,
-        opens: bool = True,
+        can_open: bool = True,
         jitter: Callable[[float, float], float] = uniform,
     ) -> None:
-        """Begin closed. A backend is given up `outage` seconds after it went down. Without `opens`, the breaker stays
-        closed, as for batches, whose requests all fail at once. `jitter` draws a number between two others.
+        """Begin closed. A backend is given up `outage` seconds after it went down. Without `can_open`, the breaker
+        stays closed, as for batches, whose requests all fail at once. `jitter` draws a number between two others.
         """
-        self._opens = opens
+        self._can_open = can_open
         self._longest_wait = longest_wait
         self._outage = outage
         self._jitter = jitter
-        self._row: list[ErrorCategory] = []
-        """Latest consecutive faults, at most `_FAULTS`."""
+        self._recent_faults: list[ErrorCategory] = []
+        """Latest consecutive faults, at most `_MAX_FAULTS`."""
         self._episodes: set[float] = set()
         self.fault: ClassifiedError | None = None
         """Last fault; None after an answer."""
         self.down_since: float | None = None
         """Time at which the backend went down; None while it is up."""
-        self.trying = False
+        self.is_trying = False
         """True while a trial request is in flight."""
         self.trials = 0
         """Trial requests since the backend went down."""
@@ -61,15 +61,15 @@ class CircuitBreaker:
 
     def may_try(self, now: float) -> bool:
         """Return True if a trial may be sent to a backend that is down."""
-        return not self.trying and now >= self.next_trial
+        return not self.is_trying and now >= self.next_trial
 
     def answered(self) -> bool:
         """Record an answer or a refusal; return True if it ends an outage. No effect if `fault` is None."""
         was_down = self.down_since is not None
-        self.trying = False
+        self.is_trying = False
         self.fault = self.down_since = None
         self.trials = 0
-        self._row.clear()
+        self._recent_faults.clear()
         self._episodes.clear()
         return was_down
 
@@ -79,28 +79,28 @@ class CircuitBreaker:
         *,
         episode: float,
         now: float,
-        met: bool = True,
-        trial: bool = False,
+        has_answered: bool = True,
+        is_trial: bool = False,
         not_before: float = float("-inf"),
     ) -> bool:
-        """Record a fault of `DOWN`; return True if it begins an outage. `met` is True if the backend has ever answered.
-        The next trial is not before `not_before`.
+        """Record a fault of `OUTAGE_CATEGORIES`; return True if it begins an outage. `has_answered` is True if the
+        backend has ever answered. The next trial is not before `not_before`.
         """
-        began = self.down_since is None
+        begins = self.down_since is None
         self.fault = fault
-        self._row = [*self._row[1 - _FAULTS :], fault.kind]
-        if len(self._episodes) < _EPISODES:
+        self._recent_faults = [*self._recent_faults[1 - _MAX_FAULTS :], fault.category]
+        if len(self._episodes) < _MIN_EPISODES:
             self._episodes.add(episode)
-        if began:
-            # A prompt cannot cause refused connections: these faults count without `_EPISODES`.
-            of_server = len(self._episodes) >= _EPISODES or set(self._row) == {ErrorCategory.UNREACHED}
-            if not (met and self._opens and of_server) or len(self._row) < _FAULTS:
+        if begins:
+            # A prompt cannot cause refused connections: these faults count without `_MIN_EPISODES`.
+            of_server = len(self._episodes) >= _MIN_EPISODES or set(self._recent_faults) == {ErrorCategory.UNREACHED}
+            if not (has_answered and self._can_open and of_server) or len(self._recent_faults) < _MAX_FAULTS:
                 return False
             self.down_since = now
-        elif not trial:
+        elif not is_trial:
             # The request was in flight when the breaker opened.
             return False
-        self.trying = False
+        self.is_trying = False
         self.next_trial = max(now + self._jitter(0.0, min(self._longest_wait, 2.0**self.trials)), not_before)
         self.trials = min(self.trials + 1, 30)
-        return began
+        return begins

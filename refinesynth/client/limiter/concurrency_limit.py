@@ -6,32 +6,32 @@ from dataclasses import dataclass
 
 UNBOUNDED = 2**31
 """Value of `ConcurrencyLimit.current` without a limit."""
-_START = 16
+_INITIAL_LIMIT = 16
 """Initial limit: small enough for a small server, and four doublings below the capacity of most servers."""
-_WORTH = 0.25
+_MIN_GAIN_SHARE = 0.25
 """Minimum share of a proportional gain that keeps the larger of two limits: 19 % more concurrent requests must bring
 4.4 % more throughput. A smaller share would add latency for little throughput; a larger one would lose small gains in
 the noise."""
-_HALVINGS, _DOUBLINGS = 2, 4
-"""Consecutive failed trials. The first `_HALVINGS` halve the logarithm of the step between two limits (factors 2, 1.41,
-1.19): the search ends within a fifth of the optimum, and steps stay larger than the noise. Later ones double the rest
-between trials (8 and 16 rounds), which makes the cost of trials negligible."""
-_FEW = 8
+_MAX_HALVINGS, _MAX_FAILURES = 2, 4
+"""Consecutive failed trials. The first `_MAX_HALVINGS` halve the logarithm of the step between two limits (factors 2,
+1.41, 1.19): the search ends within a fifth of the optimum, and steps stay larger than the noise. Later ones double the
+rest between trials (8 and 16 rounds), which makes the cost of trials negligible."""
+_SHORT_ROUND = 8
 """Minimum answers to judge a long step, minimum faults to shrink the limit, and smallest limit that slowness alone
 leads to: a few requests too many do no harm."""
-_ROUND = 32
+_LONG_ROUND = 32
 """Minimum answers to judge a short step, to keep the noise smaller than the step."""
-_TIMES = 3
+_FAULT_FACTOR = 3
 """A trial ends early with more faults than this multiple of the expected random faults plus one: four refusals suffice
 without random faults. At a random fault rate of 1/6, half of all requests must fail, which ends the trial anyway."""
-_SUDDENLY = 1.5
+_SUDDEN_SLOWDOWN = 1.5
 """Slowdown factor that ends a rest."""
-_IN_USE = 0.8
+_MIN_USE = 0.8
 """Share of the limit in use from which the limit, not the demand, determines the throughput."""
 
 
 @dataclass
-class _Sum:
+class _KindTotals:
     """Sums over the answers of one kind of request."""
 
     seconds: float = 0.0
@@ -39,7 +39,7 @@ class _Sum:
 
 
 @dataclass
-class _Measured:
+class _Measurement:
     """Measurements at one limit."""
 
     size: int
@@ -47,16 +47,16 @@ class _Measured:
     """Logarithm of the mean number of places in use."""
     gain: float
     """Logarithm of the mean number of requests in flight times their answered share."""
-    lost: float
+    failed_share: float
     """Share of requests that failed."""
     pace: dict[Hashable, float]
     """Logarithm of the seconds per output token of each kind of request."""
 
-    def mix(self, new: "_Measured") -> None:
+    def average_with(self, new: "_Measurement") -> None:
         """Average with a new measurement, exponentially weighted: the new one counts one third."""
         self.used += (new.used - self.used) / 3
         self.gain += (new.gain - self.gain) / 3
-        self.lost += (new.lost - self.lost) / 3
+        self.failed_share += (new.failed_share - self.failed_share) / 3
         for kind, pace in new.pace.items():
             known = self.pace.get(kind, pace)
             self.pace[kind] = known + (pace - known) / 3
@@ -79,13 +79,13 @@ class ConcurrencyLimit:
     demand is below the limit, or if random faults break half of the requests.
     """
 
-    def __init__(self, *, start: int | None = _START, ceiling: int | None = None) -> None:
+    def __init__(self, *, start: int | None = _INITIAL_LIMIT, ceiling: int | None = None) -> None:
         """Begin with a limit of `start`; None begins at `ceiling`, or without a limit."""
         self._ceiling = float("inf") if ceiling is None else float(ceiling)
         self._start = self._ceiling if start is None else min(float(start), self._ceiling)
-        self._work: dict[Hashable, float] = {}
+        self._weights: dict[Hashable, float] = {}
         """Kind of request to the total seconds of its answers, its weight."""
-        self._begun = 0
+        self._begun_count = 0
         self.restart()
 
     @property
@@ -99,8 +99,8 @@ class ConcurrencyLimit:
 
     def begin(self) -> int:
         """Begin a request; return its number, for `answered`, `failed` and `ended`. Every request must call `ended`."""
-        self._begun += 1
-        return self._begun
+        self._begun_count += 1
+        return self._begun_count
 
     def answered(
         self, number: int, *, seconds: float, tokens: float, kind: Hashable, in_flight: int, held: int = 0
@@ -110,11 +110,11 @@ class ConcurrencyLimit:
         Requests of one `kind`, such as one role and model, should take similar time per token. `in_flight` includes
         this request; `held` is the number of places kept empty because of a Retry-After.
         """
-        if number < self._first:
+        if number < self._first_counted:
             return
-        one = self._sums.setdefault(kind, _Sum())
-        one.seconds += seconds
-        one.tokens += max(tokens, 1.0)
+        totals = self._totals.setdefault(kind, _KindTotals())
+        totals.seconds += seconds
+        totals.tokens += max(tokens, 1.0)
         self._count += 1
         self._in_flight += in_flight
         self._in_use += in_flight + held
@@ -124,123 +124,124 @@ class ConcurrencyLimit:
 
         Requests begun before the last change of the limit do not count.
         """
-        if number < self._first:
+        if number < self._first_counted:
             return
         self._faults += 1
-        begun = self._begun - self._opened
-        trial = self._settled is not None and self.current > self._settled.size
-        if self._faults >= _FEW and self._faults > begun / 2:
-            if trial:
+        begun_in_round = self._begun_count - self._begun_before
+        is_trial = self._settled is not None and self.current > self._settled.size
+        if self._faults >= _SHORT_ROUND and self._faults > begun_in_round / 2:
+            if is_trial:
                 self._give_up()
             else:
                 self._search_from(self._size / 2)
-        elif trial and self._refuted(begun):
+        elif is_trial and self._is_refuted(begun_in_round):
             self._give_up()
             # Trials that cost refusals become half as frequent.
-            self._rest *= 2
+            self._rest_rounds *= 2
 
     def ended(self, number: int) -> None:
         """Record the end of a request, after `answered` or `failed`."""
-        if number < self._first:
+        if number < self._first_counted:
             return
-        self._left -= 1
-        if self._left <= 0:
+        self._round_remaining -= 1
+        if self._round_remaining <= 0:
             if self._count:
-                self._judge(self._measured())
-            self._open()
+                self._judge(self._measure())
+            self._start_round()
 
-    def _refuted(self, begun: int) -> bool:
+    def _is_refuted(self, begun: int) -> bool:
         """Return True if the faults of a larger limit exceed its possible gain and several times the random faults."""
-        if self._settled is None or self._faults <= _TIMES * (1 + self._settled.lost * begun) or self._faults >= begun:
+        settled = self._settled
+        if settled is None or not _FAULT_FACTOR * (1 + settled.failed_share * begun) < self._faults < begun:
             return False
-        loss = math.log((1 - self._settled.lost) / (1 - self._faults / begun))
-        return loss > (1 - _WORTH) * math.log(self.current / self._settled.size)
+        loss = math.log((1 - settled.failed_share) / (1 - self._faults / begun))
+        return loss > (1 - _MIN_GAIN_SHARE) * math.log(self.current / settled.size)
 
     def _give_up(self) -> None:
         if self._settled is not None:
             self._resize(self._settled.size)
         self._fail()
-        self._open()
+        self._start_round()
 
     @property
-    def _stride(self) -> float:
-        return 2.0**0.5 ** min(self._failures, _HALVINGS)
+    def _step_factor(self) -> float:
+        return 2.0**0.5 ** min(self._failures, _MAX_HALVINGS)
 
     def _search_from(self, size: float) -> None:
-        self._settled: _Measured | None = None
+        self._settled: _Measurement | None = None
         self._failures = 0
-        self._paid = False
-        self._rest = 0
-        self._up = True
+        self._has_succeeded = False
+        self._rest_rounds = 0
+        self._is_growing = True
         self._resize(size)
-        self._open()
+        self._start_round()
 
-    def _open(self) -> None:
-        self._sums: dict[Hashable, _Sum] = {}
+    def _start_round(self) -> None:
+        self._totals: dict[Hashable, _KindTotals] = {}
         self._count = self._in_flight = self._in_use = self._faults = 0
-        self._opened = self._begun
-        self._left = max(self.current, _ROUND if self._failures >= _HALVINGS else _FEW)
+        self._begun_before = self._begun_count
+        self._round_remaining = max(self.current, _LONG_ROUND if self._failures >= _MAX_HALVINGS else _SHORT_ROUND)
 
-    def _measured(self) -> _Measured:
-        for kind, one in self._sums.items():
-            self._work[kind] = self._work.get(kind, 0.0) + one.seconds
+    def _measure(self) -> _Measurement:
+        for kind, totals in self._totals.items():
+            self._weights[kind] = self._weights.get(kind, 0.0) + totals.seconds
         # A coarse clock may measure 0 s.
-        pace = {kind: math.log(max(one.seconds, 1e-9) / one.tokens) for kind, one in self._sums.items()}
+        pace = {kind: math.log(max(totals.seconds, 1e-9) / totals.tokens) for kind, totals in self._totals.items()}
         answered = self._count / (self._count + self._faults)
         used, in_flight = self._in_use / self._count, self._in_flight / self._count
-        return _Measured(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
+        return _Measurement(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
 
-    def _slower(self, now: _Measured, before: _Measured) -> float:
-        """Return the logarithm of the slowdown from `before` to `now`; kinds are weighted by their work."""
-        both = now.pace.keys() & before.pace.keys()
-        work = sum(self._work[kind] for kind in both)
-        return sum(self._work[kind] * (now.pace[kind] - before.pace[kind]) for kind in both) / work if work else 0.0
+    def _slowdown(self, new: _Measurement, old: _Measurement) -> float:
+        """Return the logarithm of the slowdown from `old` to `new`; kinds are weighted by their work."""
+        kinds = new.pace.keys() & old.pace.keys()
+        work = sum(self._weights[kind] for kind in kinds)
+        return sum(self._weights[kind] * (new.pace[kind] - old.pace[kind]) for kind in kinds) / work if work else 0.0
 
-    def _judge(self, here: _Measured) -> None:
+    def _judge(self, measured: _Measurement) -> None:
         settled = self._settled
         if settled is None:
-            self._settled = here
-        elif here.size == settled.size:
-            if self._slower(here, settled) > math.log(_SUDDENLY):
-                self._rest = 0
-                self._up = False
-            settled.mix(here)
-            self._rest -= 1
+            self._settled = measured
+        elif measured.size == settled.size:
+            if self._slowdown(measured, settled) > math.log(_SUDDEN_SLOWDOWN):
+                self._rest_rounds = 0
+                self._is_growing = False
+            settled.average_with(measured)
+            self._rest_rounds -= 1
         else:
-            large, small = (here, settled) if self._up else (settled, here)
-            wider = large.used - small.used
-            more = large.gain - small.gain - self._slower(large, small)
-            if 2 * wider < math.log(large.size / small.size):
+            large, small = (measured, settled) if self._is_growing else (settled, measured)
+            use_gain = large.used - small.used
+            gain = large.gain - small.gain - self._slowdown(large, small)
+            if 2 * use_gain < math.log(large.size / small.size):
                 # Demand was too low to decide: start again from this limit.
-                self._settled = here
-                self._up = True
-            elif (more >= _WORTH * wider) == self._up:
-                self._settled = here
-                self._failures = max(self._failures - self._paid, 0)
-                self._paid = True
+                self._settled = measured
+                self._is_growing = True
+            elif (gain >= _MIN_GAIN_SHARE * use_gain) == self._is_growing:
+                self._settled = measured
+                self._failures = max(self._failures - self._has_succeeded, 0)
+                self._has_succeeded = True
             else:
                 self._resize(settled.size)
-                self._up = not self._up
+                self._is_growing = not self._is_growing
                 self._fail()
-        if self._rest <= 0 and here.used >= math.log(_IN_USE * here.size):
+        if self._rest_rounds <= 0 and measured.used >= math.log(_MIN_USE * measured.size):
             self._step()
 
     def _fail(self) -> None:
-        self._failures = min(self._failures + 1, _DOUBLINGS)
-        self._paid = False
-        self._rest = 0 if self._failures <= _HALVINGS else 2**self._failures
+        self._failures = min(self._failures + 1, _MAX_FAILURES)
+        self._has_succeeded = False
+        self._rest_rounds = 0 if self._failures <= _MAX_HALVINGS else 2**self._failures
 
     def _step(self) -> None:
         size = self._size
-        if self._up:
-            self._resize(max(size * self._stride, size + 1))
+        if self._is_growing:
+            self._resize(max(size * self._step_factor, size + 1))
         else:
-            self._resize(max(size / self._stride, min(size, _FEW)))
+            self._resize(max(size / self._step_factor, min(size, _SHORT_ROUND)))
         if self.current == int(size):
             # At the ceiling or the floor: try the other direction after a rest.
-            self._up = not self._up
+            self._is_growing = not self._is_growing
             self._fail()
 
     def _resize(self, size: float) -> None:
         self._size = min(max(size, 1.0), self._ceiling)
-        self._first = self._begun + 1
+        self._first_counted = self._begun_count + 1

@@ -13,14 +13,14 @@ import anyio
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker
+from refinesynth.client.limiter.circuit_breaker import OUTAGE_CATEGORIES, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.rate_limits import RateHeaders, TokenBuckets, read_rate_headers
 from refinesynth.client.reporting import LOG
 from refinesynth.client.session import Deadline, current_deadline
 from refinesynth.errors import RunStopped
 
-_UNANSWERED = DOWN | {ErrorCategory.RATE_LIMIT}
+_CAPACITY_CATEGORIES = OUTAGE_CATEGORIES | {ErrorCategory.RATE_LIMIT}
 """Faults that count against the server's capacity; with any other fault, the server accepted the request."""
 
 
@@ -38,11 +38,11 @@ class Permit:
     charged: float = 0.0
     number: int = 0
     """Number among all granted permits, from 1; 0 before the grant."""
-    since: float = 0.0
+    granted_at: float = 0.0
     held_until: float = float("-inf")
     """Time until which the request's place stays empty after its end."""
-    trial: bool = False
-    queued: bool = False
+    is_trial: bool = False
+    is_queued: bool = False
     """True while the permit is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
@@ -66,7 +66,7 @@ class Permit:
         limiter, now, charged = self.limiter, self.limiter.now(), self.charged
         limiter.limit.answered(
             self.number,
-            seconds=now - self.since if seconds is None else seconds,
+            seconds=now - self.granted_at if seconds is None else seconds,
             tokens=output_tokens,
             kind=self.kind,
             in_flight=limiter.in_flight,
@@ -74,23 +74,28 @@ class Permit:
         )
         self.buckets.settle(now, charged, billed=charged if billed is None else billed, answer=output_tokens)
         limiter.learn(self, read_rate_headers(headers), now)
-        limiter.up()
+        limiter.note_answer()
 
     def failed(self, fault: ClassifiedError, *, headers: Mapping[str, str] | None = None) -> None:
         """Record a fault."""
         limiter, now = self.limiter, self.limiter.now()
         self.buckets.settle(now, self.charged, billed=0.0)
-        limiter.learn(self, read_rate_headers(headers), now, after=fault.after)
-        if fault.kind in _UNANSWERED:
+        limiter.learn(self, read_rate_headers(headers), now, after=fault.retry_after)
+        if fault.category in _CAPACITY_CATEGORIES:
             limiter.limit.failed(self.number)
-        if fault.kind not in DOWN:
+        if fault.category not in OUTAGE_CATEGORIES:
             # A web page does not prove that a model answers.
-            if fault.kind is not ErrorCategory.DEFECT and fault.page is None:
-                limiter.up()
+            if fault.category is not ErrorCategory.DEFECT and fault.page is None:
+                limiter.note_answer()
         elif limiter.breaker.failed(
-            fault, episode=self.priority, now=now, met=limiter.met, trial=self.trial, not_before=self.held_until
+            fault,
+            episode=self.priority,
+            now=now,
+            has_answered=limiter.has_answered,
+            is_trial=self.is_trial,
+            not_before=self.held_until,
         ):
-            limiter.went_down(fault)
+            limiter.note_outage(fault)
 
 
 class Queue:
@@ -101,7 +106,7 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[TokenBuckets, list[tuple[float, int, Permit]]] = {}
+        self._heaps: dict[TokenBuckets, list[tuple[float, int, Permit]]] = {}
         self._arrived = 0
         self._waiting = 0
 
@@ -110,35 +115,35 @@ class Queue:
 
     def __iter__(self) -> Iterator[Permit]:
         """Iterate over all waiting permits, in no order; the loop may remove them."""
-        return iter([permit for lane in self._lanes.values() for _, _, permit in lane if permit.queued])
+        return iter([permit for heap in self._heaps.values() for _, _, permit in heap if permit.is_queued])
 
     def add(self, permit: Permit) -> None:
         self._arrived += 1
-        permit.queued = True
+        permit.is_queued = True
         permit.order = self._arrived
-        heappush(self._lanes.setdefault(permit.buckets, []), (permit.priority, permit.order, permit))
+        heappush(self._heaps.setdefault(permit.buckets, []), (permit.priority, permit.order, permit))
         self._waiting += 1
 
     def remove(self, permit: Permit) -> None:
-        permit.queued = False
+        permit.is_queued = False
         self._waiting -= 1
 
     def next(self, now: float) -> tuple[Permit | None, float]:
         """Return the next permit that may go, or None and the earliest time at which a lane's buckets are ready."""
         first: Permit | None = None
-        soonest = float("inf")
-        for buckets, lane in self._lanes.items():
-            while lane and not lane[0][2].queued:
-                heappop(lane)
-            if not lane:
+        earliest = float("inf")
+        for buckets, heap in self._heaps.items():
+            while heap and not heap[0][2].is_queued:
+                heappop(heap)
+            if not heap:
                 continue
-            permit = lane[0][2]
+            permit = heap[0][2]
             ready = buckets.ready_at(permit.tokens)
             if ready > now:
-                soonest = min(soonest, ready)
+                earliest = min(earliest, ready)
             elif first is None or (permit.priority, permit.order) < (first.priority, first.order):
                 first = permit
-        return first, soonest
+        return first, earliest
 
 
 class RateLimiter:
@@ -168,11 +173,11 @@ class RateLimiter:
         self.name = name
         self.limit = limit or ConcurrencyLimit()
         self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
-        self.met = False
+        self.has_answered = False
         """True after the backend's first answer."""
         self._longest_wait = longest_wait
         self._queue = Queue()
-        self._any_buckets = TokenBuckets()
+        self._default_buckets = TokenBuckets()
         self.in_flight = 0
         self.held: list[float] = []
         """Heap of the times until which places stay empty because of a Retry-After."""
@@ -180,12 +185,12 @@ class RateLimiter:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def down(self) -> bool:
+    def is_down(self) -> bool:
         """True if the backend counts as down."""
         return self.breaker.down_since is not None
 
     @property
-    def most(self) -> int | None:
+    def max_in_flight(self) -> int | None:
         """Limit of the requests in flight; None without one."""
         return None if self.limit.current == UNBOUNDED else self.limit.current
 
@@ -199,12 +204,12 @@ class RateLimiter:
         """Time at which the first held place becomes free, on the event loop's clock (`time.monotonic`); None unless
         Retry-Afters hold all places.
         """
-        self._let_go(self.now())
+        self._free_places(self.now())
         return self.held[0] if len(self.held) >= self.limit.current else None
 
-    def excuses(self, fault: ClassifiedError) -> bool:
+    def is_outage_fault(self, fault: ClassifiedError) -> bool:
         """Return True if a fault is part of an outage, for which the request spends no retry."""
-        return self.down and fault.kind in DOWN
+        return self.is_down and fault.category in OUTAGE_CATEGORIES
 
     @asynccontextmanager
     async def permit(
@@ -218,82 +223,82 @@ class RateLimiter:
         Raises:
             RunStopped: The backend has been down for too long.
         """
-        permit = Permit(self, priority, buckets or self._any_buckets, tokens, kind)
+        permit = Permit(self, priority, buckets or self._default_buckets, tokens, kind)
         self._bind()
         self._queue.add(permit)
         self._advance()
         if not (permit.number or permit.refusal):
-            await self._turn_of(permit)
+            await self._wait_for_turn(permit)
         if permit.refusal is not None:
             raise RunStopped(permit.refusal)
         try:
             yield permit
         finally:
-            self._leave(permit)
+            self._release(permit)
 
-    async def _turn_of(self, permit: Permit) -> None:
+    async def _wait_for_turn(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
         permit.deadline = current_deadline()
-        if self.down and permit.deadline is not None:
+        if self.is_down and permit.deadline is not None:
             permit.deadline.stop(permit)
         try:
             await permit.turn.wait()
         except BaseException:
             if permit.number:
                 # Granted at the moment of the cancellation: release the permit.
-                self._leave(permit)
-            elif permit.queued:
+                self._release(permit)
+            elif permit.is_queued:
                 self._queue.remove(permit)
                 self._advance()
             raise
         finally:
             if permit.deadline is not None:
-                permit.deadline.go_on(permit)
+                permit.deadline.resume(permit)
 
-    def _leave(self, permit: Permit) -> None:
+    def _release(self, permit: Permit) -> None:
         self.in_flight -= 1
         if permit.held_until > self.now():
             heappush(self.held, permit.held_until)
         self.limit.ended(permit.number)
-        if permit.trial:
+        if permit.is_trial:
             # A cancelled trial has recorded nothing; the next one may go at once.
-            self.breaker.trying = False
+            self.breaker.is_trying = False
         self._advance()
 
     def _advance(self) -> None:
         """Admit the requests that may go now; set a timer if only time must pass for the next."""
         now = self.now()
-        if self.down:
+        if self.is_down:
             self._advance_trials(now)
             return
-        self._let_go(now)
+        self._free_places(now)
         while self._queue and self.in_flight < self.limit.current:
             if self.in_flight + len(self.held) >= self.limit.current:
-                self._wake_at(self.held[0])
+                self._set_timer(self.held[0])
                 return
-            permit, soonest = self._queue.next(now)
+            permit, earliest = self._queue.next(now)
             if permit is None:
-                self._wake_at(soonest)
+                self._set_timer(earliest)
                 return
             self._grant(permit, now)
 
     def _advance_trials(self, now: float) -> None:
         breaker = self.breaker
         if self._queue and breaker.may_try(now):
-            breaker.trying = True
+            breaker.is_trying = True
             # A random request: the first in line may be the one that crashes the server.
             permit = random.choice(list(self._queue))
-            permit.trial = True
+            permit.is_trial = True
             self._grant(permit, now)
         if now >= breaker.gives_up_at:
             self._give_up()
         elif self._queue:
-            self._wake_at(breaker.gives_up_at if breaker.trying else min(breaker.next_trial, breaker.gives_up_at))
+            self._set_timer(breaker.gives_up_at if breaker.is_trying else min(breaker.next_trial, breaker.gives_up_at))
 
     def _grant(self, permit: Permit, now: float) -> None:
         self._queue.remove(permit)
         self.in_flight += 1
-        permit.since = now
+        permit.granted_at = now
         permit.number = self.limit.begin()
         permit.charged = permit.buckets.charge(now, permit.tokens)
         if permit.turn is not None:
@@ -312,19 +317,19 @@ class RateLimiter:
         wait = max(rate_headers.retry_after or 0.0, after or 0.0)
         permit.held_until = now + min(wait, self._longest_wait)
 
-    def _let_go(self, now: float) -> None:
+    def _free_places(self, now: float) -> None:
         while self.held and self.held[0] <= now:
             heappop(self.held)
 
-    def went_down(self, fault: ClassifiedError) -> None:
+    def note_outage(self, fault: ClassifiedError) -> None:
         reaction = "the run waits" if self.breaker.waits_for_outages else "others are asked"
         LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, reaction)
         for permit in self._queue:
             if permit.deadline is not None:
                 permit.deadline.stop(permit)
 
-    def up(self) -> None:
-        self.met = True
+    def note_answer(self) -> None:
+        self.has_answered = True
         since, first = self.breaker.down_since, self.breaker.trials <= 1
         if self.breaker.fault is None or not self.breaker.answered():
             return
@@ -334,18 +339,18 @@ class RateLimiter:
             self.limit.restart()
         for permit in self._queue:
             if permit.deadline is not None:
-                permit.deadline.go_on(permit)
+                permit.deadline.resume(permit)
 
-    def _wake_at(self, when: float) -> None:
-        if self._loop is None or when == float("inf"):
+    def _set_timer(self, time: float) -> None:
+        if self._loop is None or time == float("inf"):
             return
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer.when() <= time:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._woken)
+        self._timer = self._loop.call_at(time, self._on_timer)
 
-    def _woken(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._advance()
 
@@ -380,16 +385,16 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: 
     do not open the breaker.
     """
     backends = (backend, *others)
-    ceilings = [one.max_in_flight for one in backends if one.max_in_flight is not None]
-    longest_wait = min(one.longest_wait for one in backends)
-    outage = min(one.outage for one in backends) if waits else 0.0
+    ceilings = [member.max_in_flight for member in backends if member.max_in_flight is not None]
+    longest_wait = min(member.longest_wait for member in backends)
+    outage = min(member.outage for member in backends) if waits else 0.0
     return RateLimiter(
         backend.label,
         # The rehearsal runs in this process, and batches have no concurrency: neither needs a limit.
         limit=ConcurrencyLimit(start=None)
         if backend.rehearses or batched
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
-        breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage, opens=not batched),
+        breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage, can_open=not batched),
         # A Retry-After is respected for as long as an outage.
         longest_wait=max(longest_wait, outage),
     )
@@ -401,4 +406,4 @@ def limiters_of(backends: Iterable[Backend], *, fallback: Backend | None = None)
     for backend in backends:
         grouped.setdefault(endpoint(backend), []).append(backend)
     last = None if fallback is None else endpoint(fallback)
-    return {where: limiter_of(*group, waits=last in {None, where}) for where, group in grouped.items()}
+    return {key: limiter_of(*group, waits=last in {None, key}) for key, group in grouped.items()}

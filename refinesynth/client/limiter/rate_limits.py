@@ -19,7 +19,7 @@ from typing import cast
 
 from refinesynth.client.http.reply import Reply
 
-_COPY = "llm_provider-"
+_LITELLM_PREFIX = "llm_provider-"
 """litellm's prefix of a provider's headers."""
 _AMOUNT = r"(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})"
 _UNIT = r"(?:milliseconds?|[muµn]s|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
@@ -41,9 +41,9 @@ _WAIT = re.compile(
     rf"|retry[_-]?(?:after|delay)(?P<ms>[_-]?ms)?\W{{1,5}}(?P<number>{_AMOUNT})(?P<unit>{_UNIT})?(?![\d.a-z])",
     re.IGNORECASE,
 )
-_EPOCH = 1e9
+_MIN_TIMESTAMP = 1e9
 """Number of seconds, 30 years, from which a value is a point in time."""
-_LONGEST = 100
+_MAX_CHARS = 100
 """Maximum characters of a header value that are read."""
 
 
@@ -118,7 +118,7 @@ def headers_of(source: object) -> Mapping[str, str]:
     for source_headers in sources:
         if isinstance(source_headers, Mapping):
             for name, value in cast("Mapping[object, object]", source_headers).items():
-                headers.setdefault(str(name).lower().removeprefix(_COPY), str(value)[:_LONGEST])
+                headers.setdefault(str(name).lower().removeprefix(_LITELLM_PREFIX), str(value)[:_MAX_CHARS])
     return headers
 
 
@@ -127,20 +127,20 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
 
     Forms: `20`, `0.5`, `20ms`, `6m0s`, `2024-05-01T12:00:00Z`, `Wed, 01 May 2024 12:00:00 GMT`, `1714564800`.
     """
-    text = text.strip()[:_LONGEST]
+    text = text.strip()[:_MAX_CHARS]
     try:
         plain = float(text)
     except ValueError:
         if not _PART.match(text) or "-" in text:
-            return _until(text, clock())
+            return _seconds_until(text, clock())
         parts = _PART.findall(text)
         return _sum(parts) if "".join(number + unit for number, unit in parts) == text else None
     if not (math.isfinite(plain) and plain >= 0):
         return None
-    if plain < _EPOCH:
+    if plain < _MIN_TIMESTAMP:
         return plain
     # A point in time, in seconds or milliseconds since 1970.
-    return max(plain / (1 if plain < 100 * _EPOCH else 1000) - clock().timestamp(), 0.0)
+    return max(plain / (1 if plain < 100 * _MIN_TIMESTAMP else 1000) - clock().timestamp(), 0.0)
 
 
 def wait_in_words(text: str) -> float | None:
@@ -158,14 +158,14 @@ def _sum(parts: Iterable[tuple[str, str]]) -> float:
         float(number)
         * next(
             seconds
-            for begins, seconds in _SECONDS.items()
-            if unit.casefold().replace("\u03bc", "\u00b5").startswith(begins)
+            for prefix, seconds in _SECONDS.items()
+            if unit.casefold().replace("\u03bc", "\u00b5").startswith(prefix)
         )
         for number, unit in parts
     )
 
 
-def _until(text: str, now: datetime) -> float | None:
+def _seconds_until(text: str, now: datetime) -> float | None:
     try:
         moment = datetime.fromisoformat(text) if text[:4].isdecimal() else parsedate_to_datetime(text)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
@@ -177,14 +177,14 @@ def _until(text: str, now: datetime) -> float | None:
 def _quotas(
     headers: Mapping[str, str], names: tuple[tuple[str, str], ...], clock: Callable[[], datetime]
 ) -> Iterator[Quota]:
-    for left, reset in names:
-        if (text := headers.get(left)) is None:
+    for remaining_name, reset_name in names:
+        if (text := headers.get(remaining_name)) is None:
             continue
         try:
             remaining = float(text)
         except ValueError:
             continue
-        until = seconds(headers.get(reset) or "", clock=clock)
+        until = seconds(headers.get(reset_name) or "", clock=clock)
         if until is not None and math.isfinite(remaining) and remaining >= 0:
             yield Quota(remaining, until)
 
@@ -196,9 +196,9 @@ def _rate(quota: Quota) -> float:
 _MINUTE = 60.0
 _WINDOW = 6.0
 """Size of a token bucket: tokens of this many seconds may be spent at once."""
-_FIRST_GUESS = 500.0
+_FIRST_ANSWER_TOKENS = 500.0
 """Expected tokens of the first completion."""
-_UNNOTICED = 1e-3
+_NEGLIGIBLE_S = 1e-3
 """Longest interval between requests, in seconds, for which no request waits."""
 
 
@@ -229,11 +229,11 @@ class Allowance:
         self.ready_at = float("-inf")
         """Time of the next request."""
 
-    def learn(self, now: float, quota: Quota, *, longest: float) -> None:
-        """Record a quota; the next request waits at most `longest` seconds."""
+    def learn(self, now: float, quota: Quota, *, max_wait: float) -> None:
+        """Record a quota; the next request waits at most `max_wait` seconds."""
         self._remaining = quota.remaining
         self._until = now + quota.reset
-        limit = now + min(quota.reset, longest)
+        limit = now + min(quota.reset, max_wait)
         self.ready_at = limit if quota.remaining < 1 else min(self.ready_at, limit)
 
     def take(self, now: float, amount: float) -> None:
@@ -242,7 +242,7 @@ class Allowance:
             return
         gap = amount * (self._until - now) / max(self._remaining, 1.0)
         self._remaining = max(self._remaining - amount, 0.0)
-        self.ready_at = min(now + gap, self._until) if gap > _UNNOTICED else float("-inf")
+        self.ready_at = min(now + gap, self._until) if gap > _NEGLIGIBLE_S else float("-inf")
 
 
 class TokenBuckets:
@@ -263,21 +263,21 @@ class TokenBuckets:
         self._requests = TokenBucket(rate=(requests_per_minute or math.inf) / _MINUTE, size=1.0)
         rate = (tokens_per_minute or math.inf) / _MINUTE
         self._tokens = TokenBucket(rate=rate, size=1.0 if tokens_per_minute is None else rate * _WINDOW)
-        self._left_requests, self._left_tokens = Allowance(), Allowance()
+        self._requests_left, self._tokens_left = Allowance(), Allowance()
         self._longest_wait = longest_wait
-        self._answer = _FIRST_GUESS
+        self._answer_tokens = _FIRST_ANSWER_TOKENS
 
     def ready_at(self, prompt_tokens: float) -> float:
         """Return the time at which a request with such a prompt may go; a past time means now."""
-        own = max(self._requests.ready_at(1.0), self._tokens.ready_at(prompt_tokens + self._answer))
-        return max(own, self._left_requests.ready_at, self._left_tokens.ready_at)
+        user_limit = max(self._requests.ready_at(1.0), self._tokens.ready_at(prompt_tokens + self._answer_tokens))
+        return max(user_limit, self._requests_left.ready_at, self._tokens_left.ready_at)
 
     def charge(self, now: float, prompt_tokens: float) -> float:
         """Charge a request; return the charged tokens, for `settle`."""
-        charged = prompt_tokens + self._answer
-        for requests in (self._requests, self._left_requests):
+        charged = prompt_tokens + self._answer_tokens
+        for requests in (self._requests, self._requests_left):
             requests.take(now, 1.0)
-        for tokens in (self._tokens, self._left_tokens):
+        for tokens in (self._tokens, self._tokens_left):
             tokens.take(now, charged)
         return charged
 
@@ -285,10 +285,10 @@ class TokenBuckets:
         """Correct a charge to the `billed` tokens; `answer` is the completion's tokens, None without one."""
         self._tokens.take(now, billed - charged)
         if answer is not None:
-            self._answer += (answer - self._answer) / 8
+            self._answer_tokens += (answer - self._answer_tokens) / 8
 
     def learn(self, now: float, rate_headers: RateHeaders) -> None:
         if rate_headers.requests is not None:
-            self._left_requests.learn(now, rate_headers.requests, longest=self._longest_wait)
+            self._requests_left.learn(now, rate_headers.requests, max_wait=self._longest_wait)
         if rate_headers.tokens is not None:
-            self._left_tokens.learn(now, rate_headers.tokens, longest=self._longest_wait)
+            self._tokens_left.learn(now, rate_headers.tokens, max_wait=self._longest_wait)

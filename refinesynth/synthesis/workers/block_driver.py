@@ -231,7 +231,7 @@ class Blocks:
         """Play one block, and return its share of the budget also after an error."""
         try:
             attempts = max(episode.attempts for episode in block.unfinished)
-            block.share = await self._shares.take(len(block.episodes), tries=attempts)
+            block.share = await self._shares.take(len(block.episodes), attempts=attempts)
             try:
                 await self._run_task(block)
             finally:
@@ -264,7 +264,7 @@ class Blocks:
                 shutil.rmtree(blocks_of(self.folder.path) / block.folder, ignore_errors=True)
             if error is not None:
                 raise error
-            if block.unfinished and block.share.everything:
+            if block.unfinished and block.share.takes_all:
                 raise self._shares.spent()
             for episode in block.unfinished:
                 episode.attempts += 1
@@ -340,7 +340,7 @@ class Blocks:
         for level, facts in report.logged:
             _LOG.log(level, "%s", facts["text"], extra={"facts": facts})
         # The completions of a dead block are counted already, from its journal.
-        await self.unsupported.learn(report.unsupported)
+        await self.unsupported.merge(report.unsupported)
         paid = report.paid if block is not None else self.folder.not_committed(report.paid)
         await self.folder.keep(paid)
         for completion in paid:

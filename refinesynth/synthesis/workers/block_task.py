@@ -255,7 +255,7 @@ class _BlockPlayer(logging.Handler):
             logger.setLevel(self._settings.log_level)
             stack.enter_context(traced(self._settings.tracing))
             journal = stack.enter_context(closing(Journal(self._make_folder(stack) / JOURNAL)))
-            await self._lacking.learn(self._block.unsupported)
+            await self._lacking.merge(self._block.unsupported)
             try:
                 async with background_tasks() as tasks:
                     with anyio.CancelScope() as scope:
@@ -343,9 +343,8 @@ class _BlockPlayer(logging.Handler):
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report(number=self._report.number + 1)
         report.block, report.folder, report.unsupported = self._block.number, self._folder, self._lacking.to_json()
-        report.state = BackendsState(
-            self._counts.retried, tuple(troubles_of(limiters)), capacity_of(limiters), self._in_flight
-        )
+        troubles, capacity = tuple(troubles_of(limiters)), capacity_of(limiters)
+        report.state = BackendsState(self._counts.retried, troubles, capacity, self._in_flight)
         # Shielded: these completions are in no other report.
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._mailbox.put, report)
