@@ -81,7 +81,7 @@ def check_backend(
 
 
 def _say(line: str) -> None:
-    say(one_line(line, most=_MOST))
+    say(one_line(line, size=_MOST))
 
 
 def _name(role: Role, form: str) -> str:

@@ -112,7 +112,7 @@ def in_parts(moment: Progress, pace: Pace, now: float) -> list[str]:
         tokens(moment, around),
         f"cost {cost(moment, around)}",
         *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
-        *(one_line(trouble, most=200) for trouble in around.troubles),
+        *(one_line(trouble, size=200) for trouble in around.troubles),
     ]
 
 
@@ -133,7 +133,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
     if moment.by_rule:
         ranked = sorted(moment.by_rule.items(), key=lambda item: (-item[1], item[0]))
-        shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_RULES_SHOWN]]
+        shown = [f"{one_line(rule, size=40)} {count:,}" for rule, count in ranked[:_RULES_SHOWN]]
         if rest := ranked[_RULES_SHOWN:]:
             shown.append(f"{len(rest)} more {sum(count for _, count in rest):,}")
         facts.add_row("by rule", styled(" · ".join(shown)))
@@ -142,7 +142,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     facts.add_row("tokens", tokens(moment, around))
     facts.add_row("cost", cost(moment, around))
     for trouble in around.troubles:
-        facts.add_row("backend", styled(f"! {one_line(trouble, most=200)}", "yellow"))
+        facts.add_row("backend", styled(f"! {one_line(trouble, size=200)}", "yellow"))
     if moment.bad_personas:
         it = "it" if moment.bad_personas == 1 else "them"
         facts.add_row("personas", f"! {counted(moment.bad_personas, 'row')} skipped: no persona in {it}")
@@ -170,9 +170,9 @@ def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int)
     texts: list[str] = []
     if commonest is not None:
         reason, count = commonest
-        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_SHOWN)}")
+        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, size=_SHOWN)}")
     if last is not None and (commonest is None or last != commonest[0]):
-        texts.append(f"the last: {one_line(last, most=_SHOWN)}")
+        texts.append(f"the last: {one_line(last, size=_SHOWN)}")
     return texts
 
 

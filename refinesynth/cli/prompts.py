@@ -64,7 +64,7 @@ def show(
     requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[wanted]
     if request > len(requests):
         raise InputError(f"--request {request}: in this episode, {wanted.value} is asked {len(requests)} times")
-    of_role = backends[wanted].each[0]
+    of_role = backends[wanted].members[0]
     _print(requests[request - 1], model=of_role.model, json=json)
     context = anyio.run(facts_of, of_role).context
     if warning := misfit(wanted, of_role, prompt=prompt_tokens(requests[request - 1]), context=context):

@@ -121,14 +121,14 @@ def why_refused(item: Refused, rule: str | None) -> list[Text]:
     evidence = item.evidence()
     turns = () if evidence is None else evidence.turns
     end = len(turns) if refusal is None else min(refusal.turn + 1, len(turns))
-    lines = [styled(f"goal  {one_line(evidence.script.goal, most=_GLANCE)}", "dim")] if evidence is not None else []
+    lines = [styled(f"goal  {one_line(evidence.script.goal, size=_GLANCE)}", "dim")] if evidence is not None else []
     for at in range(max(0, end - _BEFORE), end):
-        who, *rest = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
+        who, *rest = (one_line(str(line), size=_GLANCE) for line in _turn(turns[at], None, full=False))
         lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(rest)]
     if refusal is not None:
-        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", most=2 * _GLANCE), "red"))
+        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", size=2 * _GLANCE), "red"))
     elif item.text:
-        lines.append(styled(one_line(f"✗ {item.text}", most=2 * _GLANCE), "red"))
+        lines.append(styled(one_line(f"✗ {item.text}", size=2 * _GLANCE), "red"))
     return lines
 
 

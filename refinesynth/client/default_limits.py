@@ -12,7 +12,7 @@ import anyio
 
 from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.names import replayed_folder
-from refinesynth.backends.providers import key_of, split
+from refinesynth.backends.providers import key_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of
@@ -51,7 +51,7 @@ def bound_of(role: Role, backend: Backend) -> int | None:
     """
     if backend.max_tokens is not None or role not in _BOUNDED:
         return backend.max_tokens
-    built_in = backend.rehearses or replayed_folder(backend) is not None
+    built_in = backend.is_rehearsal or replayed_folder(backend) is not None
     decided = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
     return None if built_in or decided or _thinks(backend) else NEEDED[role]
 
@@ -142,7 +142,7 @@ def _facts(found: list[Any]) -> ServerFacts:
 async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
     """Return the backends; a missing `max_in_flight` becomes the number of slots that a local server reports."""
     slots: dict[str, int] = {}
-    for one in [one for backend in backends.values() for one in backend.each]:
+    for one in [one for backend in backends.values() for one in backend.members]:
         if (server := _server(one)) is not None and server not in slots:
             slots[server] = (await _stated(one, patience=one.outage)).slots or 0
 
@@ -150,12 +150,12 @@ async def within_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
         most = backend.max_in_flight or slots.get(_server(backend) or "") or None
         return backend.model_copy(update={"max_in_flight": most})
 
-    return {role: Mixed.of([bounded(one) for one in backend.each]) for role, backend in backends.items()}
+    return {role: Mixed.of([bounded(one) for one in backend.members]) for role, backend in backends.items()}
 
 
 def _server(backend: Backend) -> str | None:
     """Return the base URL of a server on this machine that speaks OpenAI's protocol; None for others."""
-    if split(backend.model)[0] not in _ASKED:
+    if split_model(backend.model)[0] not in _ASKED:
         return None
     url = base_url_of(backend)
     return url if urlsplit(url).hostname in _HERE else None

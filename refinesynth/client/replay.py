@@ -99,5 +99,5 @@ def open_replay(folder: Path, role: Role) -> Model:
     unhindered = limiter_of(backend, waits=False, batched=True)
     lacks = replay.lacks()
     return mixture(
-        [BackendModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
+        [BackendModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.members]
     )

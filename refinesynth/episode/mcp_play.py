@@ -102,7 +102,7 @@ async def connected(
             log.seek(0)
             wrote = log.read()[-_SHOWN:].strip()
             raise ValueError(
-                f"{one_line(reason, most=_SHOWN)}{f'; it wrote {one_line(wrote)}' if wrote else ''}"
+                f"{one_line(reason, size=_SHOWN)}{f'; it wrote {one_line(wrote)}' if wrote else ''}"
             ) from error
 
 
@@ -161,7 +161,7 @@ class McpConversation(Conversation):
     def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Request only mistakes that are not executed, because the server might carry out any other."""
         request = super()._mistake_request(turns, **known)
-        made = request is not None and request.way in {"late", "give_up"}
+        made = request is not None and request.style in {"late", "give_up"}
         return request if request is None or made else request._replace(kind=MistakeKind.PARAMETER)
 
     async def _recorded(self, turns: Turns, act: PlayerTurn) -> Result:
@@ -221,7 +221,7 @@ class McpConversation(Conversation):
                 raise _NoResult("the server has ended", turn) from error
             return Result.of(error.message, failed=True, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
         except Exception as error:
-            raise _NoResult(one_line(str(error) or repr(error), most=_SHOWN), turn) from error
+            raise _NoResult(one_line(str(error) or repr(error), size=_SHOWN), turn) from error
         texts = [getattr(one, "text", f"[{one.type}]") for one in found.content]
         if not texts and found.structured_content is not None:
             texts = [write_json(found.structured_content, default=str).decode()]

@@ -54,14 +54,14 @@ async def preview(
     all requests after the ScriptWriter's first are about its script.
     """
     requests: dict[Role, list[dict[str, Any]]] = {role: [] for role in find(settings.play).roles(settings)}
-    models = {role: open_model(backends[role].each[0], call=partial(_recorded, requests[role])) for role in requests}
+    models = {role: open_model(backends[role].members[0], call=partial(_recorded, requests[role])) for role in requests}
     await play_episode(persona, index=0, settings=settings, models=models)
     return requests
 
 
 async def misfits(persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]) -> list[str]:
     """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
-    firsts = {role: backend.each[0] for role, backend in backends.items()}
+    firsts = {role: backend.members[0] for role, backend in backends.items()}
     servers = {(one.model, one.base_url): one for one in firsts.values()}
     known = {server: (await facts_of(one)).context or _AMPLE for server, one in servers.items()}
     contexts = {role: known[one.model, one.base_url] for role, one in firsts.items()}

@@ -48,7 +48,7 @@ def decide(luck: Luck, past: Past, wanted: MistakeRequest | None = None) -> Play
     """
     if wanted is None and not past.failed:
         wanted = _natural(luck, past)
-    longer = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
+    longer = wanted.style if wanted is not None and wanted.style in {"late", "give_up"} else None
     made = None if wanted is None or longer or is_due(past) else slip(luck.rng("slip"), past, wanted.kind)
     if made is not None:
         return confused(luck, past, made)
@@ -66,7 +66,7 @@ _FURTHER = (0, 0, 1, 2)
 def further(luck: Luck, seen: "Seen", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
     """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
     past = _history(seen.task, seen.chat)
-    if past is None or (wanted is not None and wanted.way != "fresh"):
+    if past is None or (wanted is not None and wanted.style != "fresh"):
         return ()
     plan = plan_of(past)
     right = plan[1:] if plan[:1] == (turn.action,) else plan

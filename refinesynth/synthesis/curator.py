@@ -104,7 +104,7 @@ class Curator:
         for trajectory in trajectories:
             script = trajectory.script
             if script.digest not in answers:
-                answers[script.digest] = self.novelty.admits(script, trajectory.id)
+                answers[script.digest] = self.novelty.admit(script, trajectory.id)
             if (near := answers[script.digest]) is not None:
                 copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(near))
         return copied

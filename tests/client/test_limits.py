@@ -147,7 +147,7 @@ async def test_a_server_on_this_machine_is_asked(props: object, models: object, 
         assert await facts_of(backend) == facts
         bounded = backend.model_copy(update={"max_in_flight": 2})
         found = await within_slots({Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")})
-        assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots or None, 2]
+        assert [one.max_in_flight for one in found[Role.PLAYER].members] == [facts.slots or None, 2]
         assert found[Role.JUDGE] == Backend(model="rehearsal")
 
 

@@ -402,8 +402,8 @@ def share_of_limits(backend: "Backend", workers: int) -> "Backend":
     """
     if workers == 1:
         return backend
-    if len(backend.each) > 1:
-        return Mixed.of([share_of_limits(one, workers) for one in backend.each])
+    if len(backend.members) > 1:
+        return Mixed.of([share_of_limits(one, workers) for one in backend.members])
     most = backend.max_in_flight
     if most is not None and most < workers:
         raise ConfigurationError(
