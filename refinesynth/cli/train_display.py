@@ -97,7 +97,7 @@ def in_a_line(metrics: Mapping[str, float]) -> str:
 def held_out(metrics: Mapping[str, float]) -> str:
     """Held-out losses on one line."""
     of_sources = {
-        name: name.removeprefix(events.LOSS_OF_SOURCE) for name in metrics if name.startswith(events.LOSS_OF_SOURCE)
+        name: name.removeprefix(events.SOURCE_LOSS) for name in metrics if name.startswith(events.SOURCE_LOSS)
     }
     shown = {**_HELD_OUT, **of_sources}
     return one_line("  ".join(f"{what} {metrics[name]:.4f}" for name, what in shown.items() if name in metrics))
@@ -204,7 +204,7 @@ def lost_of(counts: Counts) -> str:
     )
     reasons: list[str] = []
     for kind, number, how in parts:
-        shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_NAMED]]
+        shown = [one_line(name, size=40) for name in counts.named.get(kind, ())[:_NAMED]]
         listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
         reasons += [f"{number:,} {how} ({listed})"] if number else []
     return "; ".join(reasons)

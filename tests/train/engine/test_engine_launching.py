@@ -82,7 +82,7 @@ def test_ranks_that_end_without_a_word_are_an_error(tmp_path: Path, monkeypatch:
 
 
 def test_a_rank_that_waits_in_vain_for_one_that_failed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(launcher, "_LAST_WORDS", 0.2)
+    monkeypatch.setattr(launcher, "_KILL_TIMEOUT", 0.2)
     stand_in(monkeypatch, "import os, time; os.environ['RANK'] == '1' and os._exit(7); time.sleep(600)")
     with pytest.raises(TrainingError, match="exit code 7"):
         launch(two(tmp_path))
