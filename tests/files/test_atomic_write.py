@@ -26,7 +26,7 @@ KILLED = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from refinesynth.files.atomic_write import alone_with, atomic_write
+from refinesynth.files.atomic_write import exclusive_access, atomic_write
 with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"new")
     file.flush()

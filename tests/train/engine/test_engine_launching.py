@@ -26,7 +26,7 @@ pytestmark = pytest.mark.train
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run this in the place of every rank."""
     script = textwrap.dedent(code)
-    monkeypatch.setattr(launcher, "command", lambda settings: [sys.executable, "-c", script, str(settings)])
+    monkeypatch.setattr(launcher, "rank_command", lambda settings: [sys.executable, "-c", script, str(settings)])
 
 
 def two(tmp_path: Path) -> TrainConfig:
@@ -97,7 +97,7 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
         from refinesynth.train.config import TrainConfig
         from refinesynth.train.engine import launcher
         send = "os.environ['RANK'] == '0' and os.kill(os.getppid(), int(os.environ['SENT']))"
-        launcher.command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
+        launcher.rank_command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
         launcher.check_inputs = lambda _config, _sources: None
         config = TrainConfig(data=("x",), model="x", output="x", processes=2)
         try:
@@ -129,7 +129,7 @@ def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
         import sys
         from refinesynth.train.config import TrainConfig
         from refinesynth.train.engine import launcher
-        launcher.command = lambda _settings: [sys.executable, "saving.py"]
+        launcher.rank_command = lambda _settings: [sys.executable, "saving.py"]
         launcher.check_inputs = lambda _config, _sources: None
         launcher.launch(TrainConfig(data=("x",), model="x", output="x", processes=2))
     """
