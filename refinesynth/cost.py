@@ -17,7 +17,7 @@ class Cost(Value):
 
     def __sub__(self, other: "Cost") -> "Cost":
         """Return the rest of this cost without its part `other`."""
-        usage = {name: mine - getattr(other.usage, name) for name, mine in self.usage}
+        usage = {name: amount - getattr(other.usage, name) for name, amount in self.usage}
         return Cost(usage=Usage(**usage), cost_usd=_sum(self.cost_usd, other.cost_usd, -1))
 
     def share(self, part: int, of: int) -> "Cost":
@@ -28,8 +28,8 @@ class Cost(Value):
     def divided(self, parts: int) -> list["Cost"]:
         """Return this cost in equal parts, whose tokens and requests add up to it."""
         rest, shares = self, list["Cost"]()
-        for left in range(parts, 0, -1):
-            shares.append(rest.share(1, left))
+        for remaining in range(parts, 0, -1):
+            shares.append(rest.share(1, remaining))
             rest -= shares[-1]
         return shares
 
@@ -39,6 +39,6 @@ class Cost(Value):
         return self.usage.input_tokens + self.usage.output_tokens
 
 
-def _sum(one: float | None, other: float | None, sign: int) -> float | None:
+def _sum(first: float | None, second: float | None, sign: int) -> float | None:
     # Differences below 1e-12 US dollars are rounding errors.
-    return None if one is None or other is None else round(one + sign * other, 12) + 0.0
+    return None if first is None or second is None else round(first + sign * second, 12) + 0.0

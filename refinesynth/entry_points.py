@@ -21,18 +21,18 @@ class Table:
 
     def entries(self) -> dict[str, EntryPoint]:
         """Return all entries: built-in ones in their order, then entries of installed packages by name."""
-        own = {name: EntryPoint(name, place, self.group) for name, place in self.built_in.items()}
+        built_in = {name: EntryPoint(name, target, self.group) for name, target in self.built_in.items()}
         installed = sorted(entry_points(group=self.group), key=lambda entry: entry.name)
-        return {**own, **{entry.name: entry for entry in installed if entry.name not in own}}
+        return {**built_in, **{entry.name: entry for entry in installed if entry.name not in built_in}}
 
     def entry(self, name: str) -> EntryPoint:
         """Return the entry of that name; raises InputError for an unknown name."""
-        known = self.entries()
+        entries = self.entries()
         # Untyped callers may pass anything.
-        found = known.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
-        if found is None:
-            raise InputError(f"{self.kind} is {name!r}; expected one of {', '.join(map(repr, known))}")
-        return found
+        entry = entries.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if entry is None:
+            raise InputError(f"{self.kind} is {name!r}; expected one of {', '.join(map(repr, entries))}")
+        return entry
 
     def load(self, name: str, fits: Callable[[Any], bool], expected: str) -> Any:
         """Import and return the object of that name.
@@ -42,9 +42,9 @@ class Table:
         """
         entry = self.entry(name)
         try:
-            found = entry.load()
+            loaded = entry.load()
         except Exception as error:  # Another package's import may raise anything.
             raise InputError(f"the {self.kind} {name!r} cannot be loaded from {entry.value!r}: {error!r}") from error
-        if not fits(found):
-            raise InputError(f"the {self.kind} {name!r} is {found!r} in {entry.value!r}; {expected} is expected")
-        return found
+        if not fits(loaded):
+            raise InputError(f"the {self.kind} {name!r} is {loaded!r} in {entry.value!r}; {expected} is expected")
+        return loaded

@@ -29,10 +29,10 @@ def check_installed(extra: str, *names: str) -> None:
     """
     for name in names:
         try:
-            found = find_spec(name) is not None
+            is_installed = find_spec(name) is not None
         except ValueError:  # a module of this name without a spec is loaded
-            found = False
-        if not found:
+            is_installed = False
+        if not is_installed:
             raise ConfigurationError(missing(name, extra))
 
 

@@ -10,7 +10,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
     """Return a `__getattr__` for a package that states the module of each name by imports under `if TYPE_CHECKING`."""
 
     @cache
-    def homes() -> dict[str, str]:
+    def owners() -> dict[str, str]:
         import ast
         from linecache import getlines  # which reads from archives, too
 
@@ -20,12 +20,12 @@ def lazy_names(package: str) -> Callable[[str], object]:
                 f"{package} finds its names in its source, which is not here; install it with its .py files"
             )
         imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
-        return {each.name: node.module or "" for node in imports for each in node.names}
+        return {alias.name: node.module or "" for node in imports for alias in node.names}
 
     def find(name: str) -> object:
-        if (home := homes().get(name)) is None:
+        if (owner := owners().get(name)) is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(f"{package}.{name}" if home == package else home)
+        module = import_module(f"{package}.{name}" if owner == package else owner)
         # A submodule of that name takes precedence over an object of that name in it.
         return vars(modules[package]).get(name) or getattr(module, name)
 

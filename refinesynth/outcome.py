@@ -42,7 +42,7 @@ class Refused(Value):
     @property
     def rejecting(self) -> tuple[str, ...]:
         """Names of the rules that refused it, each once, in the order of their violations; empty for an aborted draft."""
-        return tuple(dict.fromkeys(found.rule for found in self.violations if rejects(found)))
+        return tuple(dict.fromkeys(violation.rule for violation in self.violations if rejects(violation)))
 
     def evidence(self) -> Draft | None:
         """Return the draft, or the script as a draft without turns; None for unreadable text."""

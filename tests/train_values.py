@@ -71,7 +71,7 @@ def a_plan(
     devices: Devices = CPU,
     means: ComputeSettings = MEANS,
 ) -> Plan:
-    return make_plan(config or a_config(), sizes=of or sizes(), model=model, devices=devices, means=means)
+    return make_plan(config or a_config(), sizes=of or sizes(), model=model, devices=devices, compute=means)
 
 
 def a_result(output: Path, **fields: Any) -> TrainResult:

@@ -284,7 +284,7 @@ def play_chain(name: str, chain: Chain, mistakes: Mistakes | None, *, episode: i
     tried: set[str] = set()
     for _ in range(MOST_ACTIONS):
         asked = mistakes and mistakes.ask(turns, episode=episode, seed=episode, length=len(chain.steps))
-        kind = asked.kind if asked and asked.way in {"fresh", "again"} else None
+        kind = asked.kind if asked and asked.style in {"fresh", "again"} else None
         tempting = [one for one in _tempting(chain, done) if one.action not in tried] if kind else []
         judged = [(world.step(state, one.action).kind, one) for one in tempting]
         turn = _of_kind(judged, kind) or _said(chain, chain.steps[done])

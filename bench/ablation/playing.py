@@ -50,7 +50,7 @@ def _asked(
 ) -> MistakeKind | None:
     solution = scene.script.rulebook.solution if scene.script.rulebook else ()
     asked = mistakes.ask(turns, episode=episode, seed=episode, length=len(solution))
-    return asked.kind if asked is not None and asked.way in {"fresh", "again"} else None
+    return asked.kind if asked is not None and asked.style in {"fresh", "again"} else None
 
 
 def _standing(scene: Scene, state: object, turns: list[PlayerTurn | DungeonMasterTurn]) -> Standing:

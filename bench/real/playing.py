@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from refinesynth.chat import parse_player, render_turns
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.evaluate.episode_counts import EpisodeStep, counts
-from refinesynth.files.gguf import unpacked
+from refinesynth.files.gguf import unpack_gguf
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 MOST_ACTIONS = 15
@@ -136,7 +136,7 @@ def play(
     rows: int | None = None,
 ) -> list[dict[str, Any]]:
     """Play from every start, so many at once; the outcomes in the order of the starts."""
-    folder = unpacked(str(model))
+    folder = unpack_gguf(str(model))
     tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(folder)
     # On a CPU the library's own attention copies keys and values for each head, which takes most of the time.
     attention = "eager" if device == "cpu" else "sdpa"

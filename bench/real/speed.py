@@ -121,18 +121,18 @@ def _rendered(load: Load, folder: str) -> list[Any]:
 
 
 def _tokens(load: Load) -> tuple[int, int]:
-    from refinesynth.files.gguf import unpacked
+    from refinesynth.files.gguf import unpack_gguf
 
-    made = _rendered(load, str(unpacked(load.model)))
+    made = _rendered(load, str(unpack_gguf(load.model)))
     return sum(map(len, made)), sum(one.trained for one in made)
 
 
 def _trained_by_us(load: Load) -> tuple[float, float]:
     from bench.train.our_job import Passes
-    from refinesynth.files.gguf import unpacked
+    from refinesynth.files.gguf import unpack_gguf
     from refinesynth.train import Trainer
 
-    watch, folder = Stopwatch("cpu"), Path(unpacked(load.model))
+    watch, folder = Stopwatch("cpu"), Path(unpack_gguf(load.model))
     steps = -(-len(Path(load.data).read_bytes().splitlines()) // BATCH)
     settings: dict[str, Any] = {**SETTINGS, "epochs": 2, "log_every": steps, "device": "cpu", "resume": "never"}
     trainer = Trainer(model=folder, data=load.data, output=Path(load.out) / "ours", **settings)
@@ -146,11 +146,11 @@ def _trained_plainly(load: Load) -> tuple[float, float]:
     from transformers import AutoModelForCausalLM, DataCollatorForSeq2Seq, Trainer, TrainingArguments
     from transformers import AutoTokenizer as Tokenizers
 
-    from refinesynth.files.gguf import unpacked
+    from refinesynth.files.gguf import unpack_gguf
     from refinesynth.train.tokens import Label
 
     torch.set_num_threads(1)
-    folder = str(unpacked(load.model))
+    folder = str(unpack_gguf(load.model))
     rows = [
         {
             "input_ids": one.input_ids.tolist(),
@@ -199,10 +199,10 @@ def _played_plainly(model: Path, starts: list[dict[str, Any]]) -> tuple[int, flo
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from bench.real.playing import MOST_TOKENS, Play
-    from refinesynth.files.gguf import unpacked
+    from refinesynth.files.gguf import unpack_gguf
 
     torch.set_num_threads(1)
-    began, folder = time.process_time(), unpacked(str(model))
+    began, folder = time.process_time(), unpack_gguf(str(model))
     tokenizer = cast("Any", AutoTokenizer).from_pretrained(folder)
     loaded = cast("Any", AutoModelForCausalLM).from_pretrained(folder, dtype=torch.bfloat16).eval()
     written, successes = 0, list[bool]()

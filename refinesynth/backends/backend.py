@@ -20,7 +20,7 @@ _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential
 
 SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
 """Marks by which a provider recognizes the requests of one conversation."""
-RETIRED: Mapping[str, str] = {
+REMOVED: Mapping[str, str] = {
     "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
 }
 """Removed setting to its replacement; accepted without effect for one more release."""
@@ -117,24 +117,24 @@ class Backend(BaseModel):
         return self.name or self.model
 
     @property
-    def each(self) -> "tuple[Backend, ...]":
+    def members(self) -> "tuple[Backend, ...]":
         """This backend alone; several for a mixture."""
         return (self,)
 
     @property
-    def rehearses(self) -> bool:
+    def is_rehearsal(self) -> bool:
         """True for the embedded offline backend."""
         return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, given: object) -> object:
+    def _without_removed(cls, given: object) -> object:
         if not isinstance(given, Mapping):
             return given
         settings = cast("Mapping[str, object]", given)
-        for name in RETIRED.keys() & settings.keys():
-            warnings.warn(f"Backend: {name} has no effect any more; {RETIRED[name]}", FutureWarning, stacklevel=2)
-        return {name: value for name, value in settings.items() if name not in RETIRED}
+        for name in REMOVED.keys() & settings.keys():
+            warnings.warn(f"Backend: {name} has no effect any more; {REMOVED[name]}", FutureWarning, stacklevel=2)
+        return {name: value for name, value in settings.items() if name not in REMOVED}
 
     @field_validator("base_url", mode="after")
     @classmethod
@@ -151,7 +151,7 @@ class Backend(BaseModel):
 
     @field_validator("api_key_env", mode="after")
     @classmethod
-    def _names_a_variable(cls, name: str | None) -> str | None:
+    def _check_variable_name(cls, name: str | None) -> str | None:
         # A key pasted here by mistake must not get into config.json.
         if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
             raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not a key")
@@ -159,7 +159,7 @@ class Backend(BaseModel):
 
     @field_validator("session_headers", mode="before")
     @classmethod
-    def _known_preset(cls, value: object) -> object:
+    def _check_preset(cls, value: object) -> object:
         if value in ("sglang", "dynamo") or isinstance(value, list | tuple):
             text = "Backend: session_headers has presets for OpenAI and Anthropic alone; routers know an episode by x-session-id"
             warnings.warn(text, FutureWarning, stacklevel=2)
@@ -169,7 +169,7 @@ class Backend(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _extra_holds_no_secret(self) -> Self:
+    def _check_extra(self) -> Self:
         # At any depth: headers may hold keys.
         for name in _keys(self.extra):
             if _SECRET.search(name):
@@ -192,14 +192,14 @@ class Backend(BaseModel):
     @property
     def structured(self) -> OutputMode:
         """Output mode by the settings; PROMPTED instead of AUTO if `extra` has its own `response_format`."""
-        own = self.output_mode is OutputMode.AUTO and self.extra.get("response_format") is not None
-        return OutputMode.PROMPTED if own else self.output_mode
+        has_own_format = self.output_mode is OutputMode.AUTO and self.extra.get("response_format") is not None
+        return OutputMode.PROMPTED if has_own_format else self.output_mode
 
 
 class Mixed(Backend):
     """Several backends for one role, which take turns by episode and by play.
 
-    Settings that are not read through `each` are those of the first backend.
+    Settings that are not read through `members` are those of the first backend.
     """
 
     others: tuple[Backend, ...] = Field(min_length=1)
@@ -207,11 +207,11 @@ class Mixed(Backend):
     @classmethod
     def of(cls, backends: Sequence[Backend]) -> Backend:
         """Return one backend for all of `backends`, in their order; a single backend itself."""
-        first, *others = [one for backend in backends for one in backend.each]
+        first, *others = [member for backend in backends for member in backend.members]
         return cls(**dict(first), others=tuple(others)) if others else first
 
     @property
-    def each(self) -> tuple[Backend, ...]:
+    def members(self) -> tuple[Backend, ...]:
         """Backends of the mixture, in their order."""
         first = {name: value for name, value in self if name != "others"}
         return (Backend(**first), *self.others)
@@ -219,21 +219,21 @@ class Mixed(Backend):
 
 def _problems(error: ValidationError, model: type[BaseModel]) -> str:
     problems: list[str] = []
-    for one in error.errors(include_url=False, include_input=False, include_context=False):
-        name = ".".join(map(str, one["loc"]))
-        if one["type"] == "extra_forbidden":
-            near = get_close_matches(name, model.model_fields, n=1)
-            problems.append(f"there is no setting {name!r}; {f'did you mean {near[0]}?' if near else 'see its fields'}")
+    for item in error.errors(include_url=False, include_input=False, include_context=False):
+        name = ".".join(map(str, item["loc"]))
+        if item["type"] == "extra_forbidden":
+            hits = get_close_matches(name, model.model_fields, n=1)
+            problems.append(f"there is no setting {name!r}; {f'did you mean {hits[0]}?' if hits else 'see its fields'}")
         else:
-            problems.append(": ".join(filter(None, (name, one["msg"].removeprefix("Value error, ")))))
+            problems.append(": ".join(filter(None, (name, item["msg"].removeprefix("Value error, ")))))
     return "; ".join(problems)
 
 
 def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
     if isinstance(value, Mapping):
-        for name, below in value.items():
+        for name, nested in value.items():
             yield name
-            yield from _keys(below)
+            yield from _keys(nested)
     elif isinstance(value, list):
         for item in value:
             yield from _keys(item)

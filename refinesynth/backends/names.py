@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 REPLAY = "replay"
 
 
-def _as_several(value: object) -> object:
+def _as_list(value: object) -> object:
     return cast("object", value) if isinstance(value, list) else [value]
 
 
-_Settings = Annotated[tuple[Mapping[str, JsonValue], ...], BeforeValidator(_as_several)]
+_Settings = Annotated[tuple[Mapping[str, JsonValue], ...], BeforeValidator(_as_list)]
 """Settings of a role's backends; more than one for a mixture."""
 
 
@@ -69,7 +69,7 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
         pairs = zip(self.models[role.value], self.connections.get(role.value, ({},)), strict=True)
         try:
             return Mixed.of(
-                [Backend.model_validate({**model, "base_url": reached.get("base_url")}) for model, reached in pairs]
+                [Backend.model_validate({**model, "base_url": server.get("base_url")}) for model, server in pairs]
             )
         except (ValueError, ConfigurationError) as error:
             raise ConfigurationError(f"the replayed run's backend cannot be read: {error}") from error
@@ -141,7 +141,7 @@ def resolve(spec: str | Backend) -> Backend:
         ReplayedRun.read(Path(argument))
         return Backend(model=f"{REPLAY}:{argument}")
     if not name or name.split() != [name]:
-        raise ConfigurationError(f"{spec!r} is no backend; give one of {_listed(PRESETS)} or a litellm model string")
+        raise ConfigurationError(f"{spec!r} is no backend; give one of {_join(PRESETS)} or a litellm model string")
     _check_litellm_name(name)
     return Backend(model=name)
 
@@ -149,11 +149,11 @@ def resolve(spec: str | Backend) -> Backend:
 def _check_litellm_name(name: str) -> None:
     prefix, slash, rest = name.partition("/")
     if slash and prefix not in known_providers():
-        raise _unknown(name, prefix, known_providers(), "a provider that litellm has", suffix=f"/{rest}")
+        raise _unknown_error(name, prefix, known_providers(), "a provider that litellm has", suffix=f"/{rest}")
     if slash and not rest:
         raise ConfigurationError(f"{name!r} names a provider and no model; write {name}MODEL")
     if not slash and known_models() and name not in known_models():
-        raise _unknown(name, name, {*PRESETS, *known_models()}, "a preset or a model that litellm has")
+        raise _unknown_error(name, name, {*PRESETS, *known_models()}, "a preset or a model that litellm has")
 
 
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
@@ -174,14 +174,14 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
         )
     for key in spec:
         if key != DEFAULT and key not in set(Role):
-            raise _unknown(key, key, {DEFAULT, *Role}, "a role")
+            raise _unknown_error(key, key, {DEFAULT, *Role}, "a role")
     backends = {key: resolve_mixture(key, value) for key, value in spec.items()}
     chosen: dict[Role, Backend] = {}
     for role in Role:
         backend = next((backends[key] for key in (role, *_FALLBACKS.get(role, (DEFAULT,))) if key in backends), None)
         if backend is None:
             raise ConfigurationError(
-                f"no backend for {role}: the mapping has {_listed(backends)}; add {role!r} or {DEFAULT!r}"
+                f"no backend for {role}: the mapping has {_join(backends)}; add {role!r} or {DEFAULT!r}"
             )
         if backend.model != PLANNER:
             chosen[role] = backend
@@ -190,18 +190,18 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
 
 def resolve_mixture(role: str, spec: object) -> Backend:
     """Return the backend of a mapping's value for a role: a name, a backend, or a list of these for a mixture."""
-    listed = isinstance(spec, Sequence) and not isinstance(spec, str)
-    several = cast("Sequence[object]", spec if listed else (spec,))
-    names = [one for one in several if isinstance(one, str | Backend)]
-    if role == Role.REPAIRER and any(isinstance(one, str) and one.strip().casefold() == PLANNER for one in names):
-        if not listed:
+    is_list = isinstance(spec, Sequence) and not isinstance(spec, str)
+    parts = cast("Sequence[object]", spec if is_list else (spec,))
+    names = [part for part in parts if isinstance(part, str | Backend)]
+    if role == Role.REPAIRER and any(isinstance(part, str) and part.strip().casefold() == PLANNER for part in names):
+        if not is_list:
             return Backend(name=PLANNER, model=PLANNER)
         raise ConfigurationError(
             f"{role} has {spec!r}; the planner takes no turns with others, name it alone or leave it out"
         )
-    if not names or len(names) != len(several):
+    if not names or len(names) != len(parts):
         raise ConfigurationError(f"{role} has {spec!r}; expected a name, a Backend, or a list of one or more of these")
-    return Mixed.of([resolve(one) for one in names])
+    return Mixed.of([resolve(part) for part in names])
 
 
 def rehearsal_faults(model: str) -> "Faults":
@@ -218,7 +218,7 @@ def rehearsal_faults(model: str) -> "Faults":
     for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):
         fault, _, value = (text.strip() for text in part.partition("="))
         if fault not in Faults.model_fields:
-            raise _unknown(part, fault, Faults.model_fields, "a fault of the rehearsal")
+            raise _unknown_error(part, fault, Faults.model_fields, "a fault of the rehearsal")
         names = tuple(FAMILIES) if value == "all" else tuple(dict.fromkeys(name.strip() for name in value.split("+")))
         try:
             faults = Faults.model_validate({**dict(faults), fault: names if fault == "families" else value})
@@ -230,14 +230,14 @@ def rehearsal_faults(model: str) -> "Faults":
     return faults
 
 
-def _unknown(text: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:
+def _unknown_error(text: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:
     names = list(known)
-    near = [f"{name}{suffix}" for name in get_close_matches(part, names, n=4, cutoff=0.6)]
-    advice = f"did you mean {_listed(near)}?" if near else "`refinesynth backends` lists the names"
-    if not near and len(names) <= len(PRESETS) + len(Role):
-        advice = f"there are {_listed(names)}"
+    matches = [f"{name}{suffix}" for name in get_close_matches(part, names, n=4, cutoff=0.6)]
+    advice = f"did you mean {_join(matches)}?" if matches else "`refinesynth backends` lists the names"
+    if not matches and len(names) <= len(PRESETS) + len(Role):
+        advice = f"there are {_join(names)}"
     return ConfigurationError(f"{text!r}: {part!r} is not {kind}; {advice}")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(str(name) for name in names)

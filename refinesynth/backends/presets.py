@@ -16,7 +16,7 @@ class Preset(BaseModel, frozen=True, extra="forbid"):
     """Description in one or two sentences."""
 
 
-_A_SCRIPT = 8000
+_SCRIPT_TOKENS = 8000
 """Maximum tokens of a completion, for providers with a default of about 4,096: a script or a narrated trajectory may be
 longer. All these models can give at least 64,000 tokens (litellm's price map)."""
 
@@ -35,23 +35,23 @@ _PRESETS = (
         # calls and charge for text that is not used here.
         "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
         "deepseek/deepseek-flash",
-        max_tokens=_A_SCRIPT,
+        max_tokens=_SCRIPT_TOKENS,
         extra={"thinking": {"type": "disabled"}},
     ),
     _preset(
         "deepseek-pro",
         "DeepSeek's large model, without thinking.",
         "deepseek/deepseek-v4-pro",
-        max_tokens=_A_SCRIPT,
+        max_tokens=_SCRIPT_TOKENS,
         extra={"thinking": {"type": "disabled"}},
     ),
-    _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5", max_tokens=_A_SCRIPT),
+    _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5", max_tokens=_SCRIPT_TOKENS),
     _preset("gemini", "Google's fast model.", "gemini/gemini-3.8-flash"),
     _preset(
         "qwen",
         "Alibaba's middle model, without thinking.",
         "dashscope/qwen3.7-plus",
-        max_tokens=_A_SCRIPT,
+        max_tokens=_SCRIPT_TOKENS,
         extra={"enable_thinking": False},
     ),
     _preset(

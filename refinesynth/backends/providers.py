@@ -60,7 +60,7 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
 )
 """Providers with known properties. All other providers of litellm work with litellm's defaults."""
 
-_BARE = (
+_PROVIDER_PATTERNS = (
     (re.compile(r"(ft:)?(gpt-|chatgpt-|o\d)"), "openai"),
     (re.compile(r"claude"), "anthropic"),
     (re.compile(r"gemini"), "vertex_ai"),
@@ -69,19 +69,19 @@ _BARE = (
 """Pattern of a model name without a provider, and the provider that litellm assumes."""
 
 
-def split(model: str) -> tuple[str, str]:
+def split_model(model: str) -> tuple[str, str]:
     """Return provider and model name of a litellm model string; the provider is empty if only litellm can tell."""
     if model.partition(":")[0] == "rehearsal":
         return "rehearsal", "rehearsal"
     prefix, slash, name = model.partition("/")
     if slash:
         return prefix, name
-    return next((provider for pattern, provider in _BARE if pattern.match(model)), ""), model
+    return next((provider for pattern, provider in _PROVIDER_PATTERNS if pattern.match(model)), ""), model
 
 
 def provider_of(backend: Backend) -> Provider | None:
     """Return the properties of a backend's provider; None if it is not in `PROVIDERS`."""
-    return PROVIDERS.get(split(backend.model)[0])
+    return PROVIDERS.get(split_model(backend.model)[0])
 
 
 def key_variables(backend: Backend) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def known_providers() -> frozenset[str]:
     return frozenset({*listed, *priced, *PROVIDERS} - {"", "rehearsal"})
 
 
-def base_of(model: str) -> str:
+def base_model_name(model: str) -> str:
     """Return the listed name `ft:BASE` of OpenAI's fine-tuned models (`ft:BASE:organization:name:id`); other models'
     own name.
     """
@@ -134,8 +134,8 @@ def base_of(model: str) -> str:
 
 def read_table(name: str) -> dict[str, Any]:
     """Return one of litellm's JSON files, without an import of litellm; empty if it cannot be read."""
-    found = find_spec("litellm")
-    folder = None if found is None or found.origin is None else Path(found.origin).parent
+    spec = find_spec("litellm")
+    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
     try:
         return {} if folder is None else orjson.loads((folder / name).read_bytes())
     except (OSError, orjson.JSONDecodeError):

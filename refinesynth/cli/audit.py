@@ -77,7 +77,7 @@ def audit(
         raise InputError("give one of --rater NAME (rate turns), --judge BACKEND (let a model rate) and --results")
     if judge is None and (set_ or budget is not None):
         raise InputError("--set and --budget concern the judge; add --judge BACKEND, or leave them out")
-    if rater and (rater := one_line(rater, most=80).strip()) in {"", _FLAGS_RATER}:
+    if rater and (rater := one_line(rater, size=80).strip()) in {"", _FLAGS_RATER}:
         raise InputError(
             f"{rater!r} is no name of a rater; it must not be blank, or {_FLAGS_RATER!r}, which names the verdicts"
         )

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
-from refinesynth.backends.backend import RETIRED, Mixed
+from refinesynth.backends.backend import REMOVED, Mixed
 from refinesynth.backends.names import resolve_mixture
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.client import describe
@@ -154,10 +154,10 @@ def value_of(text: str) -> object:
 
 
 def _with_setting(backend: Backend, name: str, value: object) -> Backend:
-    if len(backend.each) > 1:
-        return Mixed.of([_with_setting(part, name, value) for part in backend.each])
-    if name in RETIRED:
-        notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
+    if len(backend.members) > 1:
+        return Mixed.of([_with_setting(part, name, value) for part in backend.members])
+    if name in REMOVED:
+        notes().print(f"--set {name} has no effect any more; {REMOVED[name]}", style="yellow")
         return backend
     if name == "skill":
         return _with_skill(backend, value)
@@ -186,7 +186,7 @@ def _with_setting(backend: Backend, name: str, value: object) -> Backend:
 
 def _with_skill(backend: Backend, value: object) -> Backend:
     """The rehearsal with a weaker Player; the model string holds its skill, like its faults."""
-    if not backend.rehearses:
+    if not backend.is_rehearsal:
         raise ConfigurationError(
             f"--set skill: only the rehearsal has a skill, and this backend is {backend.label}; leave it out, or set it of "
             f"a role that plays on the rehearsal, as in --backend player=rehearsal --set player.skill=0.6"

@@ -83,7 +83,7 @@ def check_backend(
 
 
 def _say(line: str) -> None:
-    say(one_line(line, most=_MAX_LINE_LENGTH))
+    say(one_line(line, size=_MAX_LINE_LENGTH))
 
 
 def _name(role: Role, form: str) -> str:

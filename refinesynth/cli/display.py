@@ -112,7 +112,7 @@ def status_clauses(progress: Progress, pace: Pace, now: float) -> list[str]:
         tokens(progress, state),
         f"cost {cost(progress, state)}",
         *failure_reasons(progress.commonest_reason, progress.last_reason, failed=progress.failed),
-        *(one_line(trouble, most=200) for trouble in state.troubles),
+        *(one_line(trouble, size=200) for trouble in state.troubles),
     ]
 
 
@@ -134,7 +134,7 @@ def status_board(progress: Progress, pace: Pace, now: float) -> RenderableType:
     table.add_row("refused", f"{scripts} · {drafts}")
     if progress.by_rule:
         ranked = sorted(progress.by_rule.items(), key=lambda item: (-item[1], item[0]))
-        shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_MAX_RULES]]
+        shown = [f"{one_line(rule, size=40)} {count:,}" for rule, count in ranked[:_MAX_RULES]]
         if rest := ranked[_MAX_RULES:]:
             shown.append(f"{len(rest)} more {sum(count for _, count in rest):,}")
         table.add_row("by rule", styled(" · ".join(shown)))
@@ -143,7 +143,7 @@ def status_board(progress: Progress, pace: Pace, now: float) -> RenderableType:
     table.add_row("tokens", tokens(progress, state))
     table.add_row("cost", cost(progress, state))
     for trouble in state.troubles:
-        table.add_row("backend", styled(f"! {one_line(trouble, most=200)}", "yellow"))
+        table.add_row("backend", styled(f"! {one_line(trouble, size=200)}", "yellow"))
     if progress.bad_personas:
         pronoun = "it" if progress.bad_personas == 1 else "them"
         table.add_row("personas", f"! {counted(progress.bad_personas, 'row')} skipped: no persona in {pronoun}")
@@ -171,9 +171,9 @@ def failure_reasons(commonest: tuple[str, int] | None, last: str | None, *, fail
     texts: list[str] = []
     if commonest is not None:
         reason, count = commonest
-        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, most=_WIDTH)}")
+        texts.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {one_line(reason, size=_WIDTH)}")
     if last is not None and (commonest is None or last != commonest[0]):
-        texts.append(f"the last: {one_line(last, most=_WIDTH)}")
+        texts.append(f"the last: {one_line(last, size=_WIDTH)}")
     return texts
 
 

@@ -18,7 +18,7 @@ from refinesynth.cli.terminal import labelled, note, say, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.files.atomic_write import alone_with
+from refinesynth.files.atomic_write import exclusive_access
 from refinesynth.text.number_format import counted, duration
 from refinesynth.text.printable import one_line
 
@@ -164,7 +164,7 @@ def compare(
         raise InputError("give folders of evaluations, or --paper for the published tables")
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
-    with nullcontext() if output is None else alone_with(output):
+    with nullcontext() if output is None else exclusive_access(output):
         if folders:
             check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
             from refinesynth.evaluate.comparing.comparison import compare as compared

@@ -36,12 +36,12 @@ from refinesynth.export import (
 )
 from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
-from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing, refuse_irregular
+from refinesynth.files.atomic_write import COMPRESSED, exclusive_access, refuse_existing, refuse_irregular
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted, in_bytes
-from refinesynth.train.training_folder import shown_name
+from refinesynth.train.training_folder import short_name
 from refinesynth.trajectory import Trajectory
 
 CARD = "README.md"
@@ -105,7 +105,7 @@ def export(
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
-    with nullcontext() if str(output) == STANDARD_OUTPUT else alone_with(output):
+    with nullcontext() if str(output) == STANDARD_OUTPUT else exclusive_access(output):
         _check_outputs(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
 
         licence = None if license_id is None else check_licence(license_id)
@@ -213,7 +213,7 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
     if bad := sorted({"data", "output", "path", "overwrite"} & settings.keys()):
         raise InputError(f"--set {bad[0]} cannot be given here: RUN and -o say what is read and where it is written")
     # Absolute paths may name the user and are cut to their last part.
-    shown = {name: shown_name(str(value)) for name, value in settings.items() if value is not None}
+    shown = {name: short_name(str(value)) for name, value in settings.items() if value is not None}
     other_settings = [f", {name} {value}" for name, value in shown.items() if name != "model"]
     tokenizer_remark = f"Token ids of the tokenizer of {shown['model']}{''.join(other_settings)}."
 

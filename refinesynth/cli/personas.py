@@ -178,7 +178,7 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         )
         if drawn.domains:
             ranked = sorted(drawn.domains.items(), key=lambda item: (-item[1], item[0]))
-            shown = [f"{one_line(name, most=40)} {count:,}" for name, count in ranked[:_MAX_DOMAINS]]
+            shown = [f"{one_line(name, size=40)} {count:,}" for name, count in ranked[:_MAX_DOMAINS]]
             listed = ", ".join([*shown, "..."] if len(ranked) > _MAX_DOMAINS else shown)
             say(f"{counted(len(ranked), 'domain')}: {listed}")
         _print_problems(drawn.bad, drawn.problems)
@@ -191,7 +191,7 @@ def _print_problems(bad: int, problems: Sequence[str]) -> None:
         return
     note(f"{counted(bad, 'row')} skipped, being no persona:", "yellow")
     for problem in problems:
-        note(f"  {one_line(problem, most=200)}")
+        note(f"  {one_line(problem, size=200)}")
     if bad > len(problems):
         note("  ...")
 

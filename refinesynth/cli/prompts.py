@@ -64,7 +64,7 @@ def show(
     requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[asked_role]
     if request > len(requests):
         raise InputError(f"--request {request}: in this episode, {asked_role.value} is asked {len(requests)} times")
-    role_backend = backends[asked_role].each[0]
+    role_backend = backends[asked_role].members[0]
     _print(requests[request - 1], model=role_backend.model, json=json)
     context = anyio.run(server_facts_of, role_backend).context
     if warning := context_warning(

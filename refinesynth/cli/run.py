@@ -18,7 +18,7 @@ from refinesynth.cli.terminal import note, output
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 from refinesynth.settings import RunSettings
-from refinesynth.settings.run import FORMER
+from refinesynth.settings.run import FORMER_NAMES
 from refinesynth.text.printable import printable
 
 
@@ -79,7 +79,7 @@ def run(
     merged: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
     if "n" not in merged and not show_config:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
-    checked = RunSettings.of(merged, names=option_names(RunSettings, settings))
+    checked = RunSettings.make(merged, names=option_names(RunSettings, settings))
     plays.PLAYS.entry(checked.play)
     merged.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     fallback_settings, role_settings = split_fallback(set_ or [])
@@ -110,7 +110,7 @@ def _with_present_names(settings: Mapping[str, Any], former: Mapping[str, Any]) 
     for name, value in former.items():
         if value is None:
             continue
-        if (present := FORMER[name]) is None:
+        if (present := FORMER_NAMES[name]) is None:
             note(f"! {flag(name)} is gone and does nothing")
         else:
             note(f"! {flag(name)} is now called {flag(present)}; give that instead")
@@ -178,15 +178,15 @@ def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[
 
 def _show_config(merged: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
-    from refinesynth.files.settings_file import explained
+    from refinesynth.files.settings_file import commented_yaml
 
-    settings = RunSettings.of({name: value for name, value in merged.items() if name in RunSettings.model_fields})
+    settings = RunSettings.make({name: value for name, value in merged.items() if name in RunSettings.model_fields})
     values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
     if "grounding" not in settings.model_fields_set:
         # An explicit setting of grounded play is refused for other plays.
         values["grounding"] = None
     origins = {name: origin for origin, layer in layers for name in layer}
-    text = explained(RunSettings, values, origin=lambda name: origins.get(name, "default"))
+    text = commented_yaml(RunSettings, values, origin=lambda name: origins.get(name, "default"))
     output().print(printable(text), end="", soft_wrap=True)
 
 

@@ -24,7 +24,7 @@ from refinesynth.errors import (
     RunFolderError,
     StorageError,
 )
-from refinesynth.files.output_folder import is_url, next_aside
+from refinesynth.files.output_folder import is_url, next_old_path
 from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
 from refinesynth.run.event_log import LOGGER, facts_of
@@ -54,7 +54,7 @@ def run_and_report(
     the command line, for the command that continues the run. Raises what `synthesize` raises; BackendError, RuleFailed and
     StorageError after the report.
     """
-    n = RunSettings.of({name: options.get(name) for name in ("n", "shard")}).wanted()
+    n = RunSettings.make({name: options.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
     display.say(_announcement(options, location))
     folder = work_folder(str(location)) if is_url(location) else Path(location)
@@ -62,7 +62,7 @@ def run_and_report(
     if accepted is not None and accepted < n:
         display.say(f"goes on with the run that is there: {accepted:,} of {n:,} accepted so far")
     elif options.get("fresh") and not is_url(location) and _accepted_count(folder) is not None:
-        display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
+        display.say(one_line(f"the run that is there is kept as {next_old_path(folder.resolve())}"))
     if accepted is None or accepted < n:
         import_backends(options)
         with suppress(RefinesynthError):  # which `synthesize` raises again
@@ -176,7 +176,7 @@ def _limit_lines(options: Mapping[str, Any], location: Path | str) -> list[str]:
     bounds = {
         role.value.replace("_", " "): bound
         for role in sorted(request.bounded(backends))
-        if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].each[0])) is not None
+        if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].members[0])) is not None
     }
     limits = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
     lines = [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
@@ -196,7 +196,9 @@ def _choices(options: Mapping[str, Any]) -> list["TransportChoice"]:
     from refinesynth.backends import resolve_roles
     from refinesynth.client.http.transport import path_of
 
-    backends = [backend for mix in resolve_roles(options.get("backend", "rehearsal")).values() for backend in mix.each]
+    backends = [
+        backend for mix in resolve_roles(options.get("backend", "rehearsal")).values() for backend in mix.members
+    ]
     return [path_of(backend, in_flight=max_in_flight_of(options.get("concurrency") or "auto")) for backend in backends]
 
 

@@ -39,7 +39,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
         # A script or draft that two rules refused counts for both.
         for rule in rules:
             wasted = amount(spending.wasted[rule], whole=spending.total) if rule in spending.wasted else ""
-            row = (f"  refused by {one_line(rule, most=40)}", f"{totals.by_rule[rule]:,}", wasted)
+            row = (f"  refused by {one_line(rule, size=40)}", f"{totals.by_rule[rule]:,}", wasted)
             table.add_row(*(styled(cell, "dim") for cell in row))
 
     stages = [rule for rule in rule_names(result.config.script_rules) if rule in totals.by_rule]
@@ -106,7 +106,7 @@ def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
     if rule is not None:
         refused = result.scripts_refused + result.drafts_refused
         parts.append(
-            f"{one_line(rule, most=40)} refused {count:,} of {refused:,} scripts and drafts that were refused."
+            f"{one_line(rule, size=40)} refused {count:,} of {refused:,} scripts and drafts that were refused."
         )
     run = shlex.quote(str(result.path))
     hints: list[tuple[str, str]] = []
@@ -171,7 +171,7 @@ def by_role(spending: Spending) -> str:
 
 def by_model(spending: Spending) -> str:
     """Shares of models in the form of `by_role`; empty for a single model."""
-    models = [(one_line(model, most=40), spent) for model, spent in spending.by_model.items()]
+    models = [(one_line(model, size=40), spent) for model, spent in spending.by_model.items()]
     return _shares(models, whole=spending.total) if len(models) > 1 else ""
 
 

@@ -43,7 +43,7 @@ def serve(
             "proxy that injects HTTP faults, such as Toxiproxy or mitmproxy, in front of it"
         )
     chosen = resolve(backend)
-    if not chosen.rehearses:
+    if not chosen.is_rehearsal:
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")
     rehearsal = Rehearsal(faults=rehearsal_faults(chosen.model))
     app = create_app(rehearsal, latency=parse_duration(latency), jitter=jitter, seed=seed)

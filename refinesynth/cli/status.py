@@ -81,7 +81,7 @@ def _overview(current: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     shown = {stage.rule for stage in current.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
         if rule not in shown:
-            yield "", styled(f"{count:,} by {one_line(rule, most=40)}", "dim")
+            yield "", styled(f"{count:,} by {one_line(rule, size=40)}", "dim")
     for index, reason in enumerate(failure_reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
         yield "" if index else "why none", styled(reason)
     if current.contaminated:
@@ -124,7 +124,7 @@ def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
         passed = f"{figures.passed:,} of them passed ({figures.passed / figures.scripts_written:.0%})"
         yield "scripts", f"{figures.scripts_written:,} written, {passed}"
         for stage in variety.stages:
-            reason = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
+            reason = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, size=40)}"
             yield "", f"{stage.refused:,} {reason}, {stage.left:,} left"
     if figures.salvaged:
         kinds = (f"{count:,} {one_line(kind)}" for kind, count in sorted(figures.salvaged.items()))
@@ -217,7 +217,7 @@ def _spending_rows(current: RunStatus) -> Iterator[tuple[str, RenderableType]]:
     if estimated_text := estimated(spending):
         yield "estimated", estimated_text
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
-        yield "", styled(f"{amount(spent, whole=spending.total)} on what {one_line(rule, most=40)} refused", "dim")
+        yield "", styled(f"{amount(spent, whole=spending.total)} on what {one_line(rule, size=40)} refused", "dim")
 
 
 def as_json(current: RunStatus) -> dict[str, Any]:

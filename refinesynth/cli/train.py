@@ -21,9 +21,9 @@ from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.layered_settings import RETIRED, Layered, explained_yaml, layered, settings_in
+from refinesynth.train.layered_settings import REMOVED, Layered, explained_yaml, layered, nested_type
 from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
-from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, finished
+from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, read_result
 
 Set = Annotated[
     list[str] | None,
@@ -119,7 +119,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
     if rank() != 0:
         return _exit_code(train(config))
-    done_before = config.resume != "never" and finished(Path(config.output)) is not None
+    done_before = config.resume != "never" and read_result(Path(config.output)) is not None
     display = TrainDisplay(notes())
     try:
         result = train(config, events=display)
@@ -250,13 +250,13 @@ def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = (
         name = name.strip().replace("-", "_")
         if not sign or not _NAME.fullmatch(name):
             raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
-        if name in RETIRED:
-            note(f"! {RETIRED[name]}")
+        if name in REMOVED:
+            note(f"! {REMOVED[name]}")
             continue
         if name in assigned:
             raise ConfigurationError(f"--set {name} is given twice; give it once")
         # Values of a mapping have no field type that would parse a number or a boolean from text.
-        assigned[name] = _value(value.strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
+        assigned[name] = _value(value.strip(), reads_text=nested_type(name.partition(".")[0]) is not dict)
     return settings | assigned
 
 

@@ -97,7 +97,7 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
 def held_out_line(metrics: Mapping[str, float]) -> str:
     """Held-out losses on one line."""
     source_labels = {
-        name: name.removeprefix(events.LOSS_OF_SOURCE) for name in metrics if name.startswith(events.LOSS_OF_SOURCE)
+        name: name.removeprefix(events.SOURCE_LOSS) for name in metrics if name.startswith(events.SOURCE_LOSS)
     }
     shown = {**_HELD_OUT, **source_labels}
     return one_line("  ".join(f"{label} {metrics[name]:.4f}" for name, label in shown.items() if name in metrics))
@@ -204,7 +204,7 @@ def lost_conversations(counts: Counts) -> str:
     )
     reasons: list[str] = []
     for kind, number, effect in parts:
-        shown = [one_line(name, most=40) for name in counts.named.get(kind, ())[:_MAX_NAMES]]
+        shown = [one_line(name, size=40) for name in counts.named.get(kind, ())[:_MAX_NAMES]]
         listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
         reasons += [f"{number:,} {effect} ({listed})"] if number else []
     return "; ".join(reasons)

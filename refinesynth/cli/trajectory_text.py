@@ -121,14 +121,14 @@ def why_refused(item: Refused, rule: str | None) -> list[Text]:
     evidence = item.evidence()
     turns = () if evidence is None else evidence.turns
     end = len(turns) if refusal is None else min(refusal.turn + 1, len(turns))
-    lines = [styled(f"goal  {one_line(evidence.script.goal, most=_LENGTH)}", "dim")] if evidence is not None else []
+    lines = [styled(f"goal  {one_line(evidence.script.goal, size=_LENGTH)}", "dim")] if evidence is not None else []
     for index in range(max(0, end - _MAX_TURNS), end):
-        speaker, *rest = (one_line(str(line), most=_LENGTH) for line in _turn(turns[index], None, full=False))
+        speaker, *rest = (one_line(str(line), size=_LENGTH) for line in _turn(turns[index], None, full=False))
         lines += [styled(f"{index + 1:>4}  {speaker if row == 0 else '':<6} {text}") for row, text in enumerate(rest)]
     if refusal is not None:
-        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", most=2 * _LENGTH), "red"))
+        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", size=2 * _LENGTH), "red"))
     elif item.text:
-        lines.append(styled(one_line(f"✗ {item.text}", most=2 * _LENGTH), "red"))
+        lines.append(styled(one_line(f"✗ {item.text}", size=2 * _LENGTH), "red"))
     return lines
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from socket import gaierror
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_of, key_variables, server_of, split
+from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
 from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
 from refinesynth.client.reporting import redact
 
@@ -428,7 +428,7 @@ def _key_advice(backend: Backend) -> str:
         return f"check the key in {variable}" if variable else f"{names[0]} holds none: set it"
     if server_of(backend) is not None:
         return "none was sent to this server: name the variable that holds one in api_key_env"
-    return f"check the credentials that litellm reads for {split(backend.model)[0]}, or name a variable in api_key_env"
+    return f"check the credentials that litellm reads for {split_model(backend.model)[0]}, or name a variable in api_key_env"
 
 
 def _causes_of(error: BaseException) -> Iterator[BaseException]:

@@ -22,7 +22,7 @@ from refinesynth.client.token_usage import ESTIMATED, TOTAL
 from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import PaidCompletion
-from refinesynth.text.json_reader import MAX_CHARACTERS, BrokenOff, read_json, scrub
+from refinesynth.text.json_reader import MAX_CHARACTERS, Truncated, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 
 _MAX_CHARS = MAX_CHARACTERS + 1
@@ -405,7 +405,7 @@ def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str
     try:
         try:
             value = read_json(text)
-        except BrokenOff:
+        except Truncated:
             value = read_json(text, close=True)
             if not isinstance(value, dict) or {*schema.get("required", ())} <= value.keys():
                 return text

@@ -12,7 +12,7 @@ import anyio
 
 from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.names import replayed_folder
-from refinesynth.backends.providers import key_of, split
+from refinesynth.backends.providers import key_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of
@@ -51,7 +51,7 @@ def bound_of(role: Role, backend: Backend) -> int | None:
     """
     if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
-    built_in = backend.rehearses or replayed_folder(backend) is not None
+    built_in = backend.is_rehearsal or replayed_folder(backend) is not None
     set_in_extra = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
     return None if built_in or set_in_extra or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
 
@@ -142,7 +142,7 @@ def _facts_in(responses: list[Any]) -> ServerFacts:
 async def bounded_by_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backend]:
     """Return the backends; a missing `max_in_flight` becomes the number of slots that a local server reports."""
     slots: dict[str, int] = {}
-    for member in [member for backend in backends.values() for member in backend.each]:
+    for member in [member for backend in backends.values() for member in backend.members]:
         if (server := _local_server(member)) is not None and server not in slots:
             slots[server] = (await _reported(member, wait_s=member.outage)).slots or 0
 
@@ -150,12 +150,12 @@ async def bounded_by_slots(backends: Mapping[Role, Backend]) -> dict[Role, Backe
         max_in_flight = backend.max_in_flight or slots.get(_local_server(backend) or "") or None
         return backend.model_copy(update={"max_in_flight": max_in_flight})
 
-    return {role: Mixed.of([bounded(member) for member in backend.each]) for role, backend in backends.items()}
+    return {role: Mixed.of([bounded(member) for member in backend.members]) for role, backend in backends.items()}
 
 
 def _local_server(backend: Backend) -> str | None:
     """Return the base URL of a server on this machine that speaks OpenAI's protocol; None for others."""
-    if split(backend.model)[0] not in _PROVIDERS:
+    if split_model(backend.model)[0] not in _PROVIDERS:
         return None
     url = base_url_of(backend)
     return url if urlsplit(url).hostname in _LOCAL_HOSTS else None

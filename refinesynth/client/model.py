@@ -15,7 +15,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, Completion, OutputMode
-from refinesynth.backends.providers import key_variables, server_of, split
+from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
@@ -109,7 +109,7 @@ class BackendModel(Model):
         self._features = UnsupportedFeatures() if unsupported is None else unsupported
         self._server_record = self._features.of(backend)
         # Looked up once, not for every request.
-        self._litellm_provider = split(backend.model)[0]
+        self._litellm_provider = split_model(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
         self._affinity = affinity_of(backend)

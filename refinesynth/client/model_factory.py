@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from refinesynth.backends.backend import Backend, Completion
 from refinesynth.backends.names import rehearsal_faults, replayed_folder
-from refinesynth.backends.providers import key_of, key_variables, split
+from refinesynth.backends.providers import key_of, key_variables, split_model
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
@@ -48,9 +48,9 @@ def open_model(
 
         _require_key(backend)
         call = BatchedCompletion(backend, batches)
-        accepts_seed, limiter = split(backend.model)[0] == "openai", limiter_of(backend, batched=True)
+        accepts_seed, limiter = split_model(backend.model)[0] == "openai", limiter_of(backend, batched=True)
         backend = backend.model_copy(update={"timeout": BATCH_TIMEOUT_S})
-    elif call is None and backend.rehearses:
+    elif call is None and backend.is_rehearsal:
         call = _rehearsal(backend)
     elif call is None:
         _require_key(backend)
@@ -116,7 +116,7 @@ def open_models(
     calls = RequestCounts() if calls is None else calls
     lacks = UnsupportedFeatures() if lacks is None else lacks
     fallbacks = () if fallback is None else (fallback,)
-    members = [member for backend in backends.values() for member in backend.each]
+    members = [member for backend in backends.values() for member in backend.members]
     limiters = limiters_of((*members, *fallbacks), fallback=fallback)
 
     def open_backend(backend: Backend) -> "BackendModel":
@@ -142,7 +142,7 @@ def open_models(
             opened.append((backend, batched, model))
         return model
 
-    return {role: mixture([model_of(role, member) for member in backend.each]) for role, backend in backends.items()}
+    return {role: mixture([model_of(role, member) for member in backend.members]) for role, backend in backends.items()}
 
 
 async def close_models(models: "Iterable[Model]") -> None:

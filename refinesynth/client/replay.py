@@ -100,4 +100,4 @@ def open_replay(folder: Path, role: Role) -> Model:
     limiter = limiter_of(backend, waits=False, batched=True)
     unsupported = replay.unsupported()
     answering = partial(BackendModel, call=replay, price=free, limiter=limiter, unsupported=unsupported)
-    return mixture([answering(item) for item in backend.each])
+    return mixture([answering(item) for item in backend.members])

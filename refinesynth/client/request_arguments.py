@@ -29,7 +29,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.providers import PROVIDERS, split
+from refinesynth.backends.providers import PROVIDERS, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.http.transport import is_openai_server
 from refinesynth.client.session import RequestContext
@@ -219,8 +219,8 @@ def profile_of(backend: Backend) -> ModelProfile:
 
 
 def _model_profile(backend: Backend) -> ModelProfile:
-    provider, name = split(backend.model)
-    if backend.rehearses or (provider == "openai" and backend.base_url is not None):
+    provider, name = split_model(backend.model)
+    if backend.is_rehearsal or (provider == "openai" and backend.base_url is not None):
         return merge_profile(DEFAULT_PROFILE, _COMPATIBLE)
     known = PROVIDERS.get(provider)
     table = infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
@@ -249,7 +249,7 @@ def output_mode(
 
 def mode_for_open_schema(backend: Backend) -> OutputMode | None:
     """Return the mode for objects with free keys if the provider's native schemas cannot express them, else None."""
-    known = PROVIDERS.get(split(backend.model)[0])
+    known = PROVIDERS.get(split_model(backend.model)[0])
     if backend.structured is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
         return None
     return known.open_schema
@@ -325,7 +325,7 @@ def affinity_of(backend: Backend) -> str:
     """Return the affinity preset of a backend, with `auto` resolved."""
     if backend.session_headers != "auto":
         return backend.session_headers
-    provider = split(backend.model)[0]
+    provider = split_model(backend.model)[0]
     if provider == "openai" and is_openai_server(backend):
         return "openai"
     return "anthropic" if provider == "anthropic" else "none"

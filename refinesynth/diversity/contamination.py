@@ -31,7 +31,7 @@ MAX_DOCUMENT = 1 << 26
 """Maximum size of a JSON document or line, in bytes; its values take about 20 times the memory. Longer lines are split
 into plain texts."""
 
-_LINES = (".jsonl", ".ndjson")
+_LINE_SUFFIXES = (".jsonl", ".ndjson")
 _SEPARATORS = b"\n\r\t ,"
 
 
@@ -50,9 +50,9 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
     document: JsonValue = None
     try:
-        if not suffixes or suffixes[-1] not in _LINES:
+        if not suffixes or suffixes[-1] not in _LINE_SUFFIXES:
             with open_binary(path, compression) as file:
-                document = _parsed(file.read(MAX_DOCUMENT + 1))
+                document = _parse_json(file.read(MAX_DOCUMENT + 1))
         if document is not None:
             for number, item in enumerate(document if isinstance(document, list) else [document], start=1):
                 for text in _texts(item):
@@ -67,14 +67,14 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
                         f"the evaluation set {str(path)!r} holds more than {MAX_BYTES:,} bytes; give it in several files"
                     )
                 if line.strip():
-                    value = _parsed(line)
+                    value = _parse_json(line)
                     for text in _texts(line.decode("utf-8", "replace").rstrip("\r\n") if value is None else value):
                         yield number, text
     except (OSError, EOFError, zlib.error, ZstdError, ValueError) as error:
         raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error}") from error
 
 
-def _parsed(data: bytes) -> JsonValue:
+def _parse_json(data: bytes) -> JsonValue:
     """Return the JSON object or list in `data`; None for other data, or if it is longer than `MAX_DOCUMENT`."""
     data = data.removeprefix(b"\xef\xbb\xbf").strip(_SEPARATORS) if len(data) <= MAX_DOCUMENT else b""
     if data[:1] not in (b"{", b"["):
@@ -95,11 +95,11 @@ def _texts(value: JsonValue, *, keys: bool = False) -> Iterator[str]:
         if isinstance(item, str):
             yield item
         elif isinstance(item, dict):
-            stack.extend(reversed([one for pair in item.items() for one in pair[not keys :]]))
+            stack.extend(reversed([part for pair in item.items() for part in pair[not keys :]]))
         elif isinstance(item, list):
             stack.extend(reversed(item))
-            if not keys and (in_a_row := [text for text in item if isinstance(text, str)]):
-                yield "\n".join(in_a_row)
+            if not keys and (item_texts := [text for text in item if isinstance(text, str)]):
+                yield "\n".join(item_texts)
 
 
 _WORD = re.compile(r"\w+")
@@ -112,23 +112,23 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
-    """Yield each length from 1 to `longest` with the hashes of all runs of that length, ignoring case.
+def runs(text_words: list[str], max_length: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
+    """Yield each length from 1 to `max_length` with the hashes of all runs of that length, ignoring case.
 
     The i-th hash belongs to the run from the i-th word on. Two runs collide with a probability of 2**-64.
     """
     import numpy as np
 
-    hashes = np.fromiter(map(_hash, found), dtype=np.uint64, count=len(found))
+    hashes = np.fromiter(map(_hash, text_words), dtype=np.uint64, count=len(text_words))
     current = hashes
-    for length in range(1, min(longest, len(hashes)) + 1):
+    for length in range(1, min(max_length, len(hashes)) + 1):
         if length > 1:
             # The product overflows on purpose, modulo 2**64.
             current = current[:-1] * np.uint64(_FACTOR) + hashes[length - 1 :]
-        yield length, _mixed(current, length)
+        yield length, _mix(current, length)
 
 
-def _mixed(values: "NDArray[np.uint64]", length: int) -> "NDArray[np.uint64]":
+def _mix(values: "NDArray[np.uint64]", length: int) -> "NDArray[np.uint64]":
     """Return hashes with small differences spread over all bits, and different for different lengths."""
     import numpy as np
 
@@ -148,10 +148,10 @@ CONTAMINATED = "Contaminated"
 WORDS = 13
 """Default length of a run that counts as an overlap, in words."""
 
-_QUOTED = 300
+_MAX_QUOTED = 300
 
 
-SHORTEST = 8
+MIN_WORDS = 8
 """Minimum length of a text that is matched as a whole because it is shorter than a run, in words."""
 
 MAX_RUNS = 20_000_000
@@ -179,7 +179,7 @@ class Overlap:
 class Contamination:
     """Index of evaluation sets that finds overlaps with trajectories.
 
-    It matches all runs of `words` words, and shorter texts of at least `SHORTEST` words as a whole, ignoring case and
+    It matches all runs of `words` words, and shorter texts of at least `MIN_WORDS` words as a whole, ignoring case and
     punctuation; each takes 16 bytes. It misses no run; the probability of a false match is 2**-64 per run in the index.
     """
 
@@ -201,21 +201,21 @@ class Contamination:
         self._sources = np.empty(0, dtype=np.uint64)
         """First file and entry of each run, packed."""
         pending: list[tuple[NDArray[np.uint64], int]] = []
-        gathered = 0
+        pending_runs = 0
         for file, path in enumerate(self.files):
             for entry, text in texts_of(path):
                 text_words = words_of(text)
                 length = min(words, len(text_words))
-                if length < min(words, SHORTEST):
+                if length < min(words, MIN_WORDS):
                     continue
                 self._lengths.add(length)
                 # `runs` yields the longest runs last.
                 *_, (_, hashed) = runs(text_words, length)
                 pending.append((hashed, file << _ENTRY_BITS | min(entry, _MAX_ENTRY)))
-                gathered += len(hashed)
-                if gathered >= _PENDING:
+                pending_runs += len(hashed)
+                if pending_runs >= _PENDING:
                     self._merge(pending)
-                    pending, gathered = [], 0
+                    pending, pending_runs = [], 0
         self._merge(pending)
 
     def __len__(self) -> int:
@@ -225,8 +225,8 @@ class Contamination:
         import numpy as np
 
         hashes = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
-        places = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
-        sources = np.concatenate([self._sources, *places])
+        packed_sources = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
+        sources = np.concatenate([self._sources, *packed_sources])
         # `unique` returns the index of the first of equal runs, which is the one added first.
         self._runs, first = np.unique(hashes, return_index=True)
         self._sources = sources[first]
@@ -239,55 +239,55 @@ class Contamination:
         """Return the overlaps of a trajectory and its script, in the order of its texts."""
         # Most texts are short: one search covers all of them. The empty word after each text occurs in no evaluation set,
         # which excludes runs beyond the end of a text.
-        row, starts, names = list[str](), list[int](), list[str]()
+        all_words, starts, names = list[str](), list[int](), list[str]()
         for name, text in texts(trajectory):
             names.append(name)
-            starts.append(len(row))
-            row += (*words_of(text), "")
+            starts.append(len(all_words))
+            all_words += (*words_of(text), "")
         result: list[Overlap] = []
-        for start, end, place in self._stretches(row):
+        for start, end, place in self._stretches(all_words):
             number = bisect_right(starts, start) - 1
             packed = int(self._sources[place])
-            quoted = " ".join(row[start:end])
+            quoted = " ".join(all_words[start:end])
             result.append(
                 Overlap(
                     where=names[number],
                     start=start - starts[number],
                     words=end - start,
-                    text=quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}...",
+                    text=quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}...",
                     source=f"{self.files[packed >> _ENTRY_BITS]}:{packed & _MAX_ENTRY}",
                 )
             )
         return tuple(result)
 
-    def _stretches(self, row: list[str]) -> Iterator[tuple[int, int, int]]:
+    def _stretches(self, all_words: list[str]) -> Iterator[tuple[int, int, int]]:
         """Yield beginning and end of every maximal covered stretch, and the position of its first run in the index."""
         import numpy as np
 
-        steps = np.zeros(len(row) + 1, dtype=np.int64)
-        place_of = np.zeros(len(row), dtype=np.int64)
-        for length, hashed in runs(row, self.words):
+        steps = np.zeros(len(all_words) + 1, dtype=np.int64)
+        first_runs = np.zeros(len(all_words), dtype=np.int64)
+        for length, hashed in runs(all_words, self.words):
             if length in self._lengths and len(self):
-                places = np.searchsorted(self._runs, hashed)
-                places[places == len(self)] = 0
-                (hits,) = np.nonzero(self._runs[places] == hashed)
+                positions = np.searchsorted(self._runs, hashed)
+                positions[positions == len(self)] = 0
+                (hits,) = np.nonzero(self._runs[positions] == hashed)
                 steps[hits] += 1
                 steps[hits + length] -= 1
-                place_of[hits] = places[hits]
+                first_runs[hits] = positions[hits]
         covered = np.cumsum(steps[:-1]) > 0
         edges = np.flatnonzero(np.diff(covered, prepend=False, append=False)).tolist()
         for start, end in zip(edges[::2], edges[1::2], strict=True):
-            yield start, end, int(place_of[start])
+            yield start, end, int(first_runs[start])
 
 
 def files_of(paths: Iterable[str | Path]) -> tuple[Path, ...]:
     """Return the files of evaluation sets, and of a folder all files in it. Raises InputError: a folder is empty."""
     files: list[Path] = []
     for path in map(Path, paths):
-        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        if not inside:
+        contents = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        if not contents:
             raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
-        files += inside
+        files += contents
     return tuple(files)
 
 

@@ -51,25 +51,25 @@ class ScriptNames:
         self.slots: dict[str, set[str]] = {}
         """Places of actions that take a name, by name: `1/2` is the second of two placeholders."""
         for action in script.actions[:ACTIONS_COMPARED]:
-            self._learn(action)
-        for spelled in self._by_first.values():
-            spelled.sort(key=lambda name: (-len(name), name))
+            self._add_action(action)
+        for name_words in self._by_first.values():
+            name_words.sort(key=lambda name: (-len(name), name))
 
-    def _learn(self, action: ActionSpec) -> None:
+    def _add_action(self, action: ActionSpec) -> None:
         placeholders = action.placeholders
         for parameter, values in action.parameters.items():
-            at = placeholders.index(parameter) if parameter in placeholders else -1
+            position = placeholders.index(parameter) if parameter in placeholders else -1
             for value in values[:_MAX_VALUES]:
-                spelled = tuple(words(value[:_MAX_NAME]))
-                if not spelled:
+                name_words = tuple(words(value[:_MAX_NAME]))
+                if not name_words:
                     continue
-                name = " ".join(spelled)
+                name = " ".join(name_words)
                 if name not in self.slots:
                     self.slots[name] = set()
-                    self._by_first.setdefault(spelled[0], []).append(spelled)
-                self.slots[name].add(f"{at}/{len(placeholders)}")
+                    self._by_first.setdefault(name_words[0], []).append(name_words)
+                self.slots[name].add(f"{position}/{len(placeholders)}")
 
-    def known(self, text: str) -> str | None:
+    def find(self, text: str) -> str | None:
         """Return the name that equals a text, ignoring case and punctuation; None if there is none."""
         name = " ".join(words(text[:_MAX_NAME]))
         return name if name in self.slots else None
@@ -82,17 +82,17 @@ class ScriptNames:
         """Return the names in a text, in order."""
         return [" ".join(part) for part in self._parts(words(text)) if isinstance(part, tuple)]
 
-    def _parts(self, text: Sequence[str]) -> Iterator[str | tuple[str, ...]]:
-        at = 0
-        while at < len(text):
-            for name in self._by_first.get(text[at], ()):
-                if tuple(text[at : at + len(name)]) == name:
+    def _parts(self, text_words: Sequence[str]) -> Iterator[str | tuple[str, ...]]:
+        index = 0
+        while index < len(text_words):
+            for name in self._by_first.get(text_words[index], ()):
+                if tuple(text_words[index : index + len(name)]) == name:
                     yield name
-                    at += len(name)
+                    index += len(name)
                     break
             else:
-                yield text[at]
-                at += 1
+                yield text_words[index]
+                index += 1
 
 
 LEVELS = 3
@@ -140,43 +140,43 @@ def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Co
     facts = list(_facts(environment, names))
     colours = {name: digest("slots", *sorted(slots)) for name, slots in names.slots.items()}
     features: Counter[str] = Counter()
-    own = colours
+    own_colours = colours
     for level in range(LEVELS):
         facts_of: dict[str, list[str]] = {}
         for fact in facts:
-            known = digest(str(level), *[text if name is None else colours[name] for text, name in fact])
-            features[known] += 1
-            for at, (_, name) in enumerate(fact):
+            coloured = digest(str(level), *[text if name is None else colours[name] for text, name in fact])
+            features[coloured] += 1
+            for index, (_, name) in enumerate(fact):
                 if name is not None:
-                    facts_of.setdefault(name, []).append(f"{at}{known}")
+                    facts_of.setdefault(name, []).append(f"{index}{coloured}")
         if level + 1 < LEVELS:
             colours = {name: digest(colour, *sorted(facts_of.get(name, ()))) for name, colour in colours.items()}
         if level == 0:
-            own = colours
-    return features, own
+            own_colours = colours
+    return features, own_colours
 
 
 def _facts(environment: Mapping[str, JsonValue], names: ScriptNames) -> Iterator[tuple[_Step, ...]]:
     """Yield the paths from the root to the leaves, iteratively for any depth."""
 
     def step(text: str) -> _Step:
-        return text[:_MAX_LITERAL], names.known(text)
+        return text[:_MAX_LITERAL], names.find(text)
 
     stack: list[tuple[tuple[_Step, ...], JsonValue]] = [((), dict(environment))]
-    left = _MAX_FACTS
-    while stack and left:
-        way, value = stack.pop()
-        below: list[tuple[_Step, JsonValue]] = []
+    remaining = _MAX_FACTS
+    while stack and remaining:
+        path, value = stack.pop()
+        children: list[tuple[_Step, JsonValue]] = []
         if isinstance(value, dict):
-            below = [(step(key), item) for key, item in list(value.items())[:_MAX_FACTS]]
+            children = [(step(key), item) for key, item in list(value.items())[:_MAX_FACTS]]
         elif isinstance(value, list):
-            below = [(_ITEM, item) for item in value[:_MAX_FACTS]]
-        if below and len(way) < _MAX_DEPTH:
-            stack.extend(((*way, key), item) for key, item in reversed(below))
+            children = [(_ITEM, item) for item in value[:_MAX_FACTS]]
+        if children and len(path) < _MAX_DEPTH:
+            stack.extend(((*path, key), item) for key, item in reversed(children))
             continue
-        left -= 1
-        name = names.known(value) if isinstance(value, str) else None
-        yield (*way, (_literal(value, names) if name is None else name, name))
+        remaining -= 1
+        name = names.find(value) if isinstance(value, str) else None
+        yield (*path, (_literal(value, names) if name is None else name, name))
 
 
 def _literal(value: JsonValue, names: ScriptNames) -> str:
@@ -214,7 +214,7 @@ def _laws(requires: Iterable[Requirement], effects: Iterable[Effect]) -> Iterato
 
 
 def _anonymous(law: str, placeholders: tuple[str, ...], names: ScriptNames) -> list[str]:
-    numbers = {placeholder.casefold(): f"${at}" for at, placeholder in enumerate(placeholders)}
+    numbers = {placeholder.casefold(): f"${index}" for index, placeholder in enumerate(placeholders)}
     return [numbers.get(word, word) for word in names.masked(law)]
 
 
@@ -264,9 +264,9 @@ def sketch(script: Script) -> "NDArray[np.uint8]":
         minhash = empty_minhash(size, size).copy()
         # One 32-bit hash for each occurrence of a feature.
         if hashes := [
-            (int(feature, 16) + again * 0x9E3779B1) & 0xFFFFFFFF
+            (int(feature, 16) + occurrence * 0x9E3779B1) & 0xFFFFFFFF
             for feature, count in features.items()
-            for again in range(min(count, _MAX_COUNT))
+            for occurrence in range(min(count, _MAX_COUNT))
         ]:
             minhash.update_batch(hashes)
         parts.append(minhash.hashvalues)
@@ -329,39 +329,39 @@ class Novelty:
     def __len__(self) -> int:
         return len(self._names)
 
-    def admits(self, script: Script, name: str) -> NearDuplicate | None:
+    def admit(self, script: Script, name: str) -> NearDuplicate | None:
         """Return the near-duplicate of a script, or add the script as `name` and return None. Never raises."""
-        known = sketch(script)
-        found = self._nearest(known)
-        if found is not None and found.similarity >= self.threshold:
-            return found
-        self._remember(known, name)
+        script_sketch = sketch(script)
+        nearest = self._nearest(script_sketch)
+        if nearest is not None and nearest.similarity >= self.threshold:
+            return nearest
+        self._append(script_sketch, name)
         return None
 
     def learn(self, scripts: Iterable[tuple[str, Script]]) -> None:
         """Add scripts of an earlier process with their names, in the order of their admission."""
         for name, script in scripts:
-            self._remember(sketch(script), name)
+            self._append(sketch(script), name)
 
-    def _nearest(self, known: "NDArray[np.uint8]") -> NearDuplicate | None:
+    def _nearest(self, script_sketch: "NDArray[np.uint8]") -> NearDuplicate | None:
         import numpy as np
 
         if not self._names:
             return None
-        equal = self._sketches[: len(self)] == known
+        equal = self._sketches[: len(self)] == script_sketch
         counts = equal.sum(axis=1, dtype=np.uint16)
-        at = int(counts.argmax())
+        index = int(counts.argmax())
         ends = np.cumsum([0, *PARTS.values()]).tolist()
         parts = {
-            name: round(float(equal[at, start:end].mean()), 3)
+            name: round(float(equal[index, start:end].mean()), 3)
             for name, start, end in zip(PARTS, ends, ends[1:], strict=False)
         }
-        return NearDuplicate(of=self._names[at], similarity=round(int(counts[at]) / SIZE, 3), **parts)
+        return NearDuplicate(of=self._names[index], similarity=round(int(counts[index]) / SIZE, 3), **parts)
 
-    def _remember(self, known: "NDArray[np.uint8]", name: str) -> None:
+    def _append(self, script_sketch: "NDArray[np.uint8]", name: str) -> None:
         import numpy as np
 
         if len(self) == len(self._sketches):
             self._sketches = np.concatenate((self._sketches, np.empty_like(self._sketches)))
-        self._sketches[len(self)] = known
+        self._sketches[len(self)] = script_sketch
         self._names.append(name)

@@ -31,7 +31,7 @@ from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.text_form import MAX_OBSERVATION
-from refinesynth.settings.grounding import Grounding, walked
+from refinesynth.settings.grounding import Grounding, choice_of
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
@@ -87,7 +87,7 @@ class GroundedPlay(Play):
         for name, section, root in (("twist", "twists", 11), ("surface", "surfaces", 13), ("device", "devices", 17)):
             # An empty block has no line to draw.
             if lines := [*filter(str.strip, settings.prompts.fill("rulebook_variety", section).splitlines())]:
-                wishes[name] = lines[walked(len(lines), root=root, index=place, seed=settings.seed)]
+                wishes[name] = lines[choice_of(len(lines), root=root, index=place, seed=settings.seed)]
         writer = context.actor(
             RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, tools=context.tools, wanted=wishes
         )

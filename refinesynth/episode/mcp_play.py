@@ -102,7 +102,7 @@ async def mcp_session(
             log.seek(0)
             output = log.read()[-_MAX_ERROR_CHARACTERS:].strip()
             raise ValueError(
-                f"{one_line(reason, most=_MAX_ERROR_CHARACTERS)}{f'; it wrote {one_line(output)}' if output else ''}"
+                f"{one_line(reason, size=_MAX_ERROR_CHARACTERS)}{f'; it wrote {one_line(output)}' if output else ''}"
             ) from error
 
 
@@ -165,7 +165,7 @@ class McpConversation(Conversation):
     def _mistake_request(self, turns: Turns, **known: Any) -> MistakeRequest | None:
         """Request only mistakes that are not executed, because the server might carry out any other."""
         request = super()._mistake_request(turns, **known)
-        is_made = request is not None and request.way in {"late", "give_up"}
+        is_made = request is not None and request.style in {"late", "give_up"}
         return request if request is None or is_made else request._replace(kind=MistakeKind.PARAMETER)
 
     async def _journaled_result(self, turns: Turns, act: PlayerTurn) -> Result:
@@ -227,7 +227,7 @@ class McpConversation(Conversation):
                 raise _CallFailed("the server has ended", turn) from error
             return Result.of(error.message, failed=True, of_arguments=error.code in {INVALID_PARAMS, METHOD_NOT_FOUND})
         except Exception as error:
-            raise _CallFailed(one_line(str(error) or repr(error), most=_MAX_ERROR_CHARACTERS), turn) from error
+            raise _CallFailed(one_line(str(error) or repr(error), size=_MAX_ERROR_CHARACTERS), turn) from error
         texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
         if not texts and result.structured_content is not None:
             texts = [write_json(result.structured_content, default=str).decode()]

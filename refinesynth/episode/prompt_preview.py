@@ -55,7 +55,7 @@ async def preview(
     """
     requests: dict[Role, list[dict[str, Any]]] = {role: [] for role in find(settings.play).roles(settings)}
     models = {
-        role: open_model(backends[role].each[0], call=partial(_record_request, requests[role])) for role in requests
+        role: open_model(backends[role].members[0], call=partial(_record_request, requests[role])) for role in requests
     }
     await play_episode(persona, index=0, settings=settings, models=models)
     return requests
@@ -65,7 +65,7 @@ async def context_warnings(
     persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]
 ) -> list[str]:
     """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
-    firsts = {role: backend.each[0] for role, backend in backends.items()}
+    firsts = {role: backend.members[0] for role, backend in backends.items()}
     servers = {(one.model, one.base_url): one for one in firsts.values()}
     known = {server: (await server_facts_of(one)).context or _SUFFICIENT_CONTEXT for server, one in servers.items()}
     contexts = {role: known[one.model, one.base_url] for role, one in firsts.items()}

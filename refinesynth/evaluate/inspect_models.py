@@ -58,7 +58,7 @@ from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MAX_PROCESSES
 from refinesynth.extras import check_installed, require
-from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
+from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.roles.player import request_parameters
 from refinesynth.train.inputs import find_on_hub
 from refinesynth.trajectory import explain
@@ -234,7 +234,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], to
             raise InputError(f"{name!r} is a control, which takes no settings; leave --set out")
         return get_model(f"{agent.PROVIDER}/{control}")
     if path.is_dir() or (path.is_file() and is_gguf(name)):
-        folder = Path(unpacked(name))
+        folder = Path(unpack_gguf(name))
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise InputError(
                 f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth "

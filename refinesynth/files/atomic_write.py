@@ -15,10 +15,10 @@ from refinesynth.errors import InputError, StorageError
 COMPRESSED = (".gz", ".zst")
 """Suffixes of compressed output."""
 
-_OTHER_FORMS = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
+_UNSUPPORTED_SUFFIXES = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
 """Suffixes of unsupported output formats."""
 
-_UNFINISHED = ".part"
+_TEMPORARY_SUFFIX = ".part"
 
 
 @contextmanager
@@ -31,21 +31,21 @@ def atomic_write(path: Path) -> Generator[IO[bytes]]:
     Raises:
         OSError: The file cannot be written.
     """
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY_SUFFIX}")
     try:
-        with unfinished.open("xb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        temporary.replace(path)
     finally:
         with suppress(OSError):
-            unfinished.unlink()
+            temporary.unlink()
 
 
-def is_unfinished(name: str, of: str) -> bool:
-    """Return True for the name of a temporary file that `atomic_write` makes for the file `of`."""
-    return name.startswith(f".{of}.") and name.endswith(_UNFINISHED)
+def is_temporary(name: str, target: str) -> bool:
+    """Return True for the name of a temporary file that `atomic_write` makes for the file `target`."""
+    return name.startswith(f".{target}.") and name.endswith(_TEMPORARY_SUFFIX)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -81,10 +81,10 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         InputError: `path` is a folder, a link, a FIFO, a device or a socket, or exists and `overwrite` is false; or its
             suffix is that of another format than JSONL.
     """
-    form = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
-    if form.lower() in _OTHER_FORMS:
+    suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
+    if suffix.lower() in _UNSUPPORTED_SUFFIXES:
         raise InputError(
-            f"{str(path)!r}: JSONL is written, not {form}; give a name that ends in .jsonl, .jsonl.gz or .jsonl.zst"
+            f"{str(path)!r}: JSONL is written, not {suffix}; give a name that ends in .jsonl, .jsonl.gz or .jsonl.zst"
         )
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
@@ -94,7 +94,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def alone_with(path: Path) -> Generator[None]:
+def exclusive_access(path: Path) -> Generator[None]:
     """Lock the file or folder at `path` against other processes of this user on this machine that use this function.
 
     A process may nest blocks for one path.
@@ -106,10 +106,10 @@ def alone_with(path: Path) -> Generator[None]:
 
     from filelock import FileLock, Timeout  # imported here, because `--help` does not need it
 
-    named = blake2b(os.fsencode(path.absolute().parent.resolve() / path.name), digest_size=8).hexdigest()
+    digest = blake2b(os.fsencode(path.absolute().parent.resolve() / path.name), digest_size=8).hexdigest()
     # In the temporary folder, because a lock file next to the output would stay there.
-    place = Path(tempfile.gettempdir()) / f"refinesynth-{os.getuid() if hasattr(os, 'getuid') else 0}-{named}.lock"
-    lock = FileLock(place, thread_local=False, is_singleton=True, fallback_to_soft=False)
+    lock_path = Path(tempfile.gettempdir()) / f"refinesynth-{os.getuid() if hasattr(os, 'getuid') else 0}-{digest}.lock"
+    lock = FileLock(lock_path, thread_local=False, is_singleton=True, fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
@@ -132,7 +132,7 @@ def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
         InputError: `refuse_existing` refuses the path, the file cannot be written, or another process writes it.
     """
     try:
-        with alone_with(path):
+        with exclusive_access(path):
             refuse_existing(path, overwrite=overwrite)
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as file, _compressing(file, path.suffix.lower()) as stream:
@@ -156,7 +156,7 @@ def _compressing(raw: IO[bytes], suffix: str) -> Generator[IO[bytes]]:
         yield raw
 
 
-_KINDS = (
+_IRREGULAR_KINDS = (
     (stat.S_ISLNK, "a link"),
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISCHR, "a device"),
@@ -165,7 +165,7 @@ _KINDS = (
 )
 
 
-def irregular(path: Path, *, follow: bool = False) -> str | None:
+def irregular_kind(path: Path, *, follow: bool = False) -> str | None:
     """Return `a link`, `a FIFO`, `a device` or `a socket` for such a `path`; None for files, folders and missing paths.
 
     With `follow`, the result is for a link's target.
@@ -174,12 +174,12 @@ def irregular(path: Path, *, follow: bool = False) -> str | None:
         mode = (path.stat() if follow else path.lstat()).st_mode
     except OSError:
         return None
-    return next((name for is_one, name in _KINDS if is_one(mode)), None)
+    return next((name for is_kind, name in _IRREGULAR_KINDS if is_kind(mode)), None)
 
 
 def refuse_irregular(path: Path) -> None:
     """Raise InputError if `path` exists and is neither a file nor a folder."""
-    if kind := irregular(path):
+    if kind := irregular_kind(path):
         raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
 
 

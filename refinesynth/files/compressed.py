@@ -12,7 +12,7 @@ from refinesynth.errors import InputError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_CHUNK = 1 << 9
+_COMPRESSED_CHUNK = 1 << 9
 """Compressed bytes per decompression, at most 16 MiB of output: four bytes of Zstandard can encode 128 KiB."""
 
 
@@ -26,15 +26,15 @@ def open_binary(path: Path, compression: str | None) -> BinaryIO:
     if compression == ".gz":
         return cast("BinaryIO", gzip.open(path, "rb"))
     if compression == ".zst":
-        return cast("BinaryIO", io.BufferedReader(_Unpacked(path.open("rb"))))
+        return cast("BinaryIO", io.BufferedReader(_ZstdReader(path.open("rb"))))
     return path.open("rb")
 
 
-class _Unpacked(io.RawIOBase):
+class _ZstdReader(io.RawIOBase):
     """Content of a Zstandard file, frame by frame. The library's own reader does not detect a truncated file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._pieces, self._plain = file, _pieces(file), memoryview(b"")
+        self._file, self._frames, self._buffer = file, _decompress(file), memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -44,29 +44,29 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        while not self._plain and (piece := next(self._pieces, None)) is not None:
-            self._plain = memoryview(piece)
+        while not self._buffer and (piece := next(self._frames, None)) is not None:
+            self._buffer = memoryview(piece)
         view = memoryview(buffer).cast("B")
-        count = min(len(view), len(self._plain))
-        view[:count] = self._plain[:count]
-        self._plain = self._plain[count:]
+        count = min(len(view), len(self._buffer))
+        view[:count] = self._buffer[:count]
+        self._buffer = self._buffer[count:]
         return count
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _decompress(file: BinaryIO) -> Iterator[bytes]:
     import zstandard
 
     frame = None
-    while packed := file.read(_CHUNK):
-        while packed:
+    while chunk := file.read(_COMPRESSED_CHUNK):
+        while chunk:
             frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            yield frame.decompress(packed)
-            packed, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+            yield frame.decompress(chunk)
+            chunk, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
     if frame is not None:
         raise EOFError("it is cut off: the end of its last frame is missing")
 
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
@@ -83,7 +83,7 @@ def refuse_other_encodings(start: bytes) -> None:
     Raises:
         UnicodeError: The file is UTF-16 or UTF-32, with or without a byte order mark, or no text.
     """
-    name = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+    name = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
     if name is None and b"\0" in start:
         raise UnicodeError(
             "there are NUL bytes in its first line, so it is UTF-16, UTF-32 or no text; expected UTF-8. "
@@ -95,24 +95,24 @@ def refuse_other_encodings(start: bytes) -> None:
 
 _BOM = b"\xef\xbb\xbf"
 """Byte order mark of UTF-8, which some editors write."""
-_MOST_JSON = 256 * 1024 * 1024
+_MAX_JSON_BYTES = 256 * 1024 * 1024
 """Maximum size of a JSON document, in bytes."""
 
 
-def bounded_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line with its line feed; of a line over `most` bytes, the first `most` + 1.
+def bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of each line with its line feed; of a line over `max_bytes` bytes, the first `max_bytes` + 1.
 
     Raises:
         UnicodeError: `refuse_other_encodings` refuses the first line.
     """
     number = 0
-    while line := file.readline(most + 1):
+    while line := file.readline(max_bytes + 1):
         number += 1
         if number == 1:
             refuse_other_encodings(line)
-        yield number, line.removeprefix(_BOM) if number == 1 and len(line) <= most else line
-        while len(line) >= most and not line.endswith(b"\n"):
-            line = file.readline(most)
+        yield number, line.removeprefix(_BOM) if number == 1 and len(line) <= max_bytes else line
+        while len(line) >= max_bytes and not line.endswith(b"\n"):
+            line = file.readline(max_bytes)
 
 
 def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
@@ -122,10 +122,10 @@ def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
         InputError: The file is longer than 256 MiB.
         UnicodeError: `refuse_other_encodings` refuses the file.
     """
-    content = start + file.read(_MOST_JSON + 1 - len(start))
-    if len(content) > _MOST_JSON:
+    content = start + file.read(_MAX_JSON_BYTES + 1 - len(start))
+    if len(content) > _MAX_JSON_BYTES:
         raise InputError(
-            f"{str(path)!r} has more than {_MOST_JSON:,} bytes, and JSON is read whole; write it as JSONL, one object on each line"
+            f"{str(path)!r} has more than {_MAX_JSON_BYTES:,} bytes, and JSON is read whole; write it as JSONL, one object on each line"
         )
     refuse_other_encodings(content[: 1 << 20])
     return content.removeprefix(_BOM)

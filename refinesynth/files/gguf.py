@@ -20,11 +20,11 @@ from refinesynth.files.output_folder import CACHE, cache_folder
 
 _MAGIC: Final = b"GGUF"
 _UNFINISHED: Final = "unfinished-"
-_WRITTEN: Final = "unpacked.json"
+_SIZES_FILE: Final = "unpacked.json"
 """File with the names and sizes of all other files of an unpacked folder."""
-_COMPARED: Final = 4096
+_COMPARED_ROWS: Final = 4096
 """Number of compared rows of embedding and head."""
-_SAME: Final = 0.9
+_MIN_SIMILARITY: Final = 0.9
 """Minimum cosine similarity of two quantizations of one matrix; separately trained matrices are far below."""
 _LLAMA_3: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Rotary scaling of Llama 3.1 to 3.3 (source: their config.json), without the factor."""
@@ -50,7 +50,7 @@ def check_gguf(name: str) -> None:
     check_installed("gguf", "gguf", "torch", "transformers", "accelerate")
 
 
-def unpacked(name: str) -> str:
+def unpack_gguf(name: str) -> str:
     """Unpack a GGUF file, unless it was unpacked before, and return the folder; return other names unchanged.
 
     Raises `InputError` if the file cannot be read, and `StorageError` if the folder cannot be written.
@@ -66,7 +66,7 @@ def unpacked(name: str) -> str:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(folder.parent)
         with FileLock(f"{folder}.lock"):  # one rank unpacks, the others wait
-            if not _is_whole(folder):
+            if not _is_complete(folder):
                 unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
                 rmtree(folder, ignore_errors=True)
                 rmtree(unfinished, ignore_errors=True)
@@ -84,23 +84,23 @@ def unpacked(name: str) -> str:
 
 def _remove_unfinished(cache: Path) -> None:
     """Remove folders of processes that died while unpacking, recognized by a free lock."""
-    for left in cache.glob(f"{_UNFINISHED}*"):
+    for unfinished in cache.glob(f"{_UNFINISHED}*"):
         try:
-            with FileLock(cache / f"{left.name.removeprefix(_UNFINISHED)}.lock", timeout=0):
-                rmtree(left, ignore_errors=True)
+            with FileLock(cache / f"{unfinished.name.removeprefix(_UNFINISHED)}.lock", timeout=0):
+                rmtree(unfinished, ignore_errors=True)
         except Timeout:
             continue
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    return {one.name: one.stat().st_size for one in folder.iterdir() if one.name != _WRITTEN}
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.name != _SIZES_FILE}
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """Return whether all written files exist with their sizes."""
     try:
-        written: dict[str, int] = orjson.loads((folder / _WRITTEN).read_bytes())
-        return written.items() <= _sizes(folder).items()
+        sizes: dict[str, int] = orjson.loads((folder / _SIZES_FILE).read_bytes())
+        return sizes.items() <= _sizes(folder).items()
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -109,7 +109,7 @@ def _unpack(path: Path, folder: Path) -> None:
     from transformers import AutoTokenizer
 
     try:
-        model = _dequantized(path)
+        model = _load_dequantized(path)
         tokenizer = cast("Any", AutoTokenizer).from_pretrained(str(path.parent), gguf_file=path.name)
     except Exception as error:  # transformers raises many exception types for invalid files
         problem = shorten(str(error), 300, placeholder="...") or type(error).__name__
@@ -124,22 +124,22 @@ def _unpack(path: Path, folder: Path) -> None:
         tokenizer.save_pretrained(str(folder))
     except Exception as error:  # safetensors and tokenizers raise their own exception types for a full disk
         raise OSError(str(error)) from error
-    (folder / _WRITTEN).write_bytes(orjson.dumps(_sizes(folder)))
+    (folder / _SIZES_FILE).write_bytes(orjson.dumps(_sizes(folder)))
 
 
-def _dequantized(path: Path) -> Any:
+def _load_dequantized(path: Path) -> Any:
     """Return the file's model with plain weights. Raises `ValueError` if the model would differ from the file's."""
     import torch
     from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 
-    reader, kind = GGUFReader(str(path)), cast("Any", AutoModelForCausalLM)
+    reader, model_class = GGUFReader(str(path)), cast("Any", AutoModelForCausalLM)
     if (parts := reader.get_field("split.count")) is not None and parts.contents() > 1:
         raise ValueError(f"it is one of {parts.contents()} parts; join them with llama-gguf-split --merge")
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     config = cast("Any", AutoConfig).from_pretrained(**source)
     _restore_rotation(reader, config)
-    loaded, info = kind.from_pretrained(
+    loaded, info = model_class.from_pretrained(
         **source,
         config=config,
         dtype=torch.float32,
@@ -150,18 +150,18 @@ def _dequantized(path: Path) -> Any:
     restored = _restore_tie(weights, loaded, config)
     config.dtype = torch.float32
     with torch.device("meta"):
-        plain = kind.from_config(config)
-    plain.load_state_dict(weights, assign=True, strict=False)
-    plain.tie_weights()
-    plain.generation_config = loaded.generation_config
-    others = ("rope_", f"blk.{config.num_hidden_layers}.")  # rotary factors, and layers for drafting tokens
-    stored = sum(int(one.n_elements) for one in reader.tensors if not one.name.startswith(others))
-    taken = sum(one.numel() for one in plain.parameters()) + restored
-    if info["missing_keys"] or stored != taken:
+        plain_model = model_class.from_config(config)
+    plain_model.load_state_dict(weights, assign=True, strict=False)
+    plain_model.tie_weights()
+    plain_model.generation_config = loaded.generation_config
+    extra_prefixes = ("rope_", f"blk.{config.num_hidden_layers}.")  # rotary factors, and layers for drafting tokens
+    stored = sum(int(tensor.n_elements) for tensor in reader.tensors if not tensor.name.startswith(extra_prefixes))
+    used = sum(parameter.numel() for parameter in plain_model.parameters()) + restored
+    if info["missing_keys"] or stored != used:
         raise ValueError(
-            f"its tensors have {stored:,} numbers, and transformers' {type(plain).__name__} takes {taken:,}"
+            f"its tensors have {stored:,} numbers, and transformers' {type(plain_model).__name__} takes {used:,}"
         )
-    return plain
+    return plain_model
 
 
 def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
@@ -173,11 +173,11 @@ def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
     head, embedding = loaded.get_output_embeddings().weight, loaded.get_input_embeddings().weight
     if config.tie_word_embeddings or head.shape != embedding.shape:
         return 0
-    alike = torch.cosine_similarity(head[:_COMPARED].flatten(), embedding[:_COMPARED].flatten(), dim=0)
-    if alike < _SAME:
+    similarity = torch.cosine_similarity(head[:_COMPARED_ROWS].flatten(), embedding[:_COMPARED_ROWS].flatten(), dim=0)
+    if similarity < _MIN_SIMILARITY:
         return 0
     config.tie_word_embeddings = True
-    name = next(name for name, one in weights.items() if one.data_ptr() == embedding.data_ptr())
+    name = next(name for name, tensor in weights.items() if tensor.data_ptr() == embedding.data_ptr())
     weights[name] = head.detach()
     return embedding.numel()
 
@@ -189,17 +189,17 @@ def _restore_rotation(reader: Any, config: Any) -> None:
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    factors = {one.name: torch.tensor(one.data) for one in reader.tensors if one.name.startswith("rope_")}
+    factors = {tensor.name: torch.tensor(tensor.data) for tensor in reader.tensors if tensor.name.startswith("rope_")}
     scaling = reader.get_field(f"{reader.get_field('general.architecture').contents()}.rope.scaling.type")
     rotation: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    kinds: list[Any] = [rotation] if "rope_type" in rotation else list(rotation.values())
+    rotations: list[Any] = [rotation] if "rope_type" in rotation else list(rotation.values())
     is_scaled = bool(factors) or (scaling is not None and scaling.contents() != "none")
-    if not is_scaled or any(one["rope_type"] != "default" for one in kinds):
+    if not is_scaled or any(parameters["rope_type"] != "default" for parameters in rotations):
         return
-    if rotation in kinds and set(factors) == {"rope_freqs.weight"}:
-        by = factors["rope_freqs.weight"]
-        plain = rotation["rope_theta"] ** -(torch.arange(len(by)) / len(by))
-        config.rope_parameters = {**rotation, **_LLAMA_3, "rope_type": "llama3", "factor": float(by.max())}
-        if torch.allclose(ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0], plain / by, rtol=1e-4):
+    if rotation in rotations and set(factors) == {"rope_freqs.weight"}:
+        scales = factors["rope_freqs.weight"]
+        freqs = rotation["rope_theta"] ** -(torch.arange(len(scales)) / len(scales))
+        config.rope_parameters = {**rotation, **_LLAMA_3, "rope_type": "llama3", "factor": float(scales.max())}
+        if torch.allclose(ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0], freqs / scales, rtol=1e-4):
             return
     raise ValueError("its rotary embedding is scaled in a way that transformers does not read from GGUF")

@@ -19,7 +19,7 @@ LOCK_FILE = "run.lock"
 
 CACHE = "REFINESYNTH_CACHE"
 """Environment variable with the folder for working copies of runs in object stores and for unpacked GGUF files."""
-_LONGEST = 1_000
+_MAX_LOCK_BYTES = 1_000
 """Maximum number of bytes read from the lock file."""
 
 
@@ -71,7 +71,7 @@ class FolderLock:
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
-            holder = holder_of(self._folder) if self._names_holder else None
+            holder = read_holder(self._folder) if self._names_holder else None
             raise RunFolderError(
                 f"{str(self._folder)!r} is in use by another {self._work}{'' if holder is None else f': {holder}'}. Wait until it ends, "
                 f"end it, or choose another folder"
@@ -100,24 +100,24 @@ class FolderLock:
         self.release()
 
 
-def holder_of(folder: Path) -> Holder | None:
+def read_holder(folder: Path) -> Holder | None:
     """Return the last holder of a run folder, dead or alive; None if unknown."""
     try:
         with (folder / LOCK_FILE).open("rb") as file:
-            return Holder.model_validate(orjson.loads(file.read(_LONGEST)))
+            return Holder.model_validate(orjson.loads(file.read(_MAX_LOCK_BYTES)))
     except (OSError, orjson.JSONDecodeError, ValidationError):
         return None
 
 
-def next_aside(path: Path) -> Path:
+def next_old_path(path: Path) -> Path:
     """Return the first free path `NAME.old-1`, `NAME.old-2` and so on for a folder."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
+    while (old_path := path.with_name(f"{path.name}.old-{number}")).exists():
         number += 1
-    return aside
+    return old_path
 
 
-def refuse_from_within(path: Path) -> None:
+def refuse_working_folder(path: Path) -> None:
     """Raise RunFolderError if the folder contains the working folder, because it cannot be moved."""
     if Path.cwd().is_relative_to(path.resolve()):
         raise RunFolderError(
@@ -126,14 +126,14 @@ def refuse_from_within(path: Path) -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a folder to the path of `next_aside`, and return that path.
+    """Rename a folder to the path of `next_old_path`, and return that path.
 
     Raises:
         RunFolderError: The folder contains the working folder.
         OSError: The folder cannot be renamed.
     """
-    refuse_from_within(path)
-    return path.rename(next_aside(path))
+    refuse_working_folder(path)
+    return path.rename(next_old_path(path))
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

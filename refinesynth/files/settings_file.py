@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from refinesynth.errors import InputError
 
 _compose: Any = yaml.compose  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - it has no types
-_MOST_BYTES: Final = 1_000_000
+_MAX_BYTES: Final = 1_000_000
 _COMMENT_COLUMN: Final = 40
 
 
@@ -22,8 +22,8 @@ def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True)
         InputError: The file is missing, is not such YAML, or is too large for a configuration.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
+        if path.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MAX_BYTES:,} bytes)")
         document: object = yaml.safe_load(content := path.read_bytes())
         _refuse_repeated(_compose(content, yaml.SafeLoader), path, nested)
     except OSError as error:
@@ -52,33 +52,33 @@ def _refuse_repeated(node: Any, path: Path, nested: Callable[[str], bool]) -> No
             _refuse_repeated(value, path, lambda _: False)
 
 
-def explained(
+def commented_yaml(
     model: type[BaseModel],
     values: Mapping[str, Any],
     *,
     origin: Callable[[str], str],
-    inside: Callable[[str], type | None] = lambda _: None,
+    nested_type: Callable[[str], type | None] = lambda _: None,
 ) -> str:
     """Return a settings file for `read_settings`, with the docstring of each setting and the origin of its value.
 
-    `values` are JSON values in the model's order; `inside` returns the model of a setting with nested settings.
+    `values` are JSON values in the model's order; `nested_type` returns the model of a setting with nested settings.
     """
     lines: list[str] = []
     for name, value in values.items():
-        lines += _documented(model, name)
-        within = inside(name)
-        if within is not None and value:
+        lines += _comment_lines(model, name)
+        nested = nested_type(name)
+        if nested is not None and value:
             lines.append(f"{name}:")
-            for inner, each in value.items():
-                lines += _documented(within, inner, indent="  ")
-                lines.append(_line(f"  {_setting(inner, each)}", origin(f"{name}.{inner}")))
+            for inner, item in value.items():
+                lines += _comment_lines(nested, inner, indent="  ")
+                lines.append(_line(f"  {_setting(inner, item)}", origin(f"{name}.{inner}")))
         else:
             lines.append(_line(_setting(name, value), origin(name)))
         lines.append("")
     return "\n".join(lines)
 
 
-def dumped(value: object, *, flow: bool = False) -> str:
+def dump_yaml(value: object, *, flow: bool = False) -> str:
     """Return YAML without a final line feed, with invisible characters escaped."""
     text = ""
     for unicode in (True, False):
@@ -88,7 +88,7 @@ def dumped(value: object, *, flow: bool = False) -> str:
     return text.rstrip("\n")
 
 
-def _documented(model: type, name: str, *, indent: str = "") -> Iterator[str]:
+def _comment_lines(model: type, name: str, *, indent: str = "") -> Iterator[str]:
     field = getattr(model, "model_fields", {}).get(name)
     yield from (f"{indent}# {line}" for line in ((field and field.description) or "").splitlines())
 
@@ -99,4 +99,4 @@ def _line(setting: str, origin: str) -> str:
 
 def _setting(name: str, value: object) -> str:
     """Return `name: value` on one line."""
-    return f"{name}: {dumped(value, flow=True).removesuffix('...').rstrip()}"
+    return f"{name}: {dump_yaml(value, flow=True).removesuffix('...').rstrip()}"

@@ -27,7 +27,7 @@ from refinesynth.chat import (
 from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.errors import InputError
 from refinesynth.text.json_reader import write_json
-from refinesynth.train.data.record_forms import labelled, read_record
+from refinesynth.train.data.record_forms import mark_repairs, read_record
 from refinesynth.train.labelled_conversation import Conversation, ToolCall, Turn, TurnLabel
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
 
@@ -273,7 +273,7 @@ def read_conversation(record: Mapping[str, Any], location: str) -> ParsedPlay:
             task, read = parsed or Task(plain_script(*_introduction_and_goal(preamble)), None), _read_text
         separate = bool(record.get("system")) and conversation.turns[0].role == "system"
         turns = _turns(task, played, read, first=len(preamble) + (0 if separate else 1))
-        return ParsedPlay(task.script, labelled(tuple(turns), record))
+        return ParsedPlay(task.script, mark_repairs(tuple(turns), record))
     except ValueError as error:
         raise InputError(f"{location}: {error}") from error
 
@@ -356,7 +356,7 @@ def _exchanges(played: Sequence[Turn]) -> Iterator[tuple[int, Turn, list[Turn]]]
     for index, stop in zip(starts, [*starts[1:], len(played)], strict=True):
         message, answers = played[index], list(played[index + 1 : stop])
         for call in message.calls[:-1]:
-            answer = [turn for turn in answers if turn.role == "tool" and turn.answers == call.id][:1]
+            answer = [turn for turn in answers if turn.role == "tool" and turn.call_id == call.id][:1]
             answers = [turn for turn in answers if turn not in answer]
             yield index, message._replace(calls=(call,)), answer
             message = message._replace(content="", thinking="")

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.files.atomic_write import irregular
+from refinesynth.files.atomic_write import irregular_kind
 from refinesynth.files.compressed import bounded_lines, read_document
 from refinesynth.imports.import_formats import PLAY, RULES, find, read_record
 from refinesynth.outcome import EpisodeOutcome, Refused
@@ -24,7 +24,7 @@ from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json, write_json
-from refinesynth.train.data.conversation_reader import COMPRESSIONS, MOST_BYTES, opened
+from refinesynth.train.data.conversation_reader import COMPRESSIONS, MAX_LINE_BYTES, open_source
 from refinesynth.trajectory import Persona
 
 
@@ -36,7 +36,7 @@ class Raw(NamedTuple):
     def parsed(self) -> object:
         """Parse the record; raises InputError if the record is too long or is not JSON."""
         if not self.line:
-            raise InputError(f"{self.location}: it is longer than {MOST_BYTES:,} bytes")
+            raise InputError(f"{self.location}: it is longer than {MAX_LINE_BYTES:,} bytes")
         try:
             return load_json(self.line)
         except ValueError as error:
@@ -52,17 +52,17 @@ def records(source: Path) -> Iterator[Raw]:
             raise InputError(f"{str(source)!r} is no folder of documents (*.json); give a file, or such a folder")
     elif not source.exists():
         raise InputError(f"there is no file {str(source)!r}")
-    elif kind := irregular(source, follow=True):
+    elif kind := irregular_kind(source, follow=True):
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
     for path in files:
-        with opened(path) as file:
+        with open_source(path) as file:
             suffixes = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
             if suffixes == [".json"]:
                 yield from _document(file, path)
                 continue
-            for number, line in bounded_lines(file, MOST_BYTES):
+            for number, line in bounded_lines(file, MAX_LINE_BYTES):
                 if line.strip():
-                    yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MOST_BYTES else b"")
+                    yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MAX_LINE_BYTES else b"")
 
 
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
@@ -70,7 +70,7 @@ def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
     try:
         document: object = load_json(content)
     except ValueError:
-        yield Raw(str(path), content[:MOST_BYTES])
+        yield Raw(str(path), content[:MAX_LINE_BYTES])
         return
     if not isinstance(document, list):
         yield Raw(str(path), write_json(document, exact=True))
@@ -179,7 +179,7 @@ def _batches(raws: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]
     for index, raw in raws:
         batch.append((index, raw))
         size += len(raw.line)
-        if len(batch) == _BATCH_SIZE or size > MOST_BYTES:
+        if len(batch) == _BATCH_SIZE or size > MAX_LINE_BYTES:
             yield batch
             batch, size = [], 0
     if batch:

@@ -32,7 +32,7 @@ _UNSPACED = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"  # Han
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
-_KEPT_WORDS = 1 << 16
+_CACHED_WORDS = 1 << 16
 
 
 def words(text: str) -> list[str]:
@@ -41,26 +41,26 @@ def words(text: str) -> list[str]:
     return _WORD.findall(folded) or [folded.strip()]
 
 
-def grams(found: list[str], size: int = 1) -> set[int]:
+def grams(text_words: list[str], size: int = 1) -> set[int]:
     """Return the 32-bit hashes of all runs of `size` words; for a shorter text, the hash of all its words."""
     if size == 1:
-        return set(map(_hashed, found))
-    runs = range(max(1, len(found) - size + 1))
-    return {_hashed(" ".join(found[at : at + size])) for at in runs}
+        return set(map(_hash_word, text_words))
+    runs = range(max(1, len(text_words) - size + 1))
+    return {_hash_word(" ".join(text_words[index : index + size])) for index in runs}
 
 
-def fingerprint(found: list[str]) -> int:
+def fingerprint(text_words: list[str]) -> int:
     """Return a 64-bit hash of the words in order."""
-    return int.from_bytes(hashlib.blake2b(" ".join(found).encode("utf-8", "replace"), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(" ".join(text_words).encode("utf-8", "replace"), digest_size=8).digest())
 
 
-@lru_cache(maxsize=_KEPT_WORDS)
-def _hashed(word: str) -> int:
+@lru_cache(maxsize=_CACHED_WORDS)
+def _hash_word(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=4).digest())
 
 
 _NUMBER_BYTES = 32
-_MOST_COMPARED = 128
+_MAX_COMPARED = 128
 """Maximum number of rows of one band that a row is compared with; bounds the time for monotonous or hostile data."""
 
 
@@ -85,7 +85,7 @@ class Similar:
 class Twin:
     """Earlier persona that another one repeats."""
 
-    of: int
+    index: int
     """Number of the earlier persona among the admitted ones, from 0."""
     similarity: float
     """Jaccard similarity of the grams, from the threshold to 1."""
@@ -108,8 +108,8 @@ class NearDuplicates:
         check_installed("diversity", "datasketch", "numpy")
         self.similar = similar or Similar()
         self._bands, self._rows = choose_bands(self.similar.permutations, self.similar.threshold)
-        self._newest: dict[int, int] = {}
-        self._before = array("i")
+        self._newest_by_key: dict[int, int] = {}
+        self._previous = array("i")
         """Previous persona with the same key, or -1, for each persona and each of its keys."""
         self._grams = array("I")
         self._ends = array("Q", [0])
@@ -119,68 +119,68 @@ class NearDuplicates:
         return len(self._fingerprints)
 
     @property
-    def bytes_held(self) -> int:
-        arrays = (self._grams, self._ends, self._fingerprints, self._before)
-        held = sum(part.itemsize * len(part) for part in arrays)
-        return held + getsizeof(self._newest) + 2 * _NUMBER_BYTES * len(self._newest)
+    def index_bytes(self) -> int:
+        arrays = (self._grams, self._ends, self._fingerprints, self._previous)
+        array_bytes = sum(part.itemsize * len(part) for part in arrays)
+        return array_bytes + getsizeof(self._newest_by_key) + 2 * _NUMBER_BYTES * len(self._newest_by_key)
 
     def admit(self, text: str) -> Twin | None:
         """Admit a persona and return None, or return the earlier persona that it repeats."""
         persona_words = words(text)
-        wanted = grams(persona_words, self.similar.size)
-        keys = self._keys(wanted)
+        persona_grams = grams(persona_words, self.similar.size)
+        keys = self._keys(persona_grams)
         # Sorted, to return the first of equally similar personas.
-        compared = ((self._similarity(wanted, number), number) for number in sorted(self._candidates(keys)))
+        compared = ((self._similarity(persona_grams, number), number) for number in sorted(self._candidates(keys)))
         similarity, number = max(compared, key=itemgetter(0), default=(0.0, 0))
         if similarity >= self.similar.threshold:
             exact = similarity == 1 and self._fingerprints[number] == fingerprint(persona_words)
             return Twin(number, similarity, exact)
         for key in keys:
-            self._before.append(self._newest.get(key, -1))
-            self._newest[key] = len(self)
-        self._grams.extend(sorted(wanted))
+            self._previous.append(self._newest_by_key.get(key, -1))
+            self._newest_by_key[key] = len(self)
+        self._grams.extend(sorted(persona_grams))
         self._ends.append(len(self._grams))
         self._fingerprints.append(fingerprint(persona_words))
         return None
 
-    def _similarity(self, wanted: set[int], number: int) -> float:
+    def _similarity(self, persona_grams: set[int], number: int) -> float:
         start, end = self._ends[number], self._ends[number + 1]
-        fewer, more = sorted((len(wanted), end - start))
-        if fewer < self.similar.threshold * more:
+        smaller, larger = sorted((len(persona_grams), end - start))
+        if smaller < self.similar.threshold * larger:
             return 0.0
-        shared = len(wanted.intersection(self._grams[start:end]))
-        return shared / (len(wanted) + end - start - shared)
+        shared = len(persona_grams.intersection(self._grams[start:end]))
+        return shared / (len(persona_grams) + end - start - shared)
 
-    def _keys(self, wanted: set[int]) -> list[int]:
+    def _keys(self, persona_grams: set[int]) -> list[int]:
         """Return one number per band of the MinHash signature; a collision costs one comparison."""
         sketch = empty_minhash(self.similar.permutations).copy()
         # Sorted: the order of a set is arbitrary.
-        sketch.update_batch(sorted(wanted))
+        sketch.update_batch(sorted(persona_grams))
         bands = sketch.hashvalues[: self._bands * self._rows].reshape(self._bands, self._rows)
         return [hash((number, band.tobytes())) for number, band in enumerate(bands)]
 
     def _candidates(self, keys: list[int]) -> set[int]:
         candidates = set[int]()
         for band, key in enumerate(keys):
-            number = self._newest.get(key, -1)
-            for _ in range(_MOST_COMPARED):
+            number = self._newest_by_key.get(key, -1)
+            for _ in range(_MAX_COMPARED):
                 if number < 0:
                     break
                 candidates.add(number)
-                number = self._before[number * self._bands + band]
+                number = self._previous[number * self._bands + band]
         return candidates
 
 
-def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) -> tuple[int, int]:
+def choose_bands(permutations: int, threshold: float, *, probability: float = 0.99) -> tuple[int, int]:
     """Return the numbers of bands and of hash values per band with which pairs at the threshold share a band with
-    probability `found`.
+    probability `probability`.
 
     A pair of similarity s shares a band with probability 1 - (1 - s^rows)^bands. The result has the highest sufficient
     number of rows, because more rows mean fewer needless comparisons; the minimum is one row.
     """
     for rows in range(permutations, 1, -1):
         bands = permutations // rows
-        if 1 - (1 - threshold**rows) ** bands >= found:
+        if 1 - (1 - threshold**rows) ** bands >= probability:
             return bands, rows
     return permutations, 1
 
@@ -238,7 +238,7 @@ def dedup(
     exact = 0
     with ExitStack() as files:
         kept = files.enter_context(output_file(target, overwrite=overwrite))
-        left_out = None if listing is None else files.enter_context(output_file(listing, overwrite=overwrite))
+        removed_file = None if listing is None else files.enter_context(output_file(listing, overwrite=overwrite))
         for record in records:
             twin = index.admit(record.persona.text)
             if twin is None:
@@ -246,10 +246,10 @@ def dedup(
                 admitted.append(records.read)
                 continue
             exact += twin.exact
-            if left_out is not None:
-                by = "exact" if twin.exact else "near"
-                row = {"persona": record.persona.text, "row": records.read, "of": admitted[twin.of], "by": by}
-                left_out.write(write_json({**row, "similarity": round(twin.similarity, 4)}) + b"\n")
+            if removed_file is not None:
+                kind = "exact" if twin.exact else "near"
+                row = {"persona": record.persona.text, "row": records.read, "of": admitted[twin.index], "by": kind}
+                removed_file.write(write_json({**row, "similarity": round(twin.similarity, 4)}) + b"\n")
         records.check()
     return DedupReport(
         output=target,
@@ -259,7 +259,7 @@ def dedup(
         kept=len(index),
         exact=exact,
         near=records.read - len(index) - exact,
-        index_bytes=index.bytes_held,
+        index_bytes=index.index_bytes,
     )
 
 
@@ -269,6 +269,6 @@ def check_output(path: Path, source: RecordSource | None, *, overwrite: bool) ->
     sources: Iterable[object] = (
         (Path(source),) if isinstance(source, str | PathLike) else source if isinstance(source, list | tuple) else ()
     )
-    for each in sources:
-        if isinstance(each, PathLike) and path.exists() and Path(each).exists() and path.samefile(Path(each)):
+    for item in sources:
+        if isinstance(item, PathLike) and path.exists() and Path(item).exists() and path.samefile(Path(item)):
             raise InputError(f"{str(path)!r} is what is read, and would be replaced; name another output")

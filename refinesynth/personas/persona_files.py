@@ -31,7 +31,7 @@ COLUMNS = ("persona", "text")
 REPORTED_ROWS = 5
 """Maximum number of bad rows to report, with their reasons."""
 
-WRAPPER = "json"
+WRAPPER_COLUMN = "json"
 """Column that may hold the whole row, as an object or as JSON text, if no column is in `COLUMNS`."""
 
 
@@ -75,23 +75,23 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
     comma in a CSV header.
     """
     if column is not None and isinstance(value, Mapping):
-        named = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
-        key_found = find_column(named, column)
-        if key_found is None:
-            return BadRow(line, f"has no key {column!r}; {_others(named)}")
-        others = {key: at for key, at in named.items() if key not in (key_found, *COLUMNS, WRAPPER)}
-        value = {"persona": named[key_found], **others}
+        row_values = {str(key): item for key, item in cast("Mapping[object, object]", value).items()}
+        persona_key = find_column(row_values, column)
+        if persona_key is None:
+            return BadRow(line, f"has no key {column!r}; {_describe_keys(row_values)}")
+        others = {key: item for key, item in row_values.items() if key not in (persona_key, *COLUMNS, WRAPPER_COLUMN)}
+        value = {"persona": row_values[persona_key], **others}
     fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
         keys = cast("Mapping[object, object]", value)
-        found = _unwrapped(keys)
-        if found is None:
-            return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}; {_others(keys)}")
-        row, key = found
+        located = _unwrap_row(keys)
+        if located is None:
+            return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}; {_describe_keys(keys)}")
+        row, key = located
         value = row[key]
         # In the output, another column `persona` would replace the persona.
-        left_out = (key, "persona", None, "")
-        fields = {str(name): cast("JsonValue", at) for name, at in row.items() if name not in left_out}
+        excluded = (key, "persona", None, "")
+        fields = {str(name): cast("JsonValue", item) for name, item in row.items() if name not in excluded}
     if isinstance(value, Persona):
         return PersonaRecord(line, value, fields)
     if not isinstance(value, str):
@@ -102,45 +102,45 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
         return BadRow(line, explain(error) if value.strip() else "is blank")
 
 
-def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
+def _unwrap_row(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
     """Return a row and the key of its persona, also for a row inside a field of another row; None without a persona."""
     key = next((name for name in COLUMNS if name in row), None)
-    within = row[key or WRAPPER] if key is not None or WRAPPER in row else None
-    if isinstance(within, str) and within.lstrip().startswith("{"):
+    content = row[key or WRAPPER_COLUMN] if key is not None or WRAPPER_COLUMN in row else None
+    if isinstance(content, str) and content.lstrip().startswith("{"):
         try:
-            within = orjson.loads(within)
+            content = orjson.loads(content)
         except orjson.JSONDecodeError:
-            within = None
-    if isinstance(within, Mapping):
-        inner = cast("Mapping[object, object]", within)
+            content = None
+    if isinstance(content, Mapping):
+        inner = cast("Mapping[object, object]", content)
         inner_key = next((name for name in COLUMNS if isinstance(inner.get(name), str)), None)
         if inner_key is not None:
-            outer = {name: at for name, at in row.items() if name != (key or WRAPPER)}
+            outer = {name: item for name, item in row.items() if name != (key or WRAPPER_COLUMN)}
             return {**outer, **inner}, inner_key
     return None if key is None else (row, key)
 
 
-def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
+def find_column(names: Iterable[str], requested: str | None = None) -> str | None:
     """Return the name of the column with personas, ignoring case and surrounding blanks; None without one."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
-    looked_for = (*COLUMNS, WRAPPER) if wanted is None else (wanted.strip().casefold(),)
-    return next((folded[name] for name in looked_for if name in folded), None)
+    candidates = (*COLUMNS, WRAPPER_COLUMN) if requested is None else (requested.strip().casefold(),)
+    return next((folded[name] for name in candidates if name in folded), None)
 
 
-def column_of(what: str, names: Sequence[str], wanted: str | None) -> str:
+def require_column(table: str, names: Sequence[str], requested: str | None) -> str:
     """Return the name of a table's column with personas. Raises InputError: there is no such column."""
-    if (column := find_column(names, wanted)) is not None:
+    if (column := find_column(names, requested)) is not None:
         return column
-    expected = "persona or text" if wanted is None else repr(wanted)
-    raise InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_NAME_IT}")
+    expected = "persona or text" if requested is None else repr(requested)
+    raise InputError(f"{table} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_HINT}")
 
 
-_NAME_IT = "Name the column of the personas with --column (column= in Python)"
+_HINT = "Name the column of the personas with --column (column= in Python)"
 
 
-def _others(names: Iterable[object]) -> str:
-    found = ", ".join(repr(str(name)[:40]) for name in islice(names, 5))
-    return f"it has {found or 'none'}. {_NAME_IT}"
+def _describe_keys(names: Iterable[object]) -> str:
+    listed = ", ".join(repr(str(name)[:40]) for name in islice(names, 5))
+    return f"it has {listed or 'none'}. {_HINT}"
 
 
 def shipped() -> tuple[Persona, ...]:
@@ -157,7 +157,7 @@ _PARQUET_ROWS = 256
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
 
-Found = tuple[int, object]
+NumberedRow = tuple[int, object]
 
 
 class PersonaFile:
@@ -203,11 +203,11 @@ class PersonaFile:
         readers = {".parquet": self._parquet_rows, ".json": self._json_rows, **tables}
         try:
             with nullcontext(sys.stdin.buffer) if standard_input else open_binary(self.path, self._compression) as file:
-                for one in readers.get(self._format, self._line_rows)(file):
-                    yield one if isinstance(one, BadRow) else read_row(one[1], one[0], self.column)
+                for row in readers.get(self._format, self._line_rows)(file):
+                    yield row if isinstance(row, BadRow) else read_row(row[1], row[0], self.column)
         except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
-            after = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
-            raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
+            position = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
+            raise InputError(f"{str(self.path)!r} cannot be read{position}: {error}") from error
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
@@ -218,7 +218,7 @@ class PersonaFile:
             self._line = number
             yield line.removesuffix(b"\n")
 
-    def _line_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
+    def _line_rows(self, file: BinaryIO) -> Iterator[NumberedRow | BadRow]:
         for line in self._lines(file):
             is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
             try:
@@ -228,7 +228,7 @@ class PersonaFile:
             except UnicodeDecodeError as error:
                 yield BadRow(self._line, f"is not UTF-8 at byte {error.start}")
 
-    def _csv_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
+    def _csv_rows(self, file: BinaryIO) -> Iterator[NumberedRow | BadRow]:
         """Yield rows with the number of their first line. Quoting is strict: an open quote would hide the next rows."""
         # Undecodable bytes become lone surrogates, which no persona may hold: only the row is refused, not the file.
         lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in self._lines(file))
@@ -236,18 +236,18 @@ class PersonaFile:
         first = 1
         try:
             header = next(rows, list[str]())
-            at = header.index(column_of(repr(str(self.path)), header, self.column))
-            names = _names(header, at)
+            persona_index = header.index(require_column(repr(str(self.path)), header, self.column))
+            names = _field_names(header, persona_index)
             first = self._line + 1
             for cells in rows:
                 if not cells:
                     yield BadRow(first, "is blank")
-                elif len(cells) <= at:
-                    yield BadRow(first, f"has {len(cells)} columns, the persona is in column {at + 1}")
+                elif len(cells) <= persona_index:
+                    yield BadRow(first, f"has {len(cells)} columns, the persona is in column {persona_index + 1}")
                 else:
                     # Cells without a column in the header are left out.
-                    named = zip(names, cells, strict=False)
-                    yield first, {name: cell for name, cell in named if name is not None}
+                    named_cells = zip(names, cells, strict=False)
+                    yield first, {name: cell for name, cell in named_cells if name is not None}
                 first = self._line + 1
         except csv.Error as error:
             raise InputError(
@@ -255,20 +255,20 @@ class PersonaFile:
                 "within a quoted cell twice, and each cell with at most 131,072 characters; or write the file as JSONL"
             ) from error
 
-    def _json_rows(self, file: BinaryIO) -> Iterator[Found]:
-        where = repr(str(self.path))
+    def _json_rows(self, file: BinaryIO) -> Iterator[NumberedRow]:
+        path = repr(str(self.path))
         try:
             document: Any = orjson.loads(read_document(file, self.path))
         except orjson.JSONDecodeError as error:
-            raise InputError(f"{where} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
+            raise InputError(f"{path} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
         if isinstance(document, dict):
             lists = [value for value in cast("dict[str, object]", document).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
             document = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         if not isinstance(document, list):
-            raise InputError(f"{where} is neither a list of rows nor an object that holds one list of them")
+            raise InputError(f"{path} is neither a list of rows nor an object that holds one list of them")
         yield from enumerate(cast("list[object]", document), start=1)
 
-    def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
+    def _parquet_rows(self, file: BinaryIO) -> Iterator[NumberedRow | BadRow]:
         """Yield rows, read in batches. Repeated column names are left out, except the persona's."""
         # Typed as Any: pyarrow is optional and untyped.
         arrow: Any = import_module("pyarrow")
@@ -282,27 +282,27 @@ class PersonaFile:
             try:
                 table = parquet.ParquetFile(file)
                 names: list[str] = table.schema_arrow.names
-                column = column_of(repr(str(self.path)), names, self.column)
-                read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
-                batches = table.iter_batches(batch_size=_PARQUET_ROWS, columns=read)
+                column = require_column(repr(str(self.path)), names, self.column)
+                columns = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
+                batches = table.iter_batches(batch_size=_PARQUET_ROWS, columns=columns)
                 rows = ((batch.schema.names, cells) for batch in batches for cells in zip(*batch.columns, strict=True))
-                for number, (named, cells) in enumerate(rows, start=1):
-                    yield _parquet_row(dict(zip(named, cells, strict=True)), column, number)
+                for number, (column_names, cells) in enumerate(rows, start=1):
+                    yield _parquet_row(dict(zip(column_names, cells, strict=True)), column, number)
             except (arrow.ArrowException, OSError) as error:
                 raise InputError(f"{str(self.path)!r} cannot be read as Parquet: {error}") from error
 
 
-def _names(header: list[str], at: int) -> list[str | None]:
+def _field_names(header: list[str], persona_index: int) -> list[str | None]:
     """Return column names as fields of a row; None for unnamed and repeated columns."""
-    persona = header[at].strip().casefold()
+    persona = header[persona_index].strip().casefold()
     names: list[str | None] = [name.strip() or None for name in header]
     return [
-        persona if number == at else None if name in (persona, *names[:number]) else name
+        persona if number == persona_index else None if name in (persona, *names[:number]) else name
         for number, name in enumerate(names)
     ]
 
 
-def _parquet_row(cells: dict[str, Any], column: str, number: int) -> Found | BadRow:
+def _parquet_row(cells: dict[str, Any], column: str, number: int) -> NumberedRow | BadRow:
     row: dict[str, object] = {}
     for name, cell in cells.items():
         try:
@@ -310,6 +310,6 @@ def _parquet_row(cells: dict[str, Any], column: str, number: int) -> Found | Bad
         except (UnicodeDecodeError, ValueError, OverflowError) as error:
             # Other columns may hold values without a Python form, such as a time in the year 20,000; they are left out.
             if name == column:
-                where = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-                return BadRow(number, f"is not UTF-8{where}")
+                position = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+                return BadRow(number, f"is not UTF-8{position}")
     return number, row

@@ -20,13 +20,13 @@ class Lengths:
 
     @classmethod
     def of(cls, counts: Counter[int]) -> "Lengths":
-        found = sorted(counts.elements())
-        number = len(found)
-        mean = round(sum(found) / number, 2)
-        return cls(found[0], found[number // 2], mean, found[int(number * 0.9)], found[-1])
+        values = sorted(counts.elements())
+        number = len(values)
+        mean = round(sum(values) / number, 2)
+        return cls(values[0], values[number // 2], mean, values[int(number * 0.9)], values[-1])
 
 
-_MOST_WORDS = 2_000_000
+_MAX_DISTINCT_WORDS = 2_000_000
 """Maximum number of distinct words to count."""
 
 
@@ -77,13 +77,13 @@ def stats(
     repeated = 0
     for record in records:
         text = record.persona.text
-        found = words(text)
+        text_words = words(text)
         characters[len(text)] += 1
-        lengths[len(found)] += 1
-        if len(vocabulary) < _MOST_WORDS:
-            vocabulary.update(map(hash, found))
-        if (print_ := fingerprint(found)) not in texts:
-            texts.add(print_)
+        lengths[len(text_words)] += 1
+        if len(vocabulary) < _MAX_DISTINCT_WORDS:
+            vocabulary.update(map(hash, text_words))
+        if (text_hash := fingerprint(text_words)) not in texts:
+            texts.add(text_hash)
             repeated += index is not None and index.admit(text) is not None
     records.check()
     return PersonaStats(
@@ -92,8 +92,8 @@ def stats(
         problems=records.problems,
         characters=Lengths.of(characters),
         words=Lengths.of(lengths),
-        distinct_words=min(len(vocabulary), _MOST_WORDS),
-        distinct_words_exact=len(vocabulary) < _MOST_WORDS,
+        distinct_words=min(len(vocabulary), _MAX_DISTINCT_WORDS),
+        distinct_words_exact=len(vocabulary) < _MAX_DISTINCT_WORDS,
         exact_duplicates=records.read - len(texts),
         near_duplicates=None if index is None else repeated,
     )

@@ -32,10 +32,10 @@ DOMAIN_FIELDS = (
 NO_DOMAIN = "(none)"
 """Group of rows without a domain."""
 
-_FIELDS_NAMED = 20
+_MAX_NAMED_FIELDS = 20
 
 _MISSING = frozenset({"", "none", "null", "nan", "n/a", "na", "unknown", "not specified", "-"})
-_LONGEST = 100
+_MAX_DOMAIN_LENGTH = 100
 _FIELD = re.compile(r"[\W_]+")
 _SPACE = re.compile(r"\s+")
 
@@ -46,30 +46,30 @@ def domain_of(record: PersonaRecord, by: str = DOMAIN) -> str | None:
     Field names are compared without case and punctuation: a column in another spelling replaces an empty one. Domains are
     returned in lower case, without surrounding spaces, quotes and punctuation.
     """
-    wanted = _wanted(by)
-    named: dict[str, str] = {}
+    field_names = _domain_fields(by)
+    domains: dict[str, str] = {}
     for name, value in record.fields.items():
-        plain = _plain(name)
-        if plain in wanted and plain not in named and (domain := _label(value)) is not None:
-            named[plain] = domain
-    return next((named[name] for name in wanted if name in named), None)
+        field = _normalize(name)
+        if field in field_names and field not in domains and (domain := _clean_domain(value)) is not None:
+            domains[field] = domain
+    return next((domains[name] for name in field_names if name in domains), None)
 
 
-def _wanted(by: str) -> tuple[str, ...]:
-    return tuple(map(_plain, DOMAIN_FIELDS)) if _plain(by) == DOMAIN else (_plain(by),)
+def _domain_fields(by: str) -> tuple[str, ...]:
+    return tuple(map(_normalize, DOMAIN_FIELDS)) if _normalize(by) == DOMAIN else (_normalize(by),)
 
 
 @lru_cache(maxsize=4096)
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return _FIELD.sub(" ", name.replace(".", "point")).strip().casefold()
 
 
-def _label(value: JsonValue) -> str | None:
+def _clean_domain(value: JsonValue) -> str | None:
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, str):
         return None
-    domain = _SPACE.sub(" ", value[: 4 * _LONGEST]).strip(" \"'.,;").casefold()[:_LONGEST]
+    domain = _SPACE.sub(" ", value[: 4 * _MAX_DOMAIN_LENGTH]).strip(" \"'.,;").casefold()[:_MAX_DOMAIN_LENGTH]
     return None if domain in _MISSING else domain
 
 
@@ -117,7 +117,7 @@ def sample(
         raise InputError(f"a sample has at least one persona, got n={n}")
     records = Records(source, column=column, on_progress=on_progress)
     seen = NearDuplicates(similar) if similar is not None else None
-    drawn = _Balanced(n, seed)
+    drawn = _BalancedDraw(n, seed)
     has_field, names = balance_by is None, dict[str, None]()
     duplicates = 0
     for record in records:
@@ -128,14 +128,14 @@ def sample(
             drawn.offer(record, "")
             continue
         if not has_field:
-            has_field = not set(_wanted(balance_by)).isdisjoint(map(_plain, record.fields))
-            names.update((name[:80], None) for name in islice(record.fields, _FIELDS_NAMED - len(names)))
+            has_field = not set(_domain_fields(balance_by)).isdisjoint(map(_normalize, record.fields))
+            names.update((name[:80], None) for name in islice(record.fields, _MAX_NAMED_FIELDS - len(names)))
         drawn.offer(record, domain_of(record, balance_by) or NO_DOMAIN)
     records.check()
     if not has_field:
-        listed = f"the fields are {', '.join(map(repr, names))}" if names else "there are no other fields"
+        available = f"the fields are {', '.join(map(repr, names))}" if names else "there are no other fields"
         raise InputError(
-            f"no row has a field for balancing by {balance_by!r}; beside the persona {listed}. Name one of them"
+            f"no row has a field for balancing by {balance_by!r}; beside the persona {available}. Name one of them"
         )
     chosen = list(drawn)
     domains = {} if balance_by is None else dict(Counter(name for name, _ in chosen))
@@ -144,7 +144,7 @@ def sample(
     )
 
 
-class _Balanced:
+class _BalancedDraw:
     """First `n` rows by rank within their domain and key of the domain; random keys of the rows give the ranks.
 
     A row behind `n` others can be dropped at any time, which limits memory to 3 `n` rows.
@@ -155,30 +155,30 @@ class _Balanced:
         self._random = Random(seed)
         self._offered = 0
         self._rows: dict[str, list[tuple[int, int, PersonaRecord]]] = {}
-        self.held = 0
+        self.row_count = 0
 
     def offer(self, record: PersonaRecord, domain: str) -> None:
         self._offered += 1
         self._rows.setdefault(domain, []).append((self._random.getrandbits(64), self._offered, record))
-        self.held += 1
-        if self.held >= 3 * self._n:
-            first_rows = self._first()
+        self.row_count += 1
+        if self.row_count >= 3 * self._n:
+            first_rows = self._first_rows()
             self._rows = {}
             for _, _, name, row in first_rows:
                 self._rows.setdefault(name, []).append(row)
-            self.held = len(first_rows)
+            self.row_count = len(first_rows)
 
     def __iter__(self) -> Iterator[tuple[str, PersonaRecord]]:
-        return ((name, record) for _, _, name, (_, _, record) in self._first())
+        return ((name, record) for _, _, name, (_, _, record) in self._first_rows())
 
-    def _first(self) -> list[tuple[int, int, str, tuple[int, int, PersonaRecord]]]:
+    def _first_rows(self) -> list[tuple[int, int, str, tuple[int, int, PersonaRecord]]]:
         ranked = (
             (rank, key, name, row)
             for name, rows in self._rows.items()
             for key in (self._key(name),)
             for rank, row in enumerate(sorted(rows, key=lambda row: row[:2]))
         )
-        return heapq.nsmallest(self._n, ranked, key=lambda each: each[:3])
+        return heapq.nsmallest(self._n, ranked, key=lambda item: item[:3])
 
     def _key(self, domain: str) -> int:
         digest = hashlib.blake2b(f"{self._seed}\0{domain}".encode("utf-8", "replace"), digest_size=8).digest()

@@ -18,8 +18,8 @@ from refinesynth.personas.persona_files import (
     PersonaFile,
     PersonaRecord,
     Row,
-    column_of,
     read_row,
+    require_column,
     shipped,
 )
 from refinesynth.trajectory import Persona
@@ -27,7 +27,7 @@ from refinesynth.trajectory import Persona
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
 """A path, or an iterable of rows: in it, a `Path` stands for the rows of its file, and a text is a persona."""
 
-_TOLD_EVERY = 4096
+_PROGRESS_INTERVAL = 4096
 
 
 class Records:
@@ -51,7 +51,7 @@ class Records:
         """First bad rows: file, line and reason."""
         self._on_progress = on_progress
         self._column = column
-        self._rows = self._found(_pieces(source, column))
+        self._rows = self._read_records(_source_items(source, column))
 
     def __iter__(self) -> Iterator[PersonaRecord]:
         return self
@@ -67,12 +67,12 @@ class Records:
             )
             raise InputError(f"no personas: {reason}")
 
-    def _found(self, pieces: Iterable[object]) -> Iterator[PersonaRecord]:
-        for number, each in enumerate(pieces, start=1):
-            piece = _opened(each, self._column)
+    def _read_records(self, pieces: Iterable[object]) -> Iterator[PersonaRecord]:
+        for number, item in enumerate(pieces, start=1):
+            piece = _open_file(item, self._column)
             file = piece if isinstance(piece, PersonaFile) else None
             for row in file.rows() if file else (read_row(piece, number, self._column),):
-                if self._on_progress is not None and (self.read + self.bad) % _TOLD_EVERY == 0:
+                if self._on_progress is not None and (self.read + self.bad) % _PROGRESS_INTERVAL == 0:
                     self._on_progress(self.read + self.bad)
                 if isinstance(row, PersonaRecord):
                     self.read += 1
@@ -83,32 +83,32 @@ class Records:
                     self.problems = (*self.problems, f"{file.path}: {row}" if file else str(row))
 
 
-def _pieces(source: RecordSource | None, column: str | None) -> Iterable[object]:
+def _source_items(source: RecordSource | None, column: str | None) -> Iterable[object]:
     """Return the files and rows of a source; the paths of a list are checked at once."""
     if source is None:
         return shipped()
     if isinstance(source, str | PathLike):
         return (PersonaFile(source, column=column),)
     if isinstance(source, list | tuple):
-        return [_opened(piece, column) for piece in cast("Iterable[object]", source)]
+        return [_open_file(piece, column) for piece in cast("Iterable[object]", source)]
     if isinstance(source, Mapping | bytes | bytearray) or not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = type(cast("object", source)).__name__
         raise InputError(f"cannot read personas from a {kind}; expected a path, or an iterable of paths, texts or rows")
     return source
 
 
-def _opened(piece: object, column: str | None) -> object:
+def _open_file(piece: object, column: str | None) -> object:
     return PersonaFile(cast("PathLike[str]", piece), column=column) if isinstance(piece, PathLike) else piece
 
 
 def write_records(records: Iterable[PersonaRecord], output: str | PathLike[str], *, overwrite: bool = False) -> int:
     """Write rows as JSONL atomically; return their number. Raises InputError: the file cannot be written."""
-    written = 0
+    count = 0
     with output_file(Path(output), overwrite=overwrite) as file:
         for record in records:
             file.write(record.as_json() + b"\n")
-            written += 1
-    return written
+            count += 1
+    return count
 
 
 class Personas:
@@ -116,7 +116,7 @@ class Personas:
 
     def __init__(self, rows: AsyncGenerator[Row, None], description: str) -> None:
         self._rows = rows
-        self._next = self._place = 0
+        self._next = self._index = 0
         self._first, self._step = 0, 1
         self._read_ahead: Persona | None = None
         self.description = description
@@ -137,11 +137,11 @@ class Personas:
         self._next += 1
         return index, persona
 
-    def only_every(self, step: int, *, first: int) -> None:
+    def take_every(self, step: int, *, first: int) -> None:
         """Restrict the iteration to every `step`-th persona from number `first` on; call it before the first persona."""
         self._first, self._step = first, step
 
-    async def look(self) -> None:
+    async def read_first(self) -> None:
         """Read the first persona ahead; raises InputError if there is none."""
         if self._read_ahead is None and self._next == 0:
             self._read_ahead = await self._read()
@@ -149,8 +149,8 @@ class Personas:
     async def _read(self) -> Persona:
         async for row in self._rows:
             if isinstance(row, PersonaRecord):
-                place, self._place = self._place, self._place + 1
-                if place % self._step == self._first:
+                index, self._index = self._index, self._index + 1
+                if index % self._step == self._first:
                     return row.persona
                 continue
             self.bad += 1
@@ -160,14 +160,14 @@ class Personas:
                     self.on_problem(row)
         if self._next:
             raise StopAsyncIteration
-        if self._place:
-            why = f"{self.description} has {self._place:,}, and number {self._first:,}, from 0, is the first wanted"
+        if self._index:
+            text = f"{self.description} has {self._index:,}, and number {self._first:,}, from 0, is the first wanted"
         elif self.bad:
             first = "; ".join(map(str, self.problems))
-            why = f"none of the {self.bad:,} rows of {self.description} is one. {first}"
+            text = f"none of the {self.bad:,} rows of {self.description} is one. {first}"
         else:
-            why = f"{self.description} is empty; expected at least one row with a sentence about a person"
-        raise InputError(f"no personas: {why}")
+            text = f"{self.description} is empty; expected at least one row with a sentence about a person"
+        raise InputError(f"no personas: {text}")
 
     async def aclose(self) -> None:
         await self._rows.aclose()
@@ -213,40 +213,40 @@ def open_personas(source: PersonaSource | None = None, *, column: str | None = N
             missing column is reported on reading.
     """
     if source is None:
-        return Personas(_iterated(shipped()), "the shipped personas")
+        return Personas(_iterate(shipped()), "the shipped personas")
     if isinstance(source, str | PathLike):
         file = PersonaFile(source, column=column)
-        return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}")
+        return Personas(_read_in_thread(file.rows()), f"the file {str(file.path)!r}")
     if isinstance(source, Persona):
-        return Personas(_iterated((source,)), "one persona")
+        return Personas(_iterate((source,)), "one persona")
     kind = type(source).__name__
     if isinstance(source, Mapping | bytes | bytearray) or hasattr(source, "columns"):
         hint = {"DatasetDict": "; choose a split, such as personas['train']", "DataFrame": "; choose a column"}
         raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}{hint.get(kind, '')}")
     if hasattr(source, "column_names") and hasattr(source, "select_columns"):
-        return Personas(_threaded(_dataset_rows(source, column)), f"a Hugging Face {kind}")
+        return Personas(_read_in_thread(_dataset_rows(source, column)), f"a Hugging Face {kind}")
     if isinstance(source, set | frozenset):
         # Sets are unordered, and a run's order must be reproducible.
         ordered = sorted(cast("set[object]", source), key=repr)
-        return Personas(_iterated(ordered, column), f"a {kind}, sorted")
+        return Personas(_iterate(ordered, column), f"a {kind}, sorted")
     if isinstance(source, AsyncIterable | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        what = "an async iterable" if isinstance(source, AsyncIterable) else "an iterable"
-        return Personas(_iterated(cast("Iterable[object]", source), column), f"{what} ({kind})")
+        description = "an async iterable" if isinstance(source, AsyncIterable) else "an iterable"
+        return Personas(_iterate(cast("Iterable[object]", source), column), f"{description} ({kind})")
     raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}")
 
 
-def _dataset_rows(dataset: Any, wanted: str | None) -> Generator[Row, None, None]:
+def _dataset_rows(dataset: Any, requested: str | None) -> Generator[Row, None, None]:
     # A streamed dataset may not know its columns before reading.
     if dataset.column_names is not None:
-        column = column_of("the dataset", dataset.column_names, wanted)
+        column = require_column("the dataset", dataset.column_names, requested)
         for number, row in enumerate(dataset.select_columns([column]), start=1):
-            yield read_row({column.strip().casefold() if wanted is None else "persona": row[column]}, number)
+            yield read_row({column.strip().casefold() if requested is None else "persona": row[column]}, number)
     else:
         for number, row in enumerate(dataset, start=1):
-            yield read_row(row, number, wanted)
+            yield read_row(row, number, requested)
 
 
-async def _iterated(
+async def _iterate(
     source: Iterable[object] | AsyncIterable[object], column: str | None = None
 ) -> AsyncGenerator[Row, None]:
     if isinstance(source, AsyncIterable):
@@ -261,7 +261,7 @@ async def _iterated(
         yield read_row(value, number, column)
 
 
-async def _threaded(rows: Generator[Row, None, None]) -> AsyncGenerator[Row, None]:
+async def _read_in_thread(rows: Generator[Row, None, None]) -> AsyncGenerator[Row, None]:
     try:
         # Abandoned on cancellation: a slow disk must not delay the end of a run.
         while batch := await anyio.to_thread.run_sync(list, islice(rows, _ROWS_AT_ONCE), abandon_on_cancel=True):

@@ -48,7 +48,7 @@ def decide(draws: Draws, history: History, wanted: MistakeRequest | None = None)
     """
     if wanted is None and not history.last_failed:
         wanted = _natural_mistake(draws, history)
-    way = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
+    way = wanted.style if wanted is not None and wanted.style in {"late", "give_up"} else None
     slip = None if wanted is None or way or is_due(history) else draw_mistake(draws.rng("slip"), history, wanted.kind)
     if slip is not None:
         return mistaken_turn(draws, history, slip)
@@ -66,7 +66,7 @@ _FURTHER_CALL_COUNTS = (0, 0, 1, 2)
 def further_calls(draws: Draws, view: "PlayerView", turn: PlayerTurn, wanted: MistakeRequest | None) -> tuple[str, ...]:
     """Return the plan's next actions, for calls in the same message; after a mistake the plan is unchanged."""
     history = _history_of(view.task, view.chat)
-    if history is None or (wanted is not None and wanted.way != "fresh"):
+    if history is None or (wanted is not None and wanted.style != "fresh"):
         return ()
     plan = plan_of(history)
     right = plan[1:] if plan[:1] == (turn.action,) else plan

@@ -23,7 +23,7 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.session import Session
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned, InputError, RunFolderError
-from refinesynth.files.atomic_write import alone_with
+from refinesynth.files.atomic_write import exclusive_access
 from refinesynth.prompts import Prompts
 from refinesynth.roles.verifier import Judge
 from refinesynth.run import RunFolder
@@ -165,7 +165,7 @@ class Answers:
     @contextmanager
     def open_for_writing(self) -> Generator[None]:
         """Open the file for `append`; raises StorageError if it cannot be written, InputError if another process writes it."""
-        with alone_with(self.path):
+        with exclusive_access(self.path):
             cut(self.path, end=last_line_end(self.path))
             self._writer = LineWriter(self.path)
             try:

@@ -116,7 +116,7 @@ def _refusal_reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tupl
     ordered = sorted(status.totals.by_rule.items(), key=lambda item: (-item[1], item[0]))
     rows = ((rule, count, *examples.get(rule, ("", ""))) for rule, count in ordered)
     return [
-        (one_line(rule), count, one_line(message, most=400), one_line(episode))
+        (one_line(rule), count, one_line(message, size=400), one_line(episode))
         for rule, count, message, episode in rows
     ]
 

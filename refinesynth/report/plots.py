@@ -22,7 +22,7 @@ def bars(values: Mapping[str, float], *, unit: str = "") -> str:
         return ""
     figure = _figure(0.35 * len(values) + 0.5)
     axes = figure.subplots()
-    names = [one_line(name, most=32) for name in values]
+    names = [one_line(name, size=32) for name in values]
     containers = axes.barh(range(len(names)), list(values.values()), color="#4c78a8")
     numbers = (compact(int(x)) if x >= 1_000 or x == int(x) else f"{x:.4f}" for x in values.values())  # noqa: PLR2004
     axes.bar_label(containers, [f" {number}{unit}" for number in numbers], fontsize=9)

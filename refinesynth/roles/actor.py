@@ -36,7 +36,7 @@ from refinesynth.client.tool_calls import LEFT_IN_TEXT
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.prompts import Prompts
 from refinesynth.roles.schemas import schema_of
-from refinesynth.text.json_reader import BrokenOff, read_json, scrub
+from refinesynth.text.json_reader import Truncated, read_json, scrub
 from refinesynth.trajectory import explain
 
 _Answer = TypeVar("_Answer")
@@ -159,7 +159,7 @@ def _object_of(value: str | dict[str, Any] | None, listed: str | None) -> dict[s
     except ValidationError as problem:
         try:
             return _object(read_json(value), listed)
-        except BrokenOff:
+        except Truncated:
             raise
         except ValueError:
             raise problem from None

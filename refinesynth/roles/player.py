@@ -90,7 +90,7 @@ def with_private_note(
     if violations:
         notes.append(prompts.fill("player_retake", "request", violations=list(violations)))
     if mistake is not None:
-        notes.append(prompts.fill("player_mistake", "request", mistake=mistake.kind, way=mistake.way))
+        notes.append(prompts.fill("player_mistake", "request", mistake=mistake.kind, way=mistake.style))
     return "\n\n".join(notes)
 
 

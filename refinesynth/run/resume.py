@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.files.atomic_write import is_unfinished
+from refinesynth.files.atomic_write import is_temporary
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, EpisodeRecord, Journal, JournalReader, PaidCompletion
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
@@ -84,7 +84,7 @@ def _refuse_other_files(path: Path) -> None:
     with folder_errors("use", path):
         names = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
     # Files that a process may leave if it dies before the run begins.
-    leftovers = {name for name in names if name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)}
+    leftovers = {name for name in names if name in {LOCK_FILE, "config.json.new"} or is_temporary(name, CONFIG)}
     if not holds_run(path) and names != leftovers:
         raise RunFolderError(
             f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"

@@ -24,7 +24,7 @@ import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
-from refinesynth.files.atomic_write import irregular
+from refinesynth.files.atomic_write import irregular_kind
 from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
@@ -56,7 +56,7 @@ def is_run_file(name: str) -> bool:
 def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
     """Raise RunFolderError if a file of a run is a FIFO, a device or a socket, or without `follow` a link."""
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if is_run_file(entry.name) and (kind := irregular(entry, follow=follow)):
+        if is_run_file(entry.name) and (kind := irregular_kind(entry, follow=follow)):
             raise RunFolderError(
                 f"{str(entry)!r} is {kind}, and a run reads and writes regular files alone; remove it or put the file "
                 f"itself there"

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 import orjson
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
-from refinesynth.files.output_folder import Holder, holder_of
+from refinesynth.files.output_folder import Holder, read_holder
 from refinesynth.journal import JournalReader, Outstanding, SpentRow
 from refinesynth.run.completed_episode import UNREADABLE, EpisodeLine, EpisodeStats
 from refinesynth.run.jsonl import last_line
@@ -126,7 +126,7 @@ class RunStatus:
         in_files, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
         accepted, totals = in_files.accepted, in_files.with_lines(waiting)
         event = _last_event(folder)
-        holder = holder_of(folder.path)
+        holder = read_holder(folder.path)
         state = _state(event, holder, complete=accepted >= folder.config.n)
         return cls(
             folder=folder.path,

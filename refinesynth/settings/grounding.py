@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from refinesynth.errors import ConfigurationError
 from refinesynth.option import MISTAKES, PLAY, Option
 
-_LONGEST_BAND = 20
+_MAX_BAND_LENGTH = 20
 """Longest text of a band, in characters."""
 
 MAX_STEPS = 100
@@ -72,8 +72,8 @@ class Mix:
         try:
             return cls(**shares)  # pyright: ignore[reportArgumentType] - texts of numbers, which pydantic reads
         except ValidationError as error:
-            found = error.errors()[0]
-            raise ConfigurationError(f"mix has {found['loc'][-1]}={found['input']!r}; {_EXPECTED}") from None
+            problem = error.errors()[0]
+            raise ConfigurationError(f"mix has {problem['loc'][-1]}={problem['input']!r}; {_EXPECTED}") from None
 
 
 FEATURES = tuple(field.name for field in fields(Mix))  # pyright: ignore[reportArgumentType] - pydantic's dataclasses are dataclasses
@@ -81,7 +81,7 @@ FEATURES = tuple(field.name for field in fields(Mix))  # pyright: ignore[reportA
 _EXPECTED = f"expected feature=share with a share from 0 to 1, once each of: {', '.join(FEATURES)}"
 
 
-def walked(number: int, *, root: int, index: int, seed: int) -> int:
+def choice_of(number: int, *, root: int, index: int, seed: int) -> int:
     """Return one of `number` choices, from 0, for episode `index` (from 0). A function of its arguments alone.
 
     Among consecutive episodes all choices are about equally frequent. The stride is the square root of the prime
@@ -114,23 +114,23 @@ class Grounding(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings
 
     @model_validator(mode="before")
     @classmethod
-    def _in_one_call(cls, given: object) -> object:
+    def _without_two_steps(cls, given: object) -> object:
         """Accept `two_steps=False` of earlier versions, in which a script could be written in two calls."""
         if not isinstance(given, dict):
             return given
-        known = dict(cast("dict[str, object]", given))
-        if known.pop("two_steps", False) is not False:
+        settings = dict(cast("dict[str, object]", given))
+        if settings.pop("two_steps", False) is not False:
             raise ValueError("two_steps: a script is written in one call; leave two_steps out")
-        return known
+        return settings
 
     @field_validator("difficulty", "mix", mode="before")
     @classmethod
-    def _of_text(cls, value: object, about: ValidationInfo) -> object:
-        return {"difficulty": band, "mix": Mix.parse}[str(about.field_name)](value) if isinstance(value, str) else value
+    def _parse_text(cls, value: object, info: ValidationInfo) -> object:
+        return {"difficulty": band, "mix": Mix.parse}[str(info.field_name)](value) if isinstance(value, str) else value
 
     @field_validator("difficulty")
     @classmethod
-    def _in_order(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
+    def _check_band(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
         if value is not None and not 1 <= value[0] <= value[1] <= MAX_STEPS:
             raise ValueError(f"expected two whole numbers, 1 or more and {MAX_STEPS} or less, the smaller one first")
         return value
@@ -143,11 +143,11 @@ def band(text: str) -> tuple[int, int]:
         ConfigurationError: It is none of these.
     """
     low, dots, high = (part.strip() for part in text.partition(".."))
-    if (low or high) and len(text) <= _LONGEST_BAND and f"{low or 1}{high or 1}".isdecimal():
-        least = int(low or 1)
-        most = int(high or MAX_STEPS) if dots else least
-        if 1 <= least <= most <= MAX_STEPS:
-            return least, most
+    if (low or high) and len(text) <= _MAX_BAND_LENGTH and f"{low or 1}{high or 1}".isdecimal():
+        minimum = int(low or 1)
+        maximum = int(high or MAX_STEPS) if dots else minimum
+        if 1 <= minimum <= maximum <= MAX_STEPS:
+            return minimum, maximum
     raise ConfigurationError(
         f"difficulty {text!r} is no band of solution lengths; write 4..12 (actions, both ends counted, {MAX_STEPS} at most), 4.. or ..12"
     )

@@ -14,16 +14,16 @@ from pydantic import BaseModel, Field, model_validator
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, known_exchanges
 
 _KINDS = tuple(MistakeKind)
-_DETOURS = 1.4
+_DETOUR = 1.4
 """Right actions per action of the shortest remaining way, in plays of strong models and of the rehearsal."""
-_AT_FIRST, _MORE_LATER = 0.5, 0.7
+_START_RATE, _RATE_RISE = 0.5, 0.7
 """Likelihood of a mistake at the beginning of a play, relative to an even draw, and its increase until the end: the
 last turn reaches the goal, and natural mistakes, which count, come early."""
-_TURN = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
-_PROMPTED = (1, 4)
+_KIND_CYCLE = (MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PLACE, MistakeKind.LOGIC, MistakeKind.PARAMETER)
+_PROMPTED_TURNS = (1, 4)
 """Default player turns on which `prompted` asks."""
 
-MOST = 4
+MAX_MISTAKES = 4
 """Mistakes that `spread` asks for in one trajectory, without those of a second try."""
 
 RepairStyle = Literal["fresh", "again", "late", "give_up"]
@@ -31,7 +31,7 @@ RepairStyle = Literal["fresh", "again", "late", "give_up"]
 working action that repairs nothing yet, so the mistake is understood a turn later; `give_up` leaves a wrong plan for
 a reason."""
 
-_LONGER: tuple[RepairStyle, ...] = ("again", "late", "give_up")
+_LONG_REPAIRS: tuple[RepairStyle, ...] = ("again", "late", "give_up")
 
 
 class MistakeRequest(NamedTuple):
@@ -39,7 +39,7 @@ class MistakeRequest(NamedTuple):
 
     kind: MistakeKind
     """Kind of the requested mistake; for `late` and `give_up`, of the one that was made."""
-    way: RepairStyle = "fresh"
+    style: RepairStyle = "fresh"
 
 
 class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -51,7 +51,7 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 
     policy: Literal["spread", "natural", "prompted", "at_least"] = "spread"
     """`spread` distributes mistakes evenly over the whole play, in varying numbers; `at_least` is the paper's way."""
-    mean: float = Field(default=2.0, ge=1, le=MOST)
+    mean: float = Field(default=2.0, ge=1, le=MAX_MISTAKES)
     """For `spread`: mean number of mistakes in plays (of `expected` actions, if the length is unknown) with any: 1
     to 4."""
     clean: float = Field(default=0.2, ge=0, le=1)
@@ -70,8 +70,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, value: Any) -> Any:
-        return _parsed(value) if isinstance(value, str) else value
+    def _parse_text(cls, value: Any) -> Any:
+        return _parse_policy(value) if isinstance(value, str) else value
 
     def ask(
         self,
@@ -101,16 +101,16 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
         verdicts = [answer.mistake_kind for _, answer in known_exchanges(turns)]
         if self.policy == "spread":
             return self._spread(verdicts, episode=episode, seed=seed, length=length, remaining=remaining, kinds=kinds)
-        now = len(verdicts)
-        if self.policy == "natural" or now == 0 or verdicts[-1] is not None:
+        turn_count = len(verdicts)
+        if self.policy == "natural" or turn_count == 0 or verdicts[-1] is not None:
             return None
         if self.policy == "prompted":
             return None if _due(verdicts).isdisjoint(self.turns) else MistakeRequest(_order(verdicts, episode)[0])
-        made = sum(kind is not None for kind in verdicts)
+        mistake_count = sum(kind is not None for kind in verdicts)
         # 0 or 1 more accepted turns before asking, so mistakes fall on different turns in different episodes.
-        pause = blake2b(f"{episode}/{made}".encode(), digest_size=1).digest()[0] & 1
+        pause = blake2b(f"{episode}/{mistake_count}".encode(), digest_size=1).digest()[0] & 1
         overdue = _accepted_in_a_row(verdicts) - 1 - (pause if attempt == 1 else 0)
-        if made >= self.minimum or overdue < 0:
+        if mistake_count >= self.minimum or overdue < 0:
             return None
         # A kind that did not come about, perhaps because this world cannot go wrong in that way, gives way to the next.
         return MistakeRequest(_order(verdicts, episode)[overdue % len(_KINDS)])
@@ -123,10 +123,10 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
         """
         if self.policy != "spread":
             return self.minimum
-        rng = _generator(seed, episode, "count")
+        rng = _make_rng(seed, episode, "count")
         if rng.random() < self.clean:
             return 0
-        return 1 + sum(rng.random() < (self.mean - 1) / (MOST - 1) for _ in range(MOST - 1))
+        return 1 + sum(rng.random() < (self.mean - 1) / (MAX_MISTAKES - 1) for _ in range(MAX_MISTAKES - 1))
 
     def _spread(
         self,
@@ -142,66 +142,66 @@ class Mistakes(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
         actions are known, each turn draws anew.
         """
         # Positions of mistakes that do not follow another.
-        made = [at for at, kind in enumerate(verdicts) if kind is not None and (at == 0 or verdicts[at - 1] is None)]
+        positions = [k for k, kind in enumerate(verdicts) if kind is not None and (k == 0 or verdicts[k - 1] is None)]
         accepted = _accepted_in_a_row(verdicts)
-        rng = _generator(seed, episode, f"repair {len(made)}")
+        rng = _make_rng(seed, episode, f"repair {len(positions)}")
         # `fresh` for a repair at once.
-        way = rng.choice(_LONGER) if made and rng.random() < self.chains else "fresh"
-        if made and accepted == 0:
-            first, *more = verdicts[made[-1] :]
-            return None if first is None or more else _longer(way, first, _order(verdicts, episode), kinds)
-        if made and accepted == 1 and way == "late":
+        style = rng.choice(_LONG_REPAIRS) if positions and rng.random() < self.chains else "fresh"
+        if positions and accepted == 0:
+            first, *later = verdicts[positions[-1] :]
+            return None if first is None or later else _long_repair(style, first, _order(verdicts, episode), kinds)
+        if positions and accepted == 1 and style == "late":
             return None
-        steps, number = sum(kind is None for kind in verdicts), episode + len(made)
+        steps, number = sum(kind is None for kind in verdicts), episode + len(positions)
         if remaining is None:
             slots = self._slots(steps, episode, seed, length)
-            if len(made) >= min(len(slots), MOST):
+            if len(positions) >= min(len(slots), MAX_MISTAKES):
                 return None
-            number += steps - slots[len(made)]
+            number += steps - slots[len(positions)]
         else:
-            left = self.count(episode=episode, seed=seed) - len(made)
-            if left <= 0 or (ahead := remaining()) <= 1:
+            missing = self.count(episode=episode, seed=seed) - len(positions)
+            if missing <= 0 or (distance := remaining()) <= 1:
                 return None
-            chance = (_AT_FIRST + _MORE_LATER * steps / (steps + ahead)) * left / (_DETOURS * (ahead - 1))
-            if _generator(seed, episode, "at", steps).random() >= chance:
+            chance = (_START_RATE + _RATE_RISE * steps / (steps + distance)) * missing / (_DETOUR * (distance - 1))
+            if _make_rng(seed, episode, "at", steps).random() >= chance:
                 return None
         # At the beginning nothing is known of other places.
-        return _wanted(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
+        return _fresh_mistake(number, {*kinds()} if verdicts else {*kinds()} - {MistakeKind.PLACE})
 
     def _slots(self, steps: int, episode: int, seed: int, length: int | None) -> list[int]:
         """Return the right actions, by number, before which a mistake stands."""
-        most = length or self.expected
-        count = min(self.count(episode=episode, seed=seed), most)
-        found: list[int] = []
-        for start in range(0, steps + 1, most):
-            rng = _generator(seed, episode, start)
+        span = length or self.expected
+        count = min(self.count(episode=episode, seed=seed), span)
+        slots: list[int] = []
+        for start in range(0, steps + 1, span):
+            rng = _make_rng(seed, episode, start)
             if length is not None:
-                found += sorted(rng.sample(range(start, start + most), count))
+                slots += sorted(rng.sample(range(start, start + span), count))
                 continue
             # A weighted draw without replacement, after Efraimidis and Spirakis.
-            weights = {start + at: rng.random() ** (1 / (1 + at)) for at in range(most)}
-            found += sorted(sorted(weights, key=weights.__getitem__)[most - count :])
-        return [slot for slot in found if slot <= steps]
+            weights = {start + offset: rng.random() ** (1 / (1 + offset)) for offset in range(span)}
+            slots += sorted(sorted(weights, key=weights.__getitem__)[span - count :])
+        return [slot for slot in slots if slot <= steps]
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_policy(text: str) -> dict[str, Any]:
     """Return the fields of `spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0) or
     `at_least=2`.
     """
     policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
     parts = [number.strip() for number in numbers.split(",")] if numbers else []
-    wanted = [int(part) if part.isdecimal() else -1 for part in parts]
-    fits = min(wanted, default=0) >= 0 and len(wanted) <= 1
-    if policy == "spread" and fits and all(1 <= mean <= MOST for mean in wanted):
-        return {"policy": policy, **({"mean": wanted[0]} if wanted else {})}
-    if policy == "natural" and not wanted:
+    values = [int(part) if part.isdecimal() else -1 for part in parts]
+    is_single = min(values, default=0) >= 0 and len(values) <= 1
+    if policy == "spread" and is_single and all(1 <= mean <= MAX_MISTAKES for mean in values):
+        return {"policy": policy, **({"mean": values[0]} if values else {})}
+    if policy == "natural" and not values:
         return {"policy": policy}
-    if policy == "prompted" and min(wanted, default=0) >= 0:
-        return {"policy": policy, "turns": tuple(wanted) or _PROMPTED}
-    if policy == "at_least" and fits:
-        return {"policy": policy, **({"minimum": wanted[0]} if wanted else {})}
+    if policy == "prompted" and min(values, default=0) >= 0:
+        return {"policy": policy, "turns": tuple(values) or _PROMPTED_TURNS}
+    if policy == "at_least" and is_single:
+        return {"policy": policy, **({"minimum": values[0]} if values else {})}
     raise ValueError(
-        f"expected one of: spread, spread=2 (1 to {MOST} mistakes on average), natural, prompted, prompted=1,4 (player turns, from 0), at_least=2"
+        f"expected one of: spread, spread=2 (1 to {MAX_MISTAKES} mistakes on average), natural, prompted, prompted=1,4 (player turns, from 0), at_least=2"
     )
 
 
@@ -219,7 +219,7 @@ def natural() -> Mistakes:
 
 def prompted(*turns: int) -> Mistakes:
     """Ask on these turns of the player, counted from 0; by default on turns 1 and 4."""
-    return Mistakes(policy="prompted", turns=turns or _PROMPTED)
+    return Mistakes(policy="prompted", turns=turns or _PROMPTED_TURNS)
 
 
 def at_least(minimum: int = 2) -> Mistakes:
@@ -229,17 +229,17 @@ def at_least(minimum: int = 2) -> Mistakes:
 
 def _accepted_in_a_row(verdicts: Sequence[MistakeKind | None]) -> int:
     """Return the player's accepted turns since the last mistake, or since the start."""
-    return next((at for at, kind in enumerate(reversed(verdicts)) if kind is not None), len(verdicts))
+    return next((index for index, kind in enumerate(reversed(verdicts)) if kind is not None), len(verdicts))
 
 
 def _due(verdicts: Sequence[MistakeKind | None]) -> set[int]:
     """Return the next turn, and the turns before it on which asking was not allowed."""
-    now = len(verdicts)
-    due = {now}
-    while now > 1 and verdicts[now - 2] is not None:
-        now -= 1
-        due.add(now)
-    return due | {0} if now == 1 else due
+    turn = len(verdicts)
+    due = {turn}
+    while turn > 1 and verdicts[turn - 2] is not None:
+        turn -= 1
+        due.add(turn)
+    return due | {0} if turn == 1 else due
 
 
 def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[MistakeKind]:
@@ -251,21 +251,21 @@ def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[Mistake
     return sorted(rotation, key=verdicts.count)
 
 
-def _longer(
-    way: RepairStyle, first: MistakeKind, order: Sequence[MistakeKind], kinds: Callable[[], Collection[MistakeKind]]
+def _long_repair(
+    style: RepairStyle, first: MistakeKind, order: Sequence[MistakeKind], kinds: Callable[[], Collection[MistakeKind]]
 ) -> MistakeRequest | None:
     """Return a request for a longer repair, if any: a slip of form is understood at once, and is no plan."""
-    if way == "again":
-        others = {*kinds()} - {first}
-        return next((MistakeRequest(kind, way) for kind in order if kind in others), None)
-    return None if way == "fresh" or first is MistakeKind.PARAMETER else MistakeRequest(first, way)
+    if style == "again":
+        other_kinds = {*kinds()} - {first}
+        return next((MistakeRequest(kind, style) for kind in order if kind in other_kinds), None)
+    return None if style == "fresh" or first is MistakeKind.PARAMETER else MistakeRequest(first, style)
 
 
-def _wanted(number: int, kinds: Collection[MistakeKind]) -> MistakeRequest | None:
+def _fresh_mistake(number: int, kinds: Collection[MistakeKind]) -> MistakeRequest | None:
     """Return the fresh mistake with this number, of a possible kind; one in five is of form, which teaches least."""
-    wanted = (_TURN[number % len(_TURN)], MistakeKind.PLACE, MistakeKind.LOGIC)
-    return next((MistakeRequest(kind) for kind in wanted if kind in kinds), None)
+    candidates = (_KIND_CYCLE[number % len(_KIND_CYCLE)], MistakeKind.PLACE, MistakeKind.LOGIC)
+    return next((MistakeRequest(kind) for kind in candidates if kind in kinds), None)
 
 
-def _generator(*names: object) -> Random:
+def _make_rng(*names: object) -> Random:
     return Random(int.from_bytes(blake2b("/".join(map(str, names)).encode(), digest_size=8).digest()))

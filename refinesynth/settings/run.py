@@ -33,15 +33,15 @@ DEADLINE: Final = 7_200.0
 EARLY_STOP: Final = 32
 """Default number of finished episodes after which a run stops if none was accepted."""
 
-FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None, "journals": None}
+FORMER_NAMES: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None, "journals": None}
 """Former names of arguments, accepted for one release, to the present ones; None for removed ones without effect."""
 
-_MOST: Final = 100_000
+_MAX_PLAYS: Final = 100_000
 """Largest `concurrency`, in episodes in flight."""
 
-Whole = Annotated[int, Field(strict=True)]
+StrictInt = Annotated[int, Field(strict=True)]
 
-_READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
+_MODEL_CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
 
 
 class Attempts(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -61,18 +61,18 @@ class Attempts(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, value: Any) -> Any:
+    def _parse_text(cls, value: Any) -> Any:
         """Parse `drafts=4,scripts=3,calls=8,answers=2`, any of them; a bare number at the beginning is `drafts`."""
         if not isinstance(value, str):
             return value
         text = value if "=" in value.partition(",")[0] else f"drafts={value}"
         parts = [(name.strip(), number) for name, _, number in (part.partition("=") for part in text.split(","))]
         names = [name for name, _ in parts]
-        if wrong := set(names) - cls.model_fields.keys() or {
+        if invalid := set(names) - cls.model_fields.keys() or {
             name for name, number in parts if names.count(name) > 1 or not number.strip().isdecimal()
         }:
             raise ValueError(
-                f"{', '.join(sorted(wrong))}: expected numbers by name, each once, such as "
+                f"{', '.join(sorted(invalid))}: expected numbers by name, each once, such as "
                 f"scripts=3,drafts=4,calls=8,answers=2"
             )
         return dict(parts)
@@ -119,7 +119,7 @@ class Shard(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, value: Any) -> Any:
+    def _parse_text(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         if (match := _SHARD.fullmatch(value)) is None:
@@ -127,7 +127,7 @@ class Shard(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
         return {"index": int(match[1]), "of": int(match[2])}
 
     @model_validator(mode="after")
-    def _is_one_of_them(self) -> "Shard":
+    def _check_index(self) -> "Shard":
         if self.index >= self.of:
             raise ValueError(
                 f"shards are counted from 0, so of {self.of} the last is {self.of - 1}/{self.of} "
@@ -151,27 +151,27 @@ class Shard(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
         return self.index + index * self.of
 
 
-WHOLE = Shard(index=0, of=1)
+WHOLE_RUN = Shard(index=0, of=1)
 
 
-def _a_path(value: str | PathLike[str] | None) -> Path | None:
+def _to_path(value: str | PathLike[str] | None) -> Path | None:
     if value is None or isinstance(cast("object", value), str | PathLike):
         return None if value is None else Path(value)
     raise ValueError("expected a path")
 
 
-def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
-    return value if isinstance(value, str) and is_url(value) else _a_path(value)
+def _to_path_or_url(value: str | PathLike[str] | None) -> Path | str | None:
+    return value if isinstance(value, str) and is_url(value) else _to_path(value)
 
 
-def _number_or(word: str, most: int | None = None) -> BeforeValidator:
-    """Reader of a whole number from 1 to `most`, also as text, or of the word."""
+def _number_or(word: str, high: int | None = None) -> BeforeValidator:
+    """Reader of a whole number from 1 to `high`, also as text, or of the word."""
 
     def read(value: object) -> object:
-        found = int(value) if isinstance(value, str) and value.isdecimal() else value
-        if found == word or (type(found) is int and 1 <= found <= (most or found)):
-            return found
-        raise ValueError(f"expected {word!r}, or a whole number{f' from 1 to {most:,}' if most else ', 1 or more'}")
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if number == word or (type(number) is int and 1 <= number <= (high or number)):
+            return number
+        raise ValueError(f"expected {word!r}, or a whole number{f' from 1 to {high:,}' if high else ', 1 or more'}")
 
     return BeforeValidator(read)
 
@@ -179,7 +179,7 @@ def _number_or(word: str, most: int | None = None) -> BeforeValidator:
 class PlaySettings(BaseModel):
     """Settings of every episode's play and verification. All but the deadline change the data."""
 
-    model_config = _READ
+    model_config = _MODEL_CONFIG
 
     play: Annotated[str, Option(PLAY)] = "live"
     """Kind of play: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as in the
@@ -213,18 +213,18 @@ class PlaySettings(BaseModel):
     """Attempts per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
     """Settings of plays with executed worlds."""
-    branches: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
+    branches: Annotated[StrictInt, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Number of trajectories of each accepted play: the play itself, and others that branch off from a verified prefix;
     with a repairer, from one of its mistakes."""
-    episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
+    episodes_per_script: Annotated[StrictInt, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Number of plays of each accepted script."""
-    seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0
+    seed: Annotated[StrictInt, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0
     """Seed of the run, 64 bits; each episode's seed is derived from it. The same seed, personas and settings give the
     same files if the backend is deterministic."""
     shard: Annotated[Shard | None, Option(MACHINES, "I/N")] = None
     """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
     0), for an 8th of `n`. `refinesynth merge` joins the shards. Budget and rate limits apply to each shard."""
-    max_turns: Annotated[Whole, Field(ge=2), Option(PLAY, "N")] = 60
+    max_turns: Annotated[StrictInt, Field(ge=2), Option(PLAY, "N")] = 60
     """Maximum number of turns of both voices in turn-by-turn play. Most evaluations allow 30 actions."""
     judge: Annotated[bool, Option(RULES)] = False
     """Let an LLM judge every finished draft that the rules accept; both must accept it."""
@@ -238,7 +238,7 @@ class PlaySettings(BaseModel):
         """Return the place of the run's persona `index` in the whole, of which the run may be a shard; random draws
         depend on it.
         """
-        return (self.shard or WHOLE).place(index)
+        return (self.shard or WHOLE_RUN).place(index)
 
 
 class RunSettings(PlaySettings):
@@ -265,7 +265,7 @@ class RunSettings(PlaySettings):
     its own server process. Models choose the arguments, so use a sandbox. Requires `allow_tool`."""
     real_state: Annotated[str | None, Option(INPUT, "TEXT")] = None
     """Description of the server's data at the start of a play, for the ScriptWriter; with `real`."""
-    n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
+    n: Annotated[StrictInt, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
     """Number of accepted trajectories to make. The run ends when it is reached; an episode with several trajectories is
     kept whole."""
     backend: Any = "rehearsal"
@@ -279,16 +279,16 @@ class RunSettings(PlaySettings):
     curation: Curation | None = None
     """Checks of accepted trajectories for near-duplicate scripts and overlaps with evaluation sets; None for neither.
     """
-    prompts: Annotated[Any, AfterValidator(_a_path), Option(MODEL, "FOLDER")] = None
+    prompts: Annotated[Any, AfterValidator(_to_path), Option(MODEL, "FOLDER")] = None
     """Folder with your own prompt templates; each replaces the shipped one of the same name. `@small`: the shipped
     short ones, for models below about 8 billion parameters."""
-    output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
+    output: Annotated[Any, AfterValidator(_to_path_or_url), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """The run folder, or a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. An existing run is
     continued with the same personas in the same order; further ones may follow."""
-    concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MOST), Option(LIMITS, "auto|N")] = "auto"
+    concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MAX_PLAYS), Option(LIMITS, "auto|N")] = "auto"
     """Maximum number of episodes in flight. `auto` starts with 16, or fewer for a small `n`, and grows while the
     servers keep up, to at most 1,024 per worker or a quarter of the memory."""
-    workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
+    workers: Annotated[StrictInt, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Number of processes that play, each on one core; budget and rate limits apply to all together. More than one
     requires Ray (extra `cluster`), and rules and completion functions that can be pickled."""
     cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
@@ -296,7 +296,7 @@ class RunSettings(PlaySettings):
     budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
     """Hard limit on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total exceeds it by less than one request per worker.
     The same run with a higher limit continues."""
-    early_stop: Annotated[Whole, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
+    early_stop: Annotated[StrictInt, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
     """Number of finished episodes, from the first on, after which the run stops early if none was accepted; 0 never
     stops early. Episodes lost to a backend or the deadline count only after four times this number."""
     fallback: Any = None
@@ -312,14 +312,14 @@ class RunSettings(PlaySettings):
     @classmethod
     def _with_repairer(cls, fields: dict[str, Any]) -> dict[str, Any]:
         backend: object = fields.get("backend")
-        named = cast("Mapping[str, object]", backend).get("repairer") if isinstance(backend, Mapping) else None
-        if named is None:
+        repairer = cast("Mapping[str, object]", backend).get("repairer") if isinstance(backend, Mapping) else None
+        if repairer is None:
             return fields
-        plans = str(getattr(named, "model", named)).strip().casefold() == "planner"
-        return {**fields, "repairer": "planner" if plans else "model"}
+        is_planner = str(getattr(repairer, "model", repairer)).strip().casefold() == "planner"
+        return {**fields, "repairer": "planner" if is_planner else "model"}
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
+    def make(cls, arguments: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
         """Make it from arguments by name; None stands for the default where a setting has no None of its own.
 
         `names` are the settings' names in messages, such as `--transient` for `grounding.transient`.
@@ -327,12 +327,12 @@ class RunSettings(PlaySettings):
         Raises:
             ConfigurationError: A wrong value; the message has the value and what is expected.
         """
-        values = {name: value for name, value in given.items() if value is not None or name == "deadline"}
+        values = {name: value for name, value in arguments.items() if value is not None or name == "deadline"}
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise ConfigurationError(_problem(first, given, cls.model_fields, names or {})) from None
+            raise ConfigurationError(_problem(first, arguments, cls.model_fields, names or {})) from None
 
     @property
     def on_ray(self) -> bool:
@@ -345,47 +345,47 @@ class RunSettings(PlaySettings):
         Raises:
             ConfigurationError: There are more shards than trajectories.
         """
-        if not (share := (self.shard or WHOLE).share(self.n)):
+        if not (share := (self.shard or WHOLE_RUN).share(self.n)):
             raise ConfigurationError(
                 f"n is {self.n:,} for all shards together, and nothing of it is left for shard {self.shard}; ask for fewer shards"
             )
         return share
 
-    def played(self) -> dict[str, Any]:
+    def play_fields(self) -> dict[str, Any]:
         """Return the fields of `PlaySettings`, by name."""
         return {name: getattr(self, name) for name in PlaySettings.model_fields}
 
 
-def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments by their present names; a former one gives a `FutureWarning`, which users see."""
-    found = {name: value for name, value in settings.items() if name not in FORMER}
-    for name in settings.keys() & FORMER.keys():
-        present = FORMER[name]
-        instead = "is gone and does nothing" if present is None else f"is now called {present}; give that instead"
-        warnings.warn(f"{name} {instead}", FutureWarning, stacklevel=2)
-        if present is not None and found.get(present) is None:
-            found[present] = settings[name]
-    return found
+    current = {name: value for name, value in settings.items() if name not in FORMER_NAMES}
+    for name in settings.keys() & FORMER_NAMES.keys():
+        new_name = FORMER_NAMES[name]
+        advice = "is gone and does nothing" if new_name is None else f"is now called {new_name}; give that instead"
+        warnings.warn(f"{name} {advice}", FutureWarning, stacklevel=2)
+        if new_name is not None and current.get(new_name) is None:
+            current[new_name] = settings[name]
+    return current
 
 
 def _problem(
-    error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str, FieldInfo], names: Mapping[str, str]
+    error: ErrorDetails, arguments: Mapping[str, Any], fields: Mapping[str, FieldInfo], names: Mapping[str, str]
 ) -> str:
     name, *inner = map(str, error["loc"])
     if name not in fields:
         return f"there is no setting {shortened(name)}"
-    if inner and isinstance(given.get(name), Mapping):
+    if inner and isinstance(arguments.get(name), Mapping):
         dotted = ".".join((name, *inner))
         option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
-        return f"{option} is {shortened(error['input'])}; {_lowered(error['msg'])}"
-    within = f"{'.'.join(inner)}: " if inner else ""
-    message = f"{names.get(name, name)} is {shortened(given[name])}; {within}{_lowered(error['msg'])}"
+        return f"{option} is {shortened(error['input'])}; {_lower_first(error['msg'])}"
+    path = f"{'.'.join(inner)}: " if inner else ""
+    message = f"{names.get(name, name)} is {shortened(arguments[name])}; {path}{_lower_first(error['msg'])}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
         return message  # it names what is expected
-    about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
-    return f"{message}: {about[:1].lower()}{about[1:]}"
+    description = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
+    return f"{message}: {description[:1].lower()}{description[1:]}"
 
 
-def _lowered(message: str) -> str:
+def _lower_first(message: str) -> str:
     message = message.removeprefix("Value error, ").removeprefix("Input ")
     return f"{message[:1].lower()}{message[1:]}"

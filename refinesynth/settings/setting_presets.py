@@ -7,7 +7,7 @@ from refinesynth.settings.mistakes import at_least
 from refinesynth.settings.run import Attempts
 from refinesynth.trajectory import Liberty
 
-_AS_ASKED = (Liberty.SPELLING, Liberty.UNNUMBERED, Liberty.FENCED)
+_ALLOWED_LIBERTIES = (Liberty.SPELLING, Liberty.UNNUMBERED, Liberty.FENCED)
 
 
 def paper() -> dict[str, Any]:
@@ -21,7 +21,7 @@ def paper() -> dict[str, Any]:
     return {
         "backend": "gpt-4o",
         "play": "narrated",
-        "rules": rules.first_failure(rules.ToTheLetter(allow=_AS_ASKED), rules.agentrefine()),
+        "rules": rules.first_failure(rules.ToTheLetter(allow=_ALLOWED_LIBERTIES), rules.agentrefine()),
         "mistakes": at_least(2),
         "attempts": Attempts(scripts=3, drafts=3, calls=4, answers=0),
         "judge": False,
@@ -34,5 +34,5 @@ def small(play: str = "live") -> dict[str, Any]:
     Short prompts, which ask for worlds of 5 or 6 actions and records of 6 to 10; more tries of a script and of the form
     of an answer; and, where a Player acts, shorter plays with lenient reading of its actions.
     """
-    acting = {} if play == "narrated" else {"match": "lenient", "max_turns": 40}
-    return {"play": play, "prompts": "@small", "attempts": Attempts(scripts=6, answers=3), **acting}
+    turn_settings = {} if play == "narrated" else {"match": "lenient", "max_turns": 40}
+    return {"play": play, "prompts": "@small", "attempts": Attempts(scripts=6, answers=3), **turn_settings}

@@ -104,7 +104,7 @@ class Curator:
         for trajectory in trajectories:
             script = trajectory.script
             if script.digest not in results:
-                results[script.digest] = self.novelty.admits(script, trajectory.id)
+                results[script.digest] = self.novelty.admit(script, trajectory.id)
             if (duplicate := results[script.digest]) is not None:
                 violations[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _describe_duplicate(duplicate))
         return violations

@@ -207,7 +207,7 @@ async def estimate(
         raise InputError(f"sample is {sample!r}; expected a whole number, 1 or more")
     if unusable := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(unusable))}")
-    run_settings = RunSettings.of({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
+    run_settings = RunSettings.make({"n": n, "concurrency": concurrency, "shard": settings.pop("shard", None)})
     in_flight = MIN_IN_FLIGHT if run_settings.concurrency == "auto" else run_settings.concurrency
     for name in ("workers", "cluster"):
         settings.pop(name, None)
@@ -265,7 +265,7 @@ async def _sample(
     limit = sample if is_iterator else max(sample, _MAX_CANDIDATES)
     candidates: list[Persona] = []
     async with open_source(source, scripts, column=column) as personas:
-        await personas.look()
+        await personas.read_first()
         async for _, persona in personas:
             candidates.append(persona)
             if len(candidates) == limit:

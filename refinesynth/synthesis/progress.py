@@ -108,7 +108,7 @@ class Progress:
         """Return one line with the counts and the troubles of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
         kept = f", {self.kept:,} kept for later" if self.kept else ""
         counts = f"{self.accepted:,}/{self.n:,} accepted{kept}, {self.in_flight:,} in flight, {self.failed:,} gave none"
-        return "; ".join([counts, *(one_line(trouble, most=200) for trouble in self.look().troubles)])
+        return "; ".join([counts, *(one_line(trouble, size=200) for trouble in self.look().troubles)])
 
 
 @dataclass(frozen=True, slots=True)

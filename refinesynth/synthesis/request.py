@@ -25,7 +25,7 @@ from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.settings import Curation, PlaySettings, RunSettings
-from refinesynth.settings.run import with_present_names
+from refinesynth.settings.run import with_current_names
 from refinesynth.synthesis.progress import Progress, shown_in_notebook
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Request:
         if show_progress:
             arguments["on_progress"] = shown_in_notebook()
         call_settings = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
-        settings = RunSettings.of({name: value for name, value in arguments.items() if name not in call_settings})
+        settings = RunSettings.make({name: value for name, value in arguments.items() if name not in call_settings})
         for problem in _problems(settings, arguments.get("repairer")):
             raise InputError(problem)
         settings = settings.model_copy(update={"n": settings.wanted()})
@@ -143,7 +143,7 @@ class Request:
         scripts = _rule_from("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
         prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(
-            **settings.played(),
+            **settings.play_fields(),
             rules=drafts,
             script_rules=scripts,
             prompts=prompts,
@@ -160,7 +160,7 @@ class Request:
         from refinesynth.backends.names import recorded_run, replayed_folder
 
         for role, backend in resolve_roles(self.settings.backend).items():
-            folder = next(filter(None, map(replayed_folder, backend.each)), None)
+            folder = next(filter(None, map(replayed_folder, backend.members)), None)
             with suppress(InputError):  # a role without records, or a rule that is not installed here
                 if folder is not None:
                     run = recorded_run(folder, role)
@@ -184,7 +184,7 @@ class Request:
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            pairs = [_split_settings(one, role, settings) for one in backend.each]
+            pairs = [_split_settings(one, role, settings) for one in backend.members]
             model_settings, connection_settings = ([one[position] for one in pairs] for position in (0, 1))
             # A list if several models share the role.
             models[str(role)] = model_settings[0] if len(model_settings) == 1 else [*model_settings]
@@ -340,7 +340,7 @@ def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the settings in a file, by name. Raises InputError: the file is unreadable or has an unknown setting."""
     from refinesynth.files.settings_file import read_settings
 
-    settings = with_present_names(read_settings(Path(path)))
+    settings = with_current_names(read_settings(Path(path)))
     for name in settings.keys() - RunSettings.model_fields.keys():
         matches = get_close_matches(name, RunSettings.model_fields, n=1)
         suggestion = f"did you mean {matches[0]}?" if matches else f"there are {', '.join(RunSettings.model_fields)}"
@@ -376,7 +376,7 @@ def with_config_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
     """Return arguments by parameter name. Raises TypeError: the arguments do not fit; names the nearest parameter."""
-    kwargs = with_present_names(kwargs)
+    kwargs = with_current_names(kwargs)
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:

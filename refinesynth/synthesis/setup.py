@@ -108,10 +108,10 @@ async def begin(
         source = open_source(settings.personas, settings.scripts, column=settings.column)
         personas = await stack.enter_async_context(source)
         if settings.shard is not None:
-            personas.only_every(settings.shard.of, first=settings.shard.index)
+            personas.take_every(settings.shard.of, first=settings.shard.index)
         curator = None
         if not has_enough:
-            await personas.look()
+            await personas.read_first()
             curator = await _curator(settings.curation)
 
         # 3. The run folder, with the costs and trajectories of earlier processes.
@@ -297,7 +297,7 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     from refinesynth.client.budget.price_table import is_known, price_of
 
     prices: list[Price] = []
-    for backend in chain.from_iterable(mixture.each for mixture in backends):
+    for backend in chain.from_iterable(mixture.members for mixture in backends):
         price = price_of(backend, listings=not injected)
         if not is_known(price):
             raise ConfigurationError(

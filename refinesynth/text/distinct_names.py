@@ -7,14 +7,14 @@ class DistinctNames:
     """Function that returns `name` for its first call, then `name-2`, `name-3` and so on."""
 
     def __init__(self) -> None:
-        self._given = Counter[str]()
+        self._uses = Counter[str]()
         """Number of uses of each name."""
 
     def __call__(self, name: str) -> str:
-        self._given[name] += 1
-        free = name
-        while self._given[name] > 1 and self._given[free := f"{name}-{self._given[name]}"]:
-            self._given[name] += 1
-        if free != name:
-            self._given[free] = 1
-        return free
+        self._uses[name] += 1
+        candidate = name
+        while self._uses[name] > 1 and self._uses[candidate := f"{name}-{self._uses[name]}"]:
+            self._uses[name] += 1
+        if candidate != name:
+            self._uses[candidate] = 1
+        return candidate

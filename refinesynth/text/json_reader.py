@@ -28,7 +28,7 @@ _LOOP_RATIO = 25
 _LOOP_CHARACTERS = 2_000
 """Maximum length of text that is repaired without this check, in characters."""
 
-_SIGN = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
+_BRACKET_OR_QUOTE = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _PAIRS = {"}": "{", "]": "["}
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
@@ -37,7 +37,7 @@ _LONG_NUMBER = re.compile(rb"\d{19}")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-class BrokenOff(ValueError):
+class Truncated(ValueError):
     """The end of the JSON is missing; a closing bracket would invent content."""
 
 
@@ -58,19 +58,19 @@ def depth(value: JsonValue, *, limit: int = 10_000) -> int:
 
     Iterative, so any depth is safe.
     """
-    deepest, level = 0, [value]
-    while level and deepest < limit:
-        below: list[JsonValue] = []
+    levels, level = 0, [value]
+    while level and levels < limit:
+        children: list[JsonValue] = []
         for item in level:
             if isinstance(item, dict):
-                below.extend(item.values())
+                children.extend(item.values())
             elif isinstance(item, list):
-                below.extend(item)
+                children.extend(item)
         if not any(isinstance(item, dict | list) for item in level):
             break
-        deepest += 1
-        level = below
-    return deepest
+        levels += 1
+        level = children
+    return levels
 
 
 def read_json(text: str, *, close: bool = False) -> JsonValue:
@@ -87,9 +87,9 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"the answer has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
     text = scrub(text)
-    value = _found(text)[0]
+    value = _find_json(text)[0]
     if value is None:
-        value = _repaired(text, close=close)
+        value = _repair(text, close=close)
     if not isinstance(value, dict | list):
         raise ValueError(f"the answer holds no JSON object or array; it begins {text[:80]!r}")
     if depth(value) > MAX_DEPTH:
@@ -99,18 +99,18 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
 
 def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
     """Return the form of a text that `read_json` accepts: all of it is JSON, a fenced block is JSON, or neither."""
-    return _found(scrub(text))[1]
+    return _find_json(scrub(text))[1]
 
 
-def _found(text: str) -> tuple[JsonValue, Literal["plain", "fenced", "repaired"]]:
-    if (value := _strict(text)) is not None:
+def _find_json(text: str) -> tuple[JsonValue, Literal["plain", "fenced", "repaired"]]:
+    if (value := _parse_strict(text)) is not None:
         return value, "plain"
-    if (fenced := _FENCE.search(text)) and (value := _strict(fenced[1])) is not None:
+    if (fenced := _FENCE.search(text)) and (value := _parse_strict(fenced[1])) is not None:
         return value, "fenced"
     return None, "repaired"
 
 
-def _strict(text: str) -> JsonValue:
+def _parse_strict(text: str) -> JsonValue:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -122,12 +122,12 @@ def _strict(text: str) -> JsonValue:
         return None
 
 
-def _repaired(text: str, *, close: bool) -> JsonValue:
-    start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=None)
-    if start is None or not _worth_mending(text[start:]):
+def _repair(text: str, *, close: bool) -> JsonValue:
+    start = min((index for index in (text.find("{"), text.find("[")) if index >= 0), default=None)
+    if start is None or not _can_repair(text[start:]):
         return None
-    if not close and _breaks_off(text[start:]):
-        raise BrokenOff("the JSON breaks off: its end is missing; write all of it, and less of it if it is too long")
+    if not close and _is_truncated(text[start:]):
+        raise Truncated("the JSON breaks off: its end is missing; write all of it, and less of it if it is too long")
     # Imported here: most answers parse strictly and never need it.
     from json_repair import repair_json
 
@@ -138,40 +138,40 @@ def _repaired(text: str, *, close: bool) -> JsonValue:
         return None
 
 
-def _breaks_off(text: str) -> bool:
-    signs = _SIGN.findall(text)
-    quoted, outside = False, list[str]()
-    for sign in signs:
-        if sign == '"':
-            quoted = not quoted
-        elif not quoted:
-            outside.append(sign)
-    if not quoted:
-        return _unclosed(outside)
+def _is_truncated(text: str) -> bool:
+    marks = _BRACKET_OR_QUOTE.findall(text)
+    in_string, outside = False, list[str]()
+    for mark in marks:
+        if mark == '"':
+            in_string = not in_string
+        elif not in_string:
+            outside.append(mark)
+    if not in_string:
+        return _has_unclosed(outside)
     # Unescaped quotes within a string can make the number of quotes odd.
-    return _unclosed(signs) or not text.rstrip().removesuffix("```").rstrip().endswith(("}", "]"))
+    return _has_unclosed(marks) or not text.rstrip().removesuffix("```").rstrip().endswith(("}", "]"))
 
 
-def _unclosed(signs: Sequence[str]) -> bool:
+def _has_unclosed(marks: Sequence[str]) -> bool:
     """Return True if a bracket is never closed. An open bracket inside a closed pair counts as forgotten, not truncated."""
-    opened: list[str] = []
-    waiting = Counter[str]()
-    for sign in signs:
-        if sign in "{[":
-            opened.append(sign)
-            waiting[sign] += 1
-        elif waiting[_PAIRS.get(sign, "")]:
-            while (last := opened.pop()) != _PAIRS[sign]:
-                waiting[last] -= 1
-            waiting[last] -= 1
-    return bool(opened)
+    open_brackets: list[str] = []
+    open_counts = Counter[str]()
+    for mark in marks:
+        if mark in "{[":
+            open_brackets.append(mark)
+            open_counts[mark] += 1
+        elif open_counts[_PAIRS.get(mark, "")]:
+            while (last := open_brackets.pop()) != _PAIRS[mark]:
+                open_counts[last] -= 1
+            open_counts[last] -= 1
+    return bool(open_brackets)
 
 
-def _worth_mending(text: str) -> bool:
+def _can_repair(text: str) -> bool:
     if len(text) <= _LOOP_CHARACTERS:
         return True
-    written = text.encode()
-    return len(text) <= MAX_REPAIRED_CHARACTERS and len(zlib.compress(written, 1)) * _LOOP_RATIO >= len(written)
+    data = text.encode()
+    return len(text) <= MAX_REPAIRED_CHARACTERS and len(zlib.compress(data, 1)) * _LOOP_RATIO >= len(data)
 
 
 def load_json(text: str | bytes) -> Any:
@@ -202,24 +202,24 @@ def write_json(
         TypeError: `value` holds an object without a JSON form, and `default` does not convert it.
     """
     try:
-        written = orjson.dumps(value, default=default, option=option)
+        encoded = orjson.dumps(value, default=default, option=option)
     except orjson.JSONEncodeError:
-        plain = _plain(value, exact=exact)
-        written = scrub(json.dumps(plain, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
+        plain = _standard_value(value, exact=exact)
+        encoded = scrub(json.dumps(plain, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
         # orjson again, for one spelling of numbers; values nested too deep for orjson stay.
         with suppress(orjson.JSONEncodeError, orjson.JSONDecodeError):
-            written = written if exact else orjson.dumps(orjson.loads(written), option=option)
+            encoded = encoded if exact else orjson.dumps(orjson.loads(encoded), option=option)
     for character, escape in _LINE_ENDS:
-        written = written.replace(character, escape)
-    return written
+        encoded = encoded.replace(character, escape)
+    return encoded
 
 
-def _plain(value: object, *, exact: bool) -> object:
+def _standard_value(value: object, *, exact: bool) -> object:
     """Return `value` with infinity and NaN as null, and without `exact` also oversized integers as floats or null."""
     if isinstance(value, dict):
-        return {key: _plain(item, exact=exact) for key, item in cast("dict[object, object]", value).items()}
+        return {key: _standard_value(item, exact=exact) for key, item in cast("dict[object, object]", value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, exact=exact) for item in cast("Sequence[object]", value)]
+        return [_standard_value(item, exact=exact) for item in cast("Sequence[object]", value)]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, int) and not exact and not -(2**63) <= value < 2**64:

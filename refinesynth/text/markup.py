@@ -46,8 +46,8 @@ def html_table(rows: Iterable[Sequence[str]]) -> str:
 
     Texts are escaped: they add no elements and no invisible characters.
     """
-    written = ""
+    table = ""
     for texts in rows:
         head, *cells = (escape(printable(text)) for text in texts)
-        written += f"<tr>{_HEAD.format(head)}{''.join(map(_CELL.format, cells))}</tr>"
-    return f"<table>{written}</table>"
+        table += f"<tr>{_HEAD.format(head)}{''.join(map(_CELL.format, cells))}</tr>"
+    return f"<table>{table}</table>"

@@ -6,7 +6,7 @@ _MINUTE = 60
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 _MILLS = 0.001
-_MOST_DIGITS = 10
+_MAX_DIGITS = 10
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -55,5 +55,5 @@ def dollars(amount: float) -> str:
     """Return US dollars with two decimals, or below one dollar with four or more, for two significant digits."""
     if amount >= 1 or amount == 0:
         return f"{amount:,.2f} USD"
-    digits = 4 if amount >= _MILLS else min(_MOST_DIGITS, 1 - math.floor(math.log10(amount)))
+    digits = 4 if amount >= _MILLS else min(_MAX_DIGITS, 1 - math.floor(math.log10(amount)))
     return f"{amount:.{digits}f} USD"

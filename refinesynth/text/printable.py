@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-_KEPT = frozenset("\n\t\u200c\u200d")
+_LAYOUT_CHARS = frozenset("\n\t\u200c\u200d")
 """Line feed and tab, for layout, and the two joiners, which Persian, Indic scripts and emoji need."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -20,26 +20,26 @@ def printable(text: str) -> str:
     if text.replace("\n", "").isprintable():  # true for nearly all text, and faster than the check of each character
         return text
     return "".join(
-        one if one.isprintable() or one in _KEPT or unicodedata.category(one) == "Zs" else _escaped(one) for one in text
+        c if c.isprintable() or c in _LAYOUT_CHARS or unicodedata.category(c) == "Zs" else _escaped(c) for c in text
     )
 
 
-def one_line(text: str, *, most: int | None = None) -> str:
+def one_line(text: str, *, size: int | None = None) -> str:
     """Return `printable` text on one line: line feeds and tabs are escaped too.
 
     Longer text than `most` characters is cut, with an ellipsis at the end.
     """
     line = printable(text).replace("\n", _escaped("\n")).replace("\t", _escaped("\t"))
-    return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
+    return line if size is None or len(line) <= size else f"{line[: size - 1]}…"
 
 
 def control_character(text: str) -> str | None:
     """Return the first control character in a text, as `U+0000`, ignoring tabs and line ends; None without one."""
-    found = _CONTROL.search(text)
-    return found and f"U+{ord(found[0]):04X}"
+    match = _CONTROL.search(text)
+    return match and f"U+{ord(match[0]):04X}"
 
 
 def _escaped(character: str) -> str:
     # UTF-16 code units, the form of JSON's escapes; a lone surrogate is one unit.
     units = character.encode("utf-16-be", errors="surrogatepass")
-    return "".join(f"\\u{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{int.from_bytes(units[index : index + 2], 'big'):04x}" for index in range(0, len(units), 2))

@@ -49,9 +49,9 @@ _KINDS = {mark.casefold(): (closing, mark != closing) for opening, closing in _P
 """Closing mark by mark, and True for opening marks."""
 
 _HARMONY = re.compile(r"<\|(start|end|message|channel|constrain|return|call)\|>")
-_CALLED = re.compile(r"\s*(?:assistant)?\s*(?:to=\S+\s*)?")
+_HEADER_START = re.compile(r"\s*(?:assistant)?\s*(?:to=\S+\s*)?")
 """Pattern of the text before the first special token, if the prompt holds the beginning of the message."""
-_WORDED = (
+_WORD_PATTERNS = (
     # Harmony from a server that removes its special tokens.
     ("assistantfinal", re.compile(r"\s*analysis(?P<thinking>.*)assistant\n?final(?P<text>.*)", re.DOTALL)),
     (
@@ -70,7 +70,7 @@ _FIRST_WORDS = ("analysis", "Here")
 _JSON = re.compile(rf"\s*(?:{'|'.join(re.escape(opening) for opening, _ in _ANSWERS)})?\s*(?:```\w*\s*)?(?=[\[{{])")
 
 _STRING_ENDS = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"\s*[,:\]}]', re.DOTALL)
-_NEAR = 20_000
+_MAX_STRING_REST = 20_000
 """Maximum distance from a mark to the end of its JSON string, in characters; bounds the time."""
 
 
@@ -79,7 +79,7 @@ class _Mark(NamedTuple):
     end: int
     kind: str
     """Closing mark of these thoughts."""
-    opens: bool
+    is_opening: bool
 
 
 def split_thinking(text: str) -> Split:
@@ -91,62 +91,62 @@ def split_thinking(text: str) -> Split:
     """
     if not ("<" in text or "[" in text or "\u25c1" in text or text.lstrip().startswith(_FIRST_WORDS)):
         return Split("", text, None)
-    if (split := _harmony(text) or _worded(text)) is not None:
+    if (split := _split_harmony(text) or _split_by_words(text)) is not None:
         return split
     marks = [*_marks(text)]
     thoughts: list[str] = []
-    at, following, form = 0, 0, None
-    while following < len(marks):
-        begin, mark = at, marks[following]
-        if mark.opens and not text[at : mark.start].strip():
+    position, index, form = 0, 0, None
+    while index < len(marks):
+        begin, mark = position, marks[index]
+        if mark.is_opening and not text[position : mark.start].strip():
             begin = mark.end
-            ends = (i for i in range(following + 1, len(marks)) if not marks[i].opens and marks[i].kind == mark.kind)
+            ends = (i for i in range(index + 1, len(marks)) if not marks[i].is_opening and marks[i].kind == mark.kind)
             closing = next(ends, len(marks))
-        elif (closing := _unopened(text, at, marks, following)) is None:
+        elif (closing := _find_unopened(text, position, marks, index)) is None:
             break
         form = mark.kind if closing == len(marks) else marks[closing].kind
-        end, at = (len(text), len(text)) if closing == len(marks) else marks[closing][:2]
+        end, position = (len(text), len(text)) if closing == len(marks) else marks[closing][:2]
         thoughts.append(text[begin:end].strip())
-        following = closing + 1
+        index = closing + 1
     if form is None:
         return Split("", text, None)
-    return Split("\n\n".join(filter(None, thoughts)), _unwrapped(text[at:].strip()), form)
+    return Split("\n\n".join(filter(None, thoughts)), _unwrap_answer(text[position:].strip()), form)
 
 
 def _marks(text: str) -> Iterator[_Mark]:
-    for found in _MARK.finditer(text):
-        if found["name"] is None:
-            yield _Mark(*found.span(), *_KINDS[found[0].casefold()])
+    for match in _MARK.finditer(text):
+        if match["name"] is None:
+            yield _Mark(*match.span(), *_KINDS[match[0].casefold()])
         else:
-            yield _Mark(*found.span(), f"</{found['name'].casefold()}>", not found["closes"])
+            yield _Mark(*match.span(), f"</{match['name'].casefold()}>", not match["closes"])
 
 
-def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | None:
+def _find_unopened(text: str, position: int, marks: Sequence[_Mark], first: int) -> int | None:
     """Return the number of the first closing mark, from `first` on, without an opening mark after `at`."""
     opened = Counter[str]()
-    for number in range(first, len(marks)):
-        mark = marks[number]
-        if not mark.opens and not opened[mark.kind]:
-            return None if _quoted(text, at, mark) else number
-        opened[mark.kind] += 1 if mark.opens else -1
+    for index in range(first, len(marks)):
+        mark = marks[index]
+        if not mark.is_opening and not opened[mark.kind]:
+            return None if _is_quoted(text, position, mark) else index
+        opened[mark.kind] += 1 if mark.is_opening else -1
     return None
 
 
-def _quoted(text: str, at: int, mark: _Mark) -> bool:
+def _is_quoted(text: str, position: int, mark: _Mark) -> bool:
     """Return whether a mark is in a string of a JSON text that begins at `at`."""
-    if _JSON.match(text, at) is None:
+    if _JSON.match(text, position) is None:
         return False
-    within = re.sub(r"\\.", "", text[at : mark.start], flags=re.DOTALL).count('"') % 2 == 1
+    in_string = re.sub(r"\\.", "", text[position : mark.start], flags=re.DOTALL).count('"') % 2 == 1
     # The quotes of an incomplete draft are unbalanced; hence the string must also end after the mark.
-    return within and _STRING_ENDS.match(text, mark.end, mark.end + _NEAR) is not None
+    return in_string and _STRING_ENDS.match(text, mark.end, mark.end + _MAX_STRING_REST) is not None
 
 
-def _harmony(text: str) -> Split | None:
+def _split_harmony(text: str) -> Split | None:
     if "<|channel|>" not in text:
         return None
     first, *pieces = _HARMONY.split(text)
     header, thinking, answers = "", list[str](), list[str]()
-    if _CALLED.fullmatch(first):
+    if _HEADER_START.fullmatch(first):
         header = first
     elif pieces[0] == "end":
         thinking.append(first.strip())
@@ -165,14 +165,14 @@ def _harmony(text: str) -> Split | None:
     return Split("\n\n".join(filter(None, thinking)), "".join(answers).strip(), "<|channel|>")
 
 
-def _worded(text: str) -> Split | None:
-    for form, pattern in _WORDED:
-        if (found := pattern.fullmatch(text)) is not None:
-            return Split(found["thinking"].strip(), found["text"].strip(), form)
+def _split_by_words(text: str) -> Split | None:
+    for form, pattern in _WORD_PATTERNS:
+        if (match := pattern.fullmatch(text)) is not None:
+            return Split(match["thinking"].strip(), match["text"].strip(), form)
     return None
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap_answer(text: str) -> str:
     for opening, closing in _ANSWERS:
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(closing).strip()

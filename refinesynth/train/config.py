@@ -24,14 +24,14 @@ from refinesynth.train.labelled_conversation import LossOn
 Name = Annotated[str, Field(min_length=1)]
 
 
-def _whole_from_one(value: float) -> float:
+def _check_share_or_number(value: float) -> float:
     """Raises: ValueError: The number is above 1 and not whole."""
     if value >= 1 and not value.is_integer():
         raise ValueError("expected a share (below 1) or a whole number (from 1 on)")
     return value
 
 
-ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
+ShareOrNumber = Annotated[float, AfterValidator(_check_share_or_number)]
 """A share below 1, or a whole number."""
 LearningRateSchedule = Literal[
     "cosine",
@@ -52,33 +52,33 @@ Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 SCRATCH: Final = "scratch"
 """Name of a tiny model with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
-HUB: Final = "hf://"
+HUB_PREFIX: Final = "hf://"
 """Optional prefix of a model name on the hub."""
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
-PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
+PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields that may hold paths."""
 
-_GIVEN: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
+_RESERVED: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
 """Variables that every rendering sets in a chat template, in addition to special tokens."""
 
 
-def _a_variable(name: str) -> str:
+def _check_variable_name(name: str) -> str:
     """Raises: ValueError: No chat template can have a variable of this name, or every rendering sets it."""
-    if not name.isidentifier() or keyword.iskeyword(name) or name in _GIVEN or name.endswith(("_token", "_tokens")):
+    if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED or name.endswith(("_token", "_tokens")):
         raise ValueError("expected the name of a variable that the chat template reads, such as enable_thinking")
     return name
 
 
-TemplateName = Annotated[str, AfterValidator(_a_variable)]
+TemplateName = Annotated[str, AfterValidator(_check_variable_name)]
 
-_READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+_MODEL_CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class LoraConfig(BaseModel):
     """Low-rank adapters (peft) instead of all weights."""
 
-    model_config = _READ
+    model_config = _MODEL_CONFIG
 
     rank: Annotated[int, Field(ge=1)] = 32
     """Rank of each adapter."""
@@ -112,7 +112,7 @@ Optim = Literal[
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
 
 
-def _each_once(value: object) -> object:
+def _unique_names(value: object) -> object:
     if isinstance(value, list | tuple):
         return [*dict.fromkeys(name for name in cast("list[object]", value) if name != "none")]
     return value if not isinstance(value, str) else [value] if value != "none" else []
@@ -121,7 +121,7 @@ def _each_once(value: object) -> object:
 class TrainerConfig(BaseModel):
     """Rarer settings of the training loop, by their names in transformers' `TrainingArguments`."""
 
-    model_config = _READ
+    model_config = _MODEL_CONFIG
 
     optim: Optim | None = None
     """Optimizer; names with 8bit or 32bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
@@ -131,7 +131,7 @@ class TrainerConfig(BaseModel):
     """Settings of the schedule, such as `min_lr: 1e-6`."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
     """Strength of NEFTune's noise on embeddings, which does not depend on packing."""
-    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_each_once)] = ()
+    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_unique_names)] = ()
     """Trackers of the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
     run_name: Name | None = None
     """Name of the run for trackers; by default the name of the output folder."""
@@ -144,19 +144,19 @@ class TrainerConfig(BaseModel):
     full_determinism: bool = False
     """Use only deterministic kernels, which are slower."""
 
-    def deciding(self) -> dict[str, Any]:
+    def weight_settings(self) -> dict[str, Any]:
         """Settings that determine the weights and differ from their defaults."""
         changed = self.model_dump(mode="json", exclude_defaults=True)
-        return {name: value for name, value in sorted(changed.items()) if name in _DECIDING}
+        return {name: value for name, value in sorted(changed.items()) if name in _WEIGHT_SETTINGS}
 
 
-_DECIDING: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})
+_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})
 
 
 class TrainConfig(BaseModel):
     """Settings of one training. Defaults are the paper's (section 4.1 and its appendix) wherever it gives them."""
 
-    model_config = _READ
+    model_config = _MODEL_CONFIG
 
     # Data, model and output.
     data: tuple[Name, ...]
@@ -302,7 +302,7 @@ class TrainConfig(BaseModel):
         return self.max_steps or max(1, math.ceil(round(self.epochs * self.steps_per_epoch(records), 6)))
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if not self.data:
             raise ValueError("data names nothing to train on")
         if self.pack_tokens < self.max_length:
@@ -336,6 +336,6 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
     return max(1, round(every * steps_per_epoch)) if every < 1 else round(every)
 
 
-def bare(model: str) -> str:
-    """Remove the prefix `HUB`."""
-    return model.removeprefix(HUB)
+def without_hub_prefix(model: str) -> str:
+    """Remove the prefix `HUB_PREFIX`."""
+    return model.removeprefix(HUB_PREFIX)

@@ -30,7 +30,7 @@ LOSS_CORRECT: Final = "loss_correct"
 LOSS_REFINEMENT: Final = "loss_refinement"
 LOSS_MISTAKE: Final = "loss_mistake"
 """Loss on mistakes, which are not trained by default: it should not fall."""
-LOSS_OF_SOURCE: Final = "loss/"
+SOURCE_LOSS: Final = "loss/"
 """Prefix of a source's name (`loss/chat.jsonl`): loss on its held-out trained tokens, if there are several sources."""
 
 

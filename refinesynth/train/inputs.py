@@ -17,47 +17,47 @@ from pydantic import ValidationError
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed, require
-from refinesynth.files.gguf import check_gguf, is_gguf, unpacked
-from refinesynth.train.config import HUB, SCRATCH, LoraConfig, TrainConfig, bare
-from refinesynth.train.data.conversation_reader import hub_name, kind_of, weighed
+from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
+from refinesynth.train.config import HUB_PREFIX, SCRATCH, LoraConfig, TrainConfig, without_hub_prefix
+from refinesynth.train.data.conversation_reader import hub_name, source_kind, split_weight
 from refinesynth.train.layered_settings import portable, published
-from refinesynth.train.plan import own_deepspeed
+from refinesynth.train.plan import read_deepspeed
 from refinesynth.train.render.template import read_template
 
-_NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
-_TIMEOUT: Final = 10.0
+_NOT_LOCAL: Final = {"model": "no folder", "dataset": "no file or folder"}
+_HUB_TIMEOUT: Final = 10.0
 """Timeout of a request to the hub, in seconds."""
-_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_HUB_NAME_PATTERN: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def check_model_name(model: str) -> None:
     """Raises: InputError: The name is no hub name, or looks like a mistyped folder. No request is made."""
-    owner, slash, last = bare(model).rpartition("/")
-    if _NAME.fullmatch(bare(model)) is None:
+    owner, slash, last = without_hub_prefix(model).rpartition("/")
+    if _HUB_NAME_PATTERN.fullmatch(without_hub_prefix(model)) is None:
         raise InputError(
             f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
             "OWNER/NAME"
         )
     folder = Path(owner or ".")
-    if model.startswith(HUB) or not folder.is_dir():
+    if model.startswith(HUB_PREFIX) or not folder.is_dir():
         return
     folders = [path.name for path in folder.iterdir() if path.is_dir()]
-    near = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
-    if slash or near:
-        meant = f"; did you mean {str(folder / near[0])!r}?" if near else "."
+    matches = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
+    if slash or matches:
+        hint = f"; did you mean {str(folder / matches[0])!r}?" if matches else "."
         raise InputError(
-            f"there is no folder {model!r}{meant} One of this name on the Hugging Face Hub is {HUB}{model}"
+            f"there is no folder {model!r}{hint} One of this name on the Hugging Face Hub is {HUB_PREFIX}{model}"
         )
 
 
-def located(name: str, revision: str | None = None) -> dict[str, Any]:
+def pretrained_arguments(name: str, revision: str | None = None) -> dict[str, Any]:
     """Arguments of `from_pretrained`, also offline; for a GGUF file, of its tokenizer only. Raises `InputError`."""
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
-    is_here = Path(name).is_dir() or not find_on_hub(bare(name), "model", revision)
-    named = {} if revision is None else {"revision": revision}
-    return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_here, **named}
+    is_local = Path(name).is_dir() or not find_on_hub(without_hub_prefix(name), "model", revision)
+    optional = {} if revision is None else {"revision": revision}
+    return {"pretrained_model_name_or_path": without_hub_prefix(name), "local_files_only": is_local, **optional}
 
 
 @cache
@@ -68,13 +68,13 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
     from huggingface_hub import constants, errors, file_download
 
     try:
-        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_TIMEOUT)
+        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_HUB_TIMEOUT)
     except errors.GatedRepoError:
         return True  # The files may be in the cache; loading reports missing ones.
     except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
-        at = "" if revision is None else f" at {revision!r}"
+        at_revision = "" if revision is None else f" at {revision!r}"
         raise InputError(
-            f"there is {_NOT_HERE[kind]} {name!r}, and no {kind} of this name{at} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
+            f"there is {_NOT_LOCAL[kind]} {name!r}, and no {kind} of this name{at_revision} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
         ) from error
     except errors.HfHubHTTPError:
         return True
@@ -83,7 +83,7 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
         if cached.is_dir():
             return False
         raise InputError(
-            f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
+            f"there is {_NOT_LOCAL[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
             f"({type(error).__name__}: {error}); nothing of this name was fetched before"
         ) from error
     return True
@@ -91,19 +91,19 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
     """Raises: InputError: A file or hub name in `config` does not exist; `sources` replaces `config.data`."""
-    plain = [weighed(source)[0] for source in (config.data if sources is None else sources)]
-    datasets = [hub_name(str(name)) for name in plain if isinstance(name, str | Path) and kind_of(name) == "hub"]
+    names = [split_weight(source)[0] for source in (config.data if sources is None else sources)]
+    datasets = [hub_name(str(name)) for name in names if isinstance(name, str | Path) and source_kind(name) == "hub"]
     read_template(config.chat_template)
     if config.deepspeed is not None:
-        own_deepspeed(config.deepspeed)
+        read_deepspeed(config.deepspeed)
     if config.quantize is not None:
         check_installed("quantize", "bitsandbytes")
     models = {(config.model, config.revision), config.tokenizer_source}
     if config.lora is not None and Path(config.model).is_dir():
-        base, revision, _ = underlying(config)
+        base, revision, _ = resolve_base(config)
         models.add((base, None if Path(base).is_dir() else revision))
-    elsewhere = sorted((name, revision or "") for name, revision in models if not _is_here(name, revision))
-    for name, _ in elsewhere:
+    remote = sorted((name, revision or "") for name, revision in models if not _is_local(name, revision))
+    for name, _ in remote:
         if Path(name).is_file():
             raise InputError(
                 f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
@@ -111,27 +111,27 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
         check_model_name(name)
     for name in datasets:
         find_on_hub(name, "dataset")
-    for name, revision in elsewhere:
-        find_on_hub(bare(name), "model", revision or None)
+    for name, revision in remote:
+        find_on_hub(without_hub_prefix(name), "model", revision or None)
 
 
-def _is_here(name: str, revision: str | None) -> bool:
+def _is_local(name: str, revision: str | None) -> bool:
     """Return True for a folder, GGUF file or `scratch`. Raises `InputError` for a bad GGUF file, or with a revision."""
     if is_gguf(name):
         check_gguf(name)
-    is_here = name == SCRATCH or Path(name).is_dir() or is_gguf(name)
-    if is_here and revision is not None:
-        what = "made here" if name == SCRATCH else "a file" if is_gguf(name) else "a folder"
-        raise InputError(f"{name!r} is {what} and has no revision {revision!r}; revisions are of names on the hub")
-    return is_here
+    is_local = name == SCRATCH or Path(name).is_dir() or is_gguf(name)
+    if is_local and revision is not None:
+        kind = "made here" if name == SCRATCH else "a file" if is_gguf(name) else "a folder"
+        raise InputError(f"{name!r} is {kind} and has no revision {revision!r}; revisions are of names on the hub")
+    return is_local
 
 
-SETTINGS: Final = "adapter_config.json"
-WEIGHTS: Final = "adapter_model.safetensors"
-TOKENIZER: Final = "tokenizer_config.json"
-_BESIDE: Final = [WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt"]
+SETTINGS_FILE: Final = "adapter_config.json"
+WEIGHTS_FILE: Final = "adapter_model.safetensors"
+TOKENIZER_FILE: Final = "tokenizer_config.json"
+_ADAPTER_FILES: Final = [WEIGHTS_FILE, "*.json", "*.jinja", "*.model", "*.txt"]
 """Files to download with an adapter's settings: weights, tokenizer, chat template, generation settings."""
-_FIELDS: Final = {
+_PEFT_FIELDS: Final = {
     "rank": "r",
     "alpha": "lora_alpha",
     "dropout": "lora_dropout",
@@ -153,32 +153,32 @@ class Adapter:
     lora: LoraConfig
 
 
-def find_adapter(name: str, at: str | None = None) -> Adapter | None:
-    """Find the adapter in a folder, or with a hub name in revision `at`; None if there is no adapter.
+def find_adapter(name: str, revision: str | None = None) -> Adapter | None:
+    """Find the adapter in a folder, or with a hub name in this `revision`; None if there is no adapter.
 
     Raises `InputError` if the adapter cannot be read, is no LoRA, or has no safetensors.
     """
-    path = Path(name) / SETTINGS if Path(name).is_dir() else None
+    path = Path(name) / SETTINGS_FILE if Path(name).is_dir() else None
     if path is None and name != SCRATCH and not _is_path(name):
-        path = _fetched(bare(name), at)
+        path = _download_adapter(without_hub_prefix(name), revision)
     if path is None or not path.is_file():
         return None
     try:
-        found = _read(path.parent, orjson.loads(path.read_bytes()))
+        adapter = _read_adapter(path.parent, orjson.loads(path.read_bytes()))
     except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, TypeError, ValueError) as exc:
         problem = " ".join(str(exc).split())
-        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS}, {problem}") from exc
-    if not (found.folder / WEIGHTS).is_file():
+        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS_FILE}, {problem}") from exc
+    if not (adapter.folder / WEIGHTS_FILE).is_file():
         raise InputError(
-            f"the adapter {name!r} has no {WEIGHTS}; pickled weights are not read, save them as safetensors"
+            f"the adapter {name!r} has no {WEIGHTS_FILE}; pickled weights are not read, save them as safetensors"
         )
-    return found
+    return adapter
 
 
-def _read(folder: Path, settings: Any) -> Adapter:
+def _read_adapter(folder: Path, settings: Any) -> Adapter:
     if settings["peft_type"] != "LORA" or settings.get("megatron_config"):
         raise ValueError(f"peft_type is {settings['peft_type']!r}; expected 'LORA', without megatron_config")
-    values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
+    values = {field: settings[peft_field] for field, peft_field in _PEFT_FIELDS.items()}
     for name in ("targets", "modules_to_save"):  # peft writes sets, in any order
         if isinstance(values[name], list):
             values[name] = tuple(sorted(cast("list[str]", values[name])))
@@ -190,15 +190,15 @@ def _read(folder: Path, settings: Any) -> Adapter:
 
 
 @cache
-def _fetched(name: str, at: str | None) -> Path | None:
+def _download_adapter(name: str, revision: str | None) -> Path | None:
     """Download an adapter with its tokenizer; return the path of its settings, or None if there is none."""
-    reachable = find_on_hub(name, "model", at)
+    reachable = find_on_hub(name, "model", revision)
     from huggingface_hub import HfApi, errors
 
-    hub, how = cast("Any", HfApi()), {"revision": at, "local_files_only": not reachable}
+    hub, options = cast("Any", HfApi()), {"revision": revision, "local_files_only": not reachable}
     try:
-        path = Path(hub.hf_hub_download(name, SETTINGS, **how))
-        hub.snapshot_download(name, allow_patterns=_BESIDE, ignore_patterns=["*/*"], **how)
+        path = Path(hub.hf_hub_download(name, SETTINGS_FILE, **options))
+        hub.snapshot_download(name, allow_patterns=_ADAPTER_FILES, ignore_patterns=["*/*"], **options)
     except (errors.EntryNotFoundError, errors.HfHubHTTPError):
         return None
     return path
@@ -209,30 +209,30 @@ def _is_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
 
 
-def underlying(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
+def resolve_base(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
     """Name and revision of the model with the weights, and the adapter to train further if `model` is an adapter.
 
     A GGUF file is unpacked. Raises `InputError` for an adapter without a base, or with a missing base folder.
     """
     adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
     if adapter is None:
-        return unpacked(config.model), config.revision, None
-    base, how = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS}"
+        return unpack_gguf(config.model), config.revision, None
+    base, remedy = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS_FILE}"
     if not base:
-        raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {how}")
+        raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {remedy}")
     if _is_path(base) and not Path(base).is_dir():
-        raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {how}")
+        raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {remedy}")
     return base, adapter.revision, adapter
 
 
 def base_name(config: TrainConfig) -> tuple[str, str | None]:
     """Published name and revision of the trained model, or of the adapters' base model."""
-    base, revision, _ = underlying(config)
+    base, revision, _ = resolve_base(config)
     # A GGUF file is unpacked to a local folder; peft needs its absolute path.
     return (base, None) if is_gguf(config.model) else published(base, revision)
 
 
-def with_own_settings(config: TrainConfig) -> TrainConfig:
+def with_adapter_settings(config: TrainConfig) -> TrainConfig:
     """Return `config` with the adapter's own `lora` settings if `model` is an adapter. Raises `InputError`."""
     if config.lora is None:
         if Path(config.model).is_dir():  # a hub name is checked on loading
@@ -241,13 +241,13 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
     adapter = find_adapter(config.model, config.revision)
     if adapter is None:
         return config
-    asked, own = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
-    other = [
-        f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
+    given, old = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
+    differences = [
+        f"lora.{name} is {value!r}, and it has {old[name]!r}" for name, value in given.items() if value != old[name]
     ]
-    if other:
+    if differences:
         raise InputError(
-            f"the adapter {config.model!r} is trained on as it is: {'; '.join(other)}. Leave these settings out, or begin a new "
+            f"the adapter {config.model!r} is trained on as it is: {'; '.join(differences)}. Leave these settings out, or begin a new "
             f"adapter on its base (--model {portable(adapter.base)})"
         )
     return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})

@@ -44,10 +44,10 @@ class LossOn(StrEnum):
 
     def trains(self, turn_label: TurnLabel | None) -> bool:
         """Return True if a turn gives loss; `turn_label` is None for roles other than the assistant."""
-        return turn_label in _GIVE_LOSS[self]
+        return turn_label in _TRAINED_LABELS[self]
 
 
-_GIVE_LOSS: Final = {
+_TRAINED_LABELS: Final = {
     LossOn.REFINEMENT: {TurnLabel.CORRECT, TurnLabel.REFINEMENT},
     LossOn.ALL_TURNS: {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE},
     LossOn.NO_REFINEMENT_TURNS: {TurnLabel.CORRECT},
@@ -77,7 +77,7 @@ class Turn(NamedTuple):
     """Label of an assistant turn; None for other roles."""
     calls: tuple[ToolCall, ...] = ()
     """Calls in the same turn as the content."""
-    answers: str = ""
+    call_id: str = ""
     """Id of the call that a tool message answers."""
     thinking: str = ""
     """Assistant's thinking that is not part of the content."""
@@ -94,7 +94,7 @@ class Conversation:
     group: str
     """Label shared by conversations of one persona, record or task; they are held out together."""
     turns: tuple[Turn, ...]
-    where: str
+    location: str
     """File and line, for error messages: `runs/first/trajectories.jsonl:17`."""
     environment: str = ""
     """Digest of the environment, if known; conversations with the same one are held out together."""
@@ -106,7 +106,7 @@ class Conversation:
     """Name of the source."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Functions that may be called, in the form of a chat completion's `tools`."""
-    again: int = 0
+    copies: int = 0
     """Number of earlier copies, for a source with a weight above 1."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
@@ -114,7 +114,7 @@ class Conversation:
         return tuple(loss_on.trains(turn.label) for turn in self.turns)
 
 
-_FOLLOWERS: Final = {
+_NEXT_ROLES: Final = {
     "system": {"user"},
     "user": {"assistant"},
     "assistant": {"user"},
@@ -131,7 +131,7 @@ class FlaggedMessage(NamedTuple):
     loss: bool | None
     """Loss flag of an assistant message; None if the record has none."""
     calls: tuple[ToolCall, ...] = ()
-    answers: str = ""
+    call_id: str = ""
     thinking: str = ""
     name: str = ""
     """Name of the message's author: in tool messages, the function."""
@@ -146,11 +146,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(" ".join(text.casefold().split()).encode(errors="surrogatepass")).hexdigest()[:20]
 
 
-def conversation(
+def make_conversation(
     id: str,  # noqa: A002
     group: str,
     messages: Sequence[FlaggedMessage],
-    where: str,
+    location: str,
     /,
     *,
     last_only: bool = False,
@@ -158,23 +158,23 @@ def conversation(
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> Conversation:
     """Make a conversation; `last_only` trains the last message only. Raises `InputError` for invalid messages."""
-    _refuse_unsound(messages, where)
+    _check_messages(messages, location)
     turns: list[Turn] = []
-    before: TurnLabel | None = None
-    agent = any(map(_acts, messages))
-    for at, message in enumerate(messages):
+    previous: TurnLabel | None = None
+    has_actions = any(map(_has_action, messages))
+    for index, message in enumerate(messages):
         label = None
         if message.role == "assistant":
             # All earlier turns of a split record are untrained: a preamble is certain only if the record has actions.
-            if before is None and not message.loss and not _acts(message) and (agent or not last_only):
+            if previous is None and not message.loss and not _has_action(message) and (has_actions or not last_only):
                 label = TurnLabel.PREAMBLE
             else:
-                before = label = _label(message, before, history=last_only and at < len(messages) - 1)
+                previous = label = _turn_label(message, previous, history=last_only and index < len(messages) - 1)
         role = cast("Literal['system', 'user', 'assistant', 'tool']", message.role)
         mistakes = message.mistakes if label is not TurnLabel.HISTORY else ()
-        before = TurnLabel.MISTAKE if mistakes else before
-        turns.append(Turn(role, message.content, label, message.calls, message.answers, message.thinking, mistakes))
-    return Conversation(id, group, tuple(turns), where, environment, tools=tuple(tools))
+        previous = TurnLabel.MISTAKE if mistakes else previous
+        turns.append(Turn(role, message.content, label, message.calls, message.call_id, message.thinking, mistakes))
+    return Conversation(id, group, tuple(turns), location, environment, tools=tuple(tools))
 
 
 def without_mistakes(conversation: Conversation) -> Conversation | None:
@@ -183,19 +183,19 @@ def without_mistakes(conversation: Conversation) -> Conversation | None:
     Raises `InputError` if the record does not mark its mistakes.
     """
     kept: list[Turn] = []
-    wrong, gone = False, set[str]()
+    after_mistake, removed_calls = False, set[str]()
     for turn in conversation.turns:
         if turn.label is TurnLabel.HISTORY:
             raise InputError(
-                f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
+                f"{conversation.location}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
                 "give the run's own folder, or an export with a flag per message"
             )
-        wrong = turn.label is TurnLabel.MISTAKE if turn.role == "assistant" else wrong
-        gone = {*turn.mistakes} if turn.role == "assistant" else gone
-        if wrong or turn.answers in gone:
+        after_mistake = turn.label is TurnLabel.MISTAKE if turn.role == "assistant" else after_mistake
+        removed_calls = {*turn.mistakes} if turn.role == "assistant" else removed_calls
+        if after_mistake or turn.call_id in removed_calls:
             continue
         if turn.mistakes:
-            turn = turn._replace(calls=tuple(call for call in turn.calls if call.id not in gone), mistakes=())  # noqa: PLW2901
+            turn = turn._replace(calls=tuple(call for call in turn.calls if call.id not in removed_calls), mistakes=())  # noqa: PLW2901
         kept.append(turn._replace(label=TurnLabel.CORRECT) if turn.label is TurnLabel.REFINEMENT else turn)
     if not any(turn.label is TurnLabel.CORRECT for turn in kept):
         return None
@@ -204,28 +204,28 @@ def without_mistakes(conversation: Conversation) -> Conversation | None:
 
 def task_digest(turns: Iterable[Turn]) -> str:
     """Digest of the task: the user messages before the first assistant turn that is no preamble."""
-    before = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
-    return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))
+    prompt_turns = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
+    return digest("\n\n".join(turn.content for turn in prompt_turns if turn.role == "user"))
 
 
-def _acts(message: FlaggedMessage) -> bool:
+def _has_action(message: FlaggedMessage) -> bool:
     return message.role == "assistant" and (bool(message.calls) or action_label(message.content) is not None)
 
 
-def _label(message: FlaggedMessage, before: TurnLabel | None, *, history: bool) -> TurnLabel:
+def _turn_label(message: FlaggedMessage, previous: TurnLabel | None, *, history: bool) -> TurnLabel:
     if history:
         return TurnLabel.HISTORY
     if not message.loss and not message.mistakes:
         return TurnLabel.MISTAKE
-    return TurnLabel.REFINEMENT if message.repair or before is TurnLabel.MISTAKE else TurnLabel.CORRECT
+    return TurnLabel.REFINEMENT if message.repair or previous is TurnLabel.MISTAKE else TurnLabel.CORRECT
 
 
-def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
+def _check_messages(messages: Sequence[FlaggedMessage], location: str) -> None:
     expected = {"system" if messages and messages[0].role == "system" else "user"}
     open_calls: set[str] = set()
     for number, message in enumerate(messages, start=1):
         role, problem = message.role, ""
-        if role not in _FOLLOWERS:
+        if role not in _NEXT_ROLES:
             problem = f"is from {role!r}, a role that is not read. Rename it to system, user, assistant or tool"
         elif role == "tool" and "tool" not in expected and messages[number - 2].role == "assistant":
             problem = (
@@ -241,13 +241,13 @@ def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
             problem = f"({role}) is empty. Remove this record, or fill the message in"
         elif role != "assistant" and message.loss:
             problem = f"is a {role}'s and marked for training; only an assistant's can be. Remove the mark"
-        elif role == "tool" and message.answers not in open_calls:
+        elif role == "tool" and message.call_id not in open_calls:
             problem = (
-                f"answers the call {message.answers!r}, and open are {sorted(open_calls)}; give one in tool_call_id"
+                f"answers the call {message.call_id!r}, and open are {sorted(open_calls)}; give one in tool_call_id"
             )
         if problem:
-            raise InputError(f"{where}: message {number} {problem}")
-        open_calls = {call.id for call in message.calls} if role != "tool" else open_calls - {message.answers}
-        expected = {"tool"} if open_calls else _FOLLOWERS[role]
+            raise InputError(f"{location}: message {number} {problem}")
+        open_calls = {call.id for call in message.calls} if role != "tool" else open_calls - {message.call_id}
+        expected = {"tool"} if open_calls else _NEXT_ROLES[role]
     if not any(message.role == "assistant" for message in messages):
-        raise InputError(f"{where}: there is no assistant message, so nothing to learn. Remove this record")
+        raise InputError(f"{location}: there is no assistant message, so nothing to learn. Remove this record")

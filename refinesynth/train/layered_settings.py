@@ -14,16 +14,16 @@ from typing import Any, Final, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.files.settings_file import dumped, explained, read_settings
-from refinesynth.train.config import PATHS, TrainConfig, bare
+from refinesynth.files.settings_file import commented_yaml, dump_yaml, read_settings
+from refinesynth.train.config import PATH_FIELDS, TrainConfig, without_hub_prefix
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 """Names of the built-in recipes."""
 
 DEFAULT: Final = "default"
-TO_BE_GIVEN: Final = "to be given"
-_THEIR_NAMES: Final = {
+REQUIRED: Final = "to be given"
+_ALIASES: Final = {
     "learning_rate": ["lr"],
     "schedule": ["lr_scheduler_type"],
     "epochs": ["num_train_epochs"],
@@ -43,9 +43,9 @@ _THEIR_NAMES: Final = {
     "resume": ["resume_from_checkpoint"],
     "output": ["output_dir"],
 }
-OTHER_NAMES: Final = {theirs: ours for ours, names in _THEIR_NAMES.items() for theirs in names}
+SETTING_BY_ALIAS: Final = {alias: setting for setting, names in _ALIASES.items() for alias in names}
 """Settings by their names in other libraries, mostly transformers."""
-_INSTEAD: Final = {
+_ADVICE: Final = {
     "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
     **dict.fromkeys(
         ("trainer.torch_compile", "trainer.torch_compile_backend", "trainer.torch_compile_mode"),
@@ -59,10 +59,10 @@ _INSTEAD: Final = {
         "apply liger-kernel's own patch to the model's class before the training",
     ),
 }
-RETIRED: Final = {name: f"setting {name} is removed and ignored; {instead}" for name, instead in _INSTEAD.items()}
+REMOVED: Final = {name: f"setting {name} is removed and ignored; {advice}" for name, advice in _ADVICE.items()}
 """Messages for removed settings, by name; old files may contain these settings."""
 _RECIPE: Final = "recipe"
-_HOW_TO_GIVE: Final = {
+_USAGE: Final = {
     "data": "DATA...",
     "model": "--model NAME-OR-FOLDER (on the Hugging Face Hub, or here), --model scratch (a tiny random one, made from the data, to see "
     "a training run)",
@@ -100,95 +100,95 @@ def layered(
         ConfigurationError: A recipe or field does not exist, a value is invalid, or a required field is missing.
         InputError: The file cannot be read.
     """
-    read = partial(read_settings, nested=lambda name: settings_in(name) is not None)
-    written, given = {} if file is None else read(file), dict(given or {})
-    of_file, of_given = written.pop(_RECIPE, None), given.pop(_RECIPE, None)
-    recipe = of_given if recipe is None else recipe
-    named = of_file if recipe is None else recipe
-    layers = [(f"recipe {named}", read(_find_recipe(named)))] if named is not None else []
-    layers += [(str(file), written), (given_by, given)]
-    values, origins = _merged(layers)
-    if named is not None:
-        values[_RECIPE], origins[_RECIPE] = named, given_by if recipe is not None else str(file)
-    values.update((name, _at_home(values[name])) for name in PATHS if name in values)
+    read = partial(read_settings, nested=lambda name: nested_type(name) is not None)
+    file_values, given = {} if file is None else read(file), dict(given or {})
+    file_recipe, given_recipe = file_values.pop(_RECIPE, None), given.pop(_RECIPE, None)
+    recipe = given_recipe if recipe is None else recipe
+    recipe_name = file_recipe if recipe is None else recipe
+    layers = [(f"recipe {recipe_name}", read(_find_recipe(recipe_name)))] if recipe_name is not None else []
+    layers += [(str(file), file_values), (given_by, given)]
+    values, origins = _merge(layers)
+    if recipe_name is not None:
+        values[_RECIPE], origins[_RECIPE] = recipe_name, given_by if recipe is not None else str(file)
+    values.update((name, _expand_home(values[name])) for name in PATH_FIELDS if name in values)
     try:
-        origins.update((name, TO_BE_GIVEN) for name in defaults or {} if name not in values)
+        origins.update((name, REQUIRED) for name in defaults or {} if name not in values)
         return Layered(TrainConfig.model_validate({**(defaults or {}), **values}), origins)
     except ValidationError as error:
-        raise ConfigurationError("\n".join(_explained(error, origins))) from None
+        raise ConfigurationError("\n".join(_explain(error, origins))) from None
 
 
-def _at_home(value: object) -> object:
-    def expanded(one: object) -> object:
-        return str(Path(one).expanduser()) if isinstance(one, str) and one.startswith("~/") else one
+def _expand_home(value: object) -> object:
+    def expand(item: object) -> object:
+        return str(Path(item).expanduser()) if isinstance(item, str) and item.startswith("~/") else item
 
-    return [*map(expanded, cast("Iterable[object]", value))] if isinstance(value, list | tuple) else expanded(value)
+    return [*map(expand, cast("Iterable[object]", value))] if isinstance(value, list | tuple) else expand(value)
 
 
 def _find_recipe(name: object) -> Path:
     if name in RECIPES:
         return _RECIPES / f"{name}.yaml"
-    near = difflib.get_close_matches(str(name), RECIPES, n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else "."
+    matches = difflib.get_close_matches(str(name), RECIPES, n=1)
+    hint = f"; did you mean {matches[0]!r}?" if matches else "."
     raise ConfigurationError(
-        f"there is no recipe {reprlib.repr(name)}{meant} The recipes are {', '.join(RECIPES)}; "
+        f"there is no recipe {reprlib.repr(name)}{hint} The recipes are {', '.join(RECIPES)}; "
         "a file of your own is given with --config"
     )
 
 
-def _merged(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
+def _merge(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for origin, layer in layers:
         for name, value in layer.items():
             owner, dot, inner = name.partition(".")
-            if settings_in(owner) is not None:
-                _merge_inside(values, origins, origin, owner, {inner: value} if dot else value)
-            elif not _is_retired(name, value):
+            if nested_type(owner) is not None:
+                _merge_nested(values, origins, origin, owner, {inner: value} if dot else value)
+            elif not _is_removed(name, value):
                 _check_known(name, TrainConfig, origin)
                 values[name], origins[name] = value, origin
     return values, origins
 
 
-def _is_retired(name: str, value: object) -> bool:
+def _is_removed(name: str, value: object) -> bool:
     """Return True for removed settings, with a warning if the setting is on. Old files have an empty `optim_args`."""
-    if name in RETIRED and value not in (None, False, {}):
-        warnings.warn(RETIRED[name], FutureWarning, stacklevel=5)
-    return name in RETIRED or (name == "trainer.optim_args" and not value)
+    if name in REMOVED and value not in (None, False, {}):
+        warnings.warn(REMOVED[name], FutureWarning, stacklevel=5)
+    return name in REMOVED or (name == "trainer.optim_args" and not value)
 
 
-def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
+def nested_type(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
     """Type of the settings nested in a field: a model, `dict` for free names, or None."""
     field = TrainConfig.model_fields.get(name)
     if field is None:
         return None
-    for each in (field.annotation, *get_args(field.annotation)):
-        if get_origin(each) is dict:
+    for annotation in (field.annotation, *get_args(field.annotation)):
+        if get_origin(annotation) is dict:
             return dict
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return each
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
     return None
 
 
-def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
+def _merge_nested(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
     """Merge nested settings: off, on, or some settings over the layers below."""
-    inside = settings_in(name)
-    is_model = inside is not None and issubclass(inside, BaseModel)
+    nested = nested_type(name)
+    is_model = nested is not None and issubclass(nested, BaseModel)
     if value in (None, False, "false"):
-        for each in [each for each in origins if each.startswith(f"{name}.")]:
-            del origins[each]
+        for field in [dotted for dotted in origins if dotted.startswith(f"{name}.")]:
+            del origins[field]
         may_be_none = type(None) in get_args(TrainConfig.model_fields[name].annotation)
         values[name], origins[name] = (None if may_be_none else {}), origin
         return
     if not isinstance(value, dict) and not (is_model and value in (True, "true")):
-        how = "true, false or its settings" if is_model else "its settings"
-        raise ConfigurationError(f"{name} is {reprlib.repr(value)} ({origin}): write {how}")
+        expected = "true, false or its settings" if is_model else "its settings"
+        raise ConfigurationError(f"{name} is {reprlib.repr(value)} ({origin}): write {expected}")
     fields = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
-    settings = {each: of for each, of in fields.items() if not _is_retired(f"{name}.{each}", of)}
-    for each in settings:
+    settings = {key: item for key, item in fields.items() if not _is_removed(f"{name}.{key}", item)}
+    for field in settings:
         if is_model:
-            _check_known(str(each), cast("type[BaseModel]", inside), origin, prefix=f"{name}.")
-        origins[f"{name}.{each}"] = origin
+            _check_known(str(field), cast("type[BaseModel]", nested), origin, prefix=f"{name}.")
+        origins[f"{name}.{field}"] = origin
     values[name] = {**(values.get(name) or {}), **settings}
     origins.setdefault(name, origin)
 
@@ -199,34 +199,34 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
         return
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
-        inside = ((owner, settings_in(owner)) for owner in model.model_fields)
-        known += [f"{owner}.{each}" for owner, of in inside for each in getattr(of, "model_fields", ())]
-    short = name if name in TrainConfig.model_fields else OTHER_NAMES.get(name)
-    if short is not None and prefix != "lora.":
-        near = [short]
+        types = ((owner, nested_type(owner)) for owner in model.model_fields)
+        known += [f"{owner}.{field}" for owner, nested in types for field in getattr(nested, "model_fields", ())]
+    setting = name if name in TrainConfig.model_fields else SETTING_BY_ALIAS.get(name)
+    if setting is not None and prefix != "lora.":
+        matches = [setting]
     else:
-        near = difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+        matches = difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(known)}"
     if name.startswith(("push_to_hub", "hub_")):
-        meant = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
+        hint = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
     if name == "optim_args":
-        meant = "an optimizer has its own defaults beside learning_rate and adam_betas; leave it out"
-    raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {meant}")
+        hint = "an optimizer has its own defaults beside learning_rate and adam_betas; leave it out"
+    raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {hint}")
 
 
-def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
     seen: set[str] = set()
     for item in error.errors(include_url=False):
         # pydantic reports a problem for each member of a union: one per field is enough.
         loc = [str(part) for part in item["loc"]]
-        name = ".".join(loc[: 1 if settings_in("".join(loc[:1])) is None else 2])
+        name = ".".join(loc[: 1 if nested_type("".join(loc[:1])) is None else 2])
         if name in seen:
             continue
         seen.add(name)
         problem = item["msg"].removeprefix("Value error, ")
         if item["type"] == "missing":
-            yield f"{name} is missing: give {_HOW_TO_GIVE.get(name, name)}, or `{name}:` in a file for --config"
-        elif not name or (item["type"] == "value_error" and settings_in(name) is dict):
+            yield f"{name} is missing: give {_USAGE.get(name, name)}, or `{name}:` in a file for --config"
+        elif not name or (item["type"] == "value_error" and nested_type(name) is dict):
             yield problem
         else:
             origin = origins.get(name, DEFAULT)
@@ -244,7 +244,7 @@ _EXPECTED: Final = {
 """Messages for unions and pairs, for which pydantic reports each member separately."""
 
 
-_CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
+_CACHE_PATH: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
 
 
 def portable(path: str) -> str:
@@ -261,22 +261,22 @@ def published(model: str, revision: str | None = None) -> tuple[str, str | None]
     A folder in the hub's cache gets its hub name. Another absolute path becomes relative to the working folder, where
     `AutoPeftModelForCausalLM` looks, if the path is inside it or both are in the home folder. Else `portable` applies.
     """
-    path, here = Path(model), Path.cwd()
-    if (cached := _CACHED.search(model)) is not None and path.is_dir():
+    path, working_folder = Path(model), Path.cwd()
+    if (cached := _CACHE_PATH.search(model)) is not None and path.is_dir():
         return cached["name"].replace("--", "/"), revision or cached["revision"]
     if not path.is_absolute():
-        return bare(model), revision
-    if path.is_relative_to(here):
-        return str(path.relative_to(here)), None
-    if portable(str(here)) != str(here) and portable(model) != model:
-        return os.path.relpath(path, here), None
+        return without_hub_prefix(model), revision
+    if path.is_relative_to(working_folder):
+        return str(path.relative_to(working_folder)), None
+    if portable(str(working_folder)) != str(working_folder) and portable(model) != model:
+        return os.path.relpath(path, working_folder), None
     return portable(model), None
 
 
 def portable_config(config: TrainConfig) -> dict[str, Any]:
     """All fields as plain values, in order, with portable paths."""
     values = config.model_dump(mode="json")
-    for name in (name for name in PATHS if values[name] is not None):
+    for name in (name for name in PATH_FIELDS if values[name] is not None):
         value = values[name]
         values[name] = portable(value) if isinstance(value, str) else [*map(portable, value)]
     return values
@@ -285,9 +285,9 @@ def portable_config(config: TrainConfig) -> dict[str, Any]:
 def to_yaml(config: TrainConfig) -> str:
     """All settings in the form of `train.yaml`, with `resume: auto`."""
     config = config.model_copy(update={"resume": "auto"})
-    return dumped(portable_config(config)) + "\n"
+    return dump_yaml(portable_config(config)) + "\n"
 
 
 def explained_yaml(layers: Layered) -> str:
     """All settings with description and origin, as a file for `--config`."""
-    return explained(TrainConfig, portable_config(layers.config), origin=layers.origin, inside=settings_in)
+    return commented_yaml(TrainConfig, portable_config(layers.config), origin=layers.origin, nested_type=nested_type)

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from refinesynth.train.prepare import Counts
 
 _GIB: Final = 2**30
-_NAMED: Final = 4
-_USABLE: Final = 0.9
+_MAX_PREFIXES: Final = 4
+_USABLE_SHARE: Final = 0.9
 """Largest share of a device's memory that an estimate may use."""
-_TINY_STEP: Final = 1e-4
+_MIN_BF16_RATE: Final = 1e-4
 """Steps at lower learning rates are mostly rounded away in bf16 weights, which have 8 bits of precision."""
 Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
-_FLOAT: Final = 4
-_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FLOAT, "fp64": 8}
+_FP32_BYTES: Final = 4
+_PRECISION_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FP32_BYTES, "fp64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class ModelShape:
     """Numbers of parameters without a gradient from text (a vision tower), by name prefix: frozen, without adapters."""
 
     @property
-    def adapted(self) -> bool:
+    def has_adapters(self) -> bool:
         """True if adapters are trained instead of all weights."""
         return self.trainable + sum(self.unused.values()) < self.parameters
 
 
 def describe_unused(unused: Mapping[str, int]) -> str:
     """Describe the frozen parameters that text does not reach, in one sentence."""
-    shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:_NAMED]]
-    more = [f"{len(unused) - _NAMED} more"] if len(unused) > _NAMED else []
-    return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + more)}"
+    shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:_MAX_PREFIXES]]
+    rest = [f"{len(unused) - _MAX_PREFIXES} more"] if len(unused) > _MAX_PREFIXES else []
+    return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + rest)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,38 +108,38 @@ class MemoryEstimate:
 
 
 def estimate_memory(
-    model: ModelShape, means: ComputeSettings, *, tokens: int, trained: int, ranks: int
+    model: ModelShape, compute: ComputeSettings, *, tokens: int, trained: int, ranks: int
 ) -> MemoryEstimate:
     """Estimate bytes on each of `ranks` devices for a pack of `tokens`, of which `trained` reach the head.
 
     The estimate of activations is high; the other parts are exact except for padding.
     """
-    compute, mixed = _BYTES[means.precision], means.precision == "bf16"
+    compute_bytes, mixed = _PRECISION_BYTES[compute.precision], compute.precision == "bf16"
     # A trained weight is fp32 under bf16. With DeepSpeed it has the compute type, and the optimizer has the fp32 copy.
-    held = _FLOAT if mixed and not means.deepspeed else compute
+    stored = _FP32_BYTES if mixed and not compute.deepspeed else compute_bytes
     # Sharded weights are gathered one layer or embedding at a time: the largest one counts.
-    largest = max(model.parameters // max(1, model.layers), model.vocabulary * model.hidden)
-    frozen = (model.parameters - model.trainable) * (compute if model.adapted else held)
-    weights = model.trainable * held + (frozen if model.frozen_bytes is None else model.frozen_bytes)
-    gradients = model.trainable * held * (2 if means.parallel == "ddp" else 1)  # DDP keeps buckets of gradients
-    moments = 2 * (_FLOAT if mixed else compute) + (_FLOAT if mixed and means.deepspeed else 0)
+    largest_layer = max(model.parameters // max(1, model.layers), model.vocabulary * model.hidden)
+    frozen = (model.parameters - model.trainable) * (compute_bytes if model.has_adapters else stored)
+    weights = model.trainable * stored + (frozen if model.frozen_bytes is None else model.frozen_bytes)
+    gradients = model.trainable * stored * (2 if compute.parallel == "ddp" else 1)  # DDP keeps buckets of gradients
+    moments = 2 * (_FP32_BYTES if mixed else compute_bytes) + (_FP32_BYTES if mixed and compute.deepspeed else 0)
     # Sharded weights are gathered layer by layer, with the next layer prefetched. Autocast keeps the bf16 copy of every
     # trained weight during a forward pass.
-    copies = model.trainable * compute if mixed and not means.deepspeed else 0
-    working = 2 * largest * compute if means.splits_weights else copies
+    copies = model.trainable * compute_bytes if mixed and not compute.deepspeed else 0
+    working = 2 * largest_layer * compute_bytes if compute.splits_weights else copies
     # Per token and layer: the residual stream before each half and the norm's output (4 widths), query, key and value
     # before and after rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width), and
     # the norms' two fp32 copies. Attention stores no score matrix. With checkpointing, a layer stores only its input,
     # and one layer at a time is recomputed.
-    layer = tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
-    inputs = tokens * model.layers * model.hidden * compute
-    layers = inputs + layer if means.gradient_checkpointing else model.layers * layer
-    logits = trained * model.vocabulary * (compute + 2 * _FLOAT)  # with their fp32 copy and its gradient
-    of_gradients = ranks if means.deepspeed or means.splits_weights else 1
+    layer = tokens * (compute_bytes * (11 * model.hidden + 4 * model.intermediate) + 2 * _FP32_BYTES * model.hidden)
+    inputs = tokens * model.layers * model.hidden * compute_bytes
+    layers = inputs + layer if compute.gradient_checkpointing else model.layers * layer
+    logits = trained * model.vocabulary * (compute_bytes + 2 * _FP32_BYTES)  # with their fp32 copy and its gradient
+    gradient_shards = ranks if compute.deepspeed or compute.splits_weights else 1
     return MemoryEstimate(
-        weights=weights // (ranks if means.splits_weights else 1),
-        gradients=gradients // of_gradients,
-        optimizer=model.trainable * moments // of_gradients,
+        weights=weights // (ranks if compute.splits_weights else 1),
+        gradients=gradients // gradient_shards,
+        optimizer=model.trainable * moments // gradient_shards,
         activations=working + layers + logits,
     )
 
@@ -201,20 +201,20 @@ class Plan:
 
 
 def make_plan(
-    config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: ComputeSettings
+    config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, compute: ComputeSettings
 ) -> Plan:
     """Plan a training. Raises `InputError` if the data does not fit the model or the devices."""
-    _refuse(config, sizes, model, devices)
+    _check_data(config, sizes, model, devices)
     counts = sizes.counts
     batch = min(config.batch_size, counts.records)
     steps_per_epoch, steps = config.steps_per_epoch(counts.records), config.steps(counts.records)
     # Tokens of the largest possible pass, including padding, with the average share of trained tokens.
     tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
-    memory = estimate_memory(model, means, tokens=tokens, trained=trained, ranks=devices.ranks)
-    _refuse_too_large(memory, devices, means, config)
+    memory = estimate_memory(model, compute, tokens=tokens, trained=trained, ranks=devices.ranks)
+    _check_memory(memory, devices, compute, config)
 
-    def times(every: Every) -> int:
+    def count_events(every: Every) -> int:
         steps_between = interval(every, steps_per_epoch)
         return 0 if steps_between is None else math.ceil(steps / steps_between)
 
@@ -223,14 +223,14 @@ def make_plan(
         model=model,
         devices=devices,
         sizes=sizes,
-        means=means,
+        means=compute,
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         passes_per_step=max(1, packs),
-        evaluations=times(config.evaluate_every) if sizes.held_out else 0,
-        checkpoints=times(config.save_every),
+        evaluations=count_events(config.evaluate_every) if sizes.held_out else 0,
+        checkpoints=count_events(config.save_every),
         memory=memory,
-        remarks=(*_remarks_on_means(config, model, devices, means, memory), *_remarks_on_data(config, sizes)),
+        remarks=(*_remarks_on_compute(config, model, devices, compute, memory), *_remarks_on_data(config, sizes)),
     )
 
 
@@ -250,21 +250,21 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
     tokens = config.pack_tokens
 
     def fits(parallel: Parallel, *, checkpointing: bool) -> bool:
-        means = ComputeSettings(precision, parallel, checkpointing, config.attention)
-        needed = estimate_memory(model, means, tokens=tokens, trained=tokens // 2, ranks=devices.ranks)
-        return devices.memory is not None and needed.total < _USABLE * devices.memory
+        compute = ComputeSettings(precision, parallel, checkpointing, config.attention)
+        needed = estimate_memory(model, compute, tokens=tokens, trained=tokens // 2, ranks=devices.ranks)
+        return devices.memory is not None and needed.total < _USABLE_SHARE * devices.memory
 
-    asked = config.gradient_checkpointing
-    parallel = _asked_parallel(config, devices)
+    requested = config.gradient_checkpointing
+    parallel = _requested_parallel(config, devices)
     if parallel == "auto":
         one_copy = devices.ranks == 1 or config.quantize is not None or devices.memory is None
-        copies = one_copy or fits("ddp", checkpointing=gpu if asked == "auto" else asked)
+        copies = one_copy or fits("ddp", checkpointing=gpu if requested == "auto" else requested)
         parallel = "none" if devices.ranks == 1 else "ddp" if copies else "fsdp"
-    checkpointing = gpu and not fits(parallel, checkpointing=False) if asked == "auto" else asked
+    checkpointing = gpu and not fits(parallel, checkpointing=False) if requested == "auto" else requested
     return ComputeSettings(precision, parallel, checkpointing, config.attention)
 
 
-def _asked_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal["auto"]:
+def _requested_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal["auto"]:
     if config.parallel == "none" and devices.ranks > 1:
         raise InputError(
             f"parallel is 'none', and there are {devices.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
@@ -272,32 +272,32 @@ def _asked_parallel(config: TrainConfig, devices: Devices) -> Parallel | Literal
     if config.parallel == "fsdp" and devices.kind == "cpu":
         # accelerate would silently use copies (ddp).
         raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
-    asked = config.parallel
+    requested = config.parallel
     if config.deepspeed is not None:
-        asked = "zero3" if own_deepspeed(config.deepspeed)["zero_optimization"]["stage"] == _ZERO_3 else "zero2"
-    if config.parallel not in {"auto", asked}:
+        requested = "zero3" if read_deepspeed(config.deepspeed)["zero_optimization"]["stage"] == _ZERO_3 else "zero2"
+    if config.parallel not in {"auto", requested}:
         raise InputError(
-            f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
+            f"the DeepSpeed file {config.deepspeed!r} asks for {requested}, and parallel is {config.parallel!r}; leave parallel out, or change one"
         )
-    if config.quantize is not None and asked in {"zero3", "fsdp"}:
+    if config.quantize is not None and requested in {"zero3", "fsdp"}:
         raise InputError(
-            f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
+            f"parallel is {requested!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
         )
-    return asked
+    return requested
 
 
-def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
+def _check_data(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
     """Raises: InputError: The data does not fit the model, or the batch does not fit the devices."""
     counts, ranks = sizes.counts, devices.ranks
     if not counts.records or not counts.trained_tokens:
-        lost = {
+        dropped = {
             f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
             f"longer than max_length={config.max_length:,}": counts.dropped_long,
         }
-        why = ", ".join(f"{number:,} {what}" for what, number in lost.items() if number)
-        reason = f"of {counts.conversations:,} conversations none is left: {why}" if why else "there is no conversation"
+        lost = ", ".join(f"{number:,} {cause}" for cause, number in dropped.items() if number)
+        text = f"of {counts.conversations:,} conversations none is left: {lost}" if lost else "there is no conversation"
         raise InputError(
-            f"nothing to train on: {reason}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
+            f"nothing to train on: {text}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
         )
     if sizes.largest_id >= model.vocabulary:
         raise InputError(
@@ -310,24 +310,24 @@ def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devic
             f"give --max-length {model.positions}"
         )
     if config.batch_size < ranks or (config.batch_size % ranks and not config.packing):
-        near = max(ranks, config.batch_size - config.batch_size % ranks)
+        batch_size = max(ranks, config.batch_size - config.batch_size % ranks)
         raise InputError(
             f"batch_size is {config.batch_size}, and there are {ranks} processes, each of which needs a conversation in every step (without "
-            f"packing as many as the others); give --batch-size {near} or {near + ranks}, or leave packing on"
+            f"packing as many as the others); give --batch-size {batch_size} or {batch_size + ranks}, or leave packing on"
         )
 
 
-def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
+def _check_memory(memory: MemoryEstimate, devices: Devices, compute: ComputeSettings, config: TrainConfig) -> None:
     """Raises: InputError: Weights, gradients and optimizer do not fit into a GPU."""
     # The optimizer in `trainer.optim` may keep less state than AdamW.
-    sure = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
-    if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
+    required = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
+    if devices.kind != "gpu" or devices.memory is None or required <= devices.memory:
         return
     lora = "" if config.lora else "--lora, "
-    more = f"more GPUs than {devices.ranks}" if means.splits_weights else "--deepspeed zero3 on more GPUs"
+    remedy = f"more GPUs than {devices.ranks}" if compute.splits_weights else "--deepspeed zero3 on more GPUs"
     raise InputError(
         f"the model is too large for the devices: weights, gradients and optimizer take {memory.fixed / _GIB:,.0f} GiB on each, and "
-        f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {lora}{more} or a smaller model"
+        f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {lora}{remedy} or a smaller model"
     )
 
 
@@ -337,13 +337,13 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
         yield "nothing is held out: there are too few personas to split by; evaluations and the choice of a best checkpoint fall away"
     if counts.records < config.batch_size:
         yield f"{counts.records:,} records are less than one batch of {config.batch_size}: an epoch is one step"
-    for each in sizes.sources:
-        if each.unmarked:
+    for source in sizes.sources:
+        if source.unmarked:
             yield (
-                f"{each.name}: {each.unmarked:,} of {each.conversations:,} conversations have no flags, so no turn of them is marked as a "
+                f"{source.name}: {source.unmarked:,} of {source.conversations:,} conversations have no flags, so no turn of them is marked as a "
                 "mistake, and all turns of the assistant are learned"
             )
-    unmarked = bool(sizes.sources) and all(each.unmarked == each.conversations for each in sizes.sources)
+    unmarked = bool(sizes.sources) and all(source.unmarked == source.conversations for source in sizes.sources)
     if not counts.mistake_tokens and not config.without_refinement and not unmarked:
         yield (
             "no turn of the data is marked as a mistake. Exports with masking `split` are so: their earlier turns are context, right or "
@@ -351,15 +351,15 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
         )
 
 
-def _remarks_on_means(
-    config: TrainConfig, model: ModelShape, devices: Devices, means: ComputeSettings, memory: MemoryEstimate
+def _remarks_on_compute(
+    config: TrainConfig, model: ModelShape, devices: Devices, compute: ComputeSettings, memory: MemoryEstimate
 ) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)
-    if not devices.bf16 and means.precision != "fp64":
+    if not devices.bf16 and compute.precision != "fp64":
         slow = f"{devices.name} only emulates bf16, which is slower than fp32"
-        yield f"{slow}, so it is computed in fp32" if means.precision == "fp32" else f"{slow}; give precision fp32"
-    if means.precision == "bf16-pure" and config.learning_rate < _TINY_STEP:
+        yield f"{slow}, so it is computed in fp32" if compute.precision == "fp32" else f"{slow}; give precision fp32"
+    if compute.precision == "bf16-pure" and config.learning_rate < _MIN_BF16_RATE:
         yield (
             f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "
             "fp32 weights"
@@ -372,8 +372,8 @@ def _remarks_on_means(
 
 
 _ZERO_2, _ZERO_3 = 2, 3
-_OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-_SETTINGS: Final = {
+_OVERRIDDEN: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_EQUIVALENT_SETTINGS: Final = {
     "optimizer": "learning_rate, weight_decay and adam_betas",
     "scheduler": "schedule and warmup",
     "gradient_clipping": "max_grad_norm",
@@ -383,31 +383,31 @@ _SETTINGS: Final = {
 """Sections of the file that `TrainConfig` sets, with the names of its settings."""
 
 
-def own_deepspeed(name: str) -> dict[str, Any]:
+def read_deepspeed(name: str) -> dict[str, Any]:
     """Read the user's DeepSpeed file and add the settings that a training needs. Raises `InputError`."""
     try:
-        written = _object(json.loads(Path(name).read_text(encoding="utf-8")))
+        file_settings = _as_object(json.loads(Path(name).read_text(encoding="utf-8")))
     except (OSError, ValueError) as exc:
         raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
-    zero = _object(written.get("zero_optimization"))
+    zero = _as_object(file_settings.get("zero_optimization"))
     stage = zero.get("stage")
     if stage not in (_ZERO_2, _ZERO_3):
         raise InputError(
             f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
         )
-    for section in (each for each in _SETTINGS if each in written):
-        value: object = written[section]
+    for section in (key for key in _EQUIVALENT_SETTINGS if key in file_settings):
+        value: object = file_settings[section]
         value = cast("dict[str, Any]", value).get("enabled") if isinstance(value, dict) else value
-        left_open = value in (None, "auto") or (section == "fp16" and value is False)
-        if not left_open or section in {"optimizer", "scheduler"}:
+        is_auto = value in (None, "auto") or (section == "fp16" and value is False)
+        if not is_auto or section in {"optimizer", "scheduler"}:
             raise InputError(
-                f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_SETTINGS[section]} instead"
+                f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_EQUIVALENT_SETTINGS[section]} instead"
             )
-    kept = {key: value for key, value in written.items() if key not in {*_OURS, "fp16"}}
+    settings = {key: value for key, value in file_settings.items() if key not in {*_OVERRIDDEN, "fp16"}}
     # Without this setting, the model would be saved only as DeepSpeed's shards.
     needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
-    return {"zero_allow_untested_optimizer": True} | kept | {"zero_optimization": {**zero, **needed}}
+    return {"zero_allow_untested_optimizer": True} | settings | {"zero_optimization": {**zero, **needed}}
 
 
-def _object(value: object) -> dict[str, Any]:
+def _as_object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

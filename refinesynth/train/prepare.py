@@ -13,7 +13,7 @@ from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label, Rendered, TokenStore
 
-_NAMED = 10
+_MAX_NAMED_IDS = 10
 """Number of ids in `Counts.named`, per count."""
 
 
@@ -74,9 +74,9 @@ def prepare(
 
     Raises `InputError` if a conversation cannot be rendered (`Renderer.render`).
     """
-    account = DataCounter()
-    store = TokenStore(examples(conversations, renderer, max_length, over_length, account))
-    return Prepared(store, account.counts())
+    counter = DataCounter()
+    store = TokenStore(examples(conversations, renderer, max_length, over_length, counter))
+    return Prepared(store, counter.counts())
 
 
 class DataCounter:
@@ -92,17 +92,17 @@ class DataCounter:
 
     def read(self, conversation: Conversation) -> None:
         self.numbers["parallel_tasks"] += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
-        if conversation.again:
+        if conversation.copies:
             return
         text = repr([(turn.role, turn.thinking, turn.content, turn.calls) for turn in conversation.turns])
         digest = hashlib.sha256(text.encode()).digest()
         if digest in self._seen:
-            self.note("repeated", conversation.id)
+            self.count_named("repeated", conversation.id)
         self._seen.add(digest)
 
-    def note(self, kind: str, name: str) -> None:
+    def count_named(self, kind: str, name: str) -> None:
         self.numbers[kind] += 1
-        if self.numbers[kind] <= _NAMED:
+        if self.numbers[kind] <= _MAX_NAMED_IDS:
             self._named.setdefault(kind, []).append(name)
 
     def keep(self, example: Rendered) -> None:
@@ -115,15 +115,15 @@ class DataCounter:
             mistake_tokens=int(np.count_nonzero(example.labels == Label.MISTAKE)),
             trained_turns=trained,
             other_turns=len(example.spans) - trained,
-            masked_calls=example.calls,
-            masked_whole=max(0, example.whole - 1),
+            masked_calls=example.masked_calls,
+            masked_whole=max(0, example.masked_whole - 1),
         )
-        if example.whole:
-            self.note("masked_whole", example.id)
+        if example.masked_whole:
+            self.count_named("masked_whole", example.id)
 
     def counts(self) -> Counts:
         named = {kind: tuple(names) for kind, names in self._named.items()}
-        numbers = {each.name: self.numbers[each.name] for each in fields(Counts) if each.name != "named"}
+        numbers = {item.name: self.numbers[item.name] for item in fields(Counts) if item.name != "named"}
         return Counts(**numbers, named=named)
 
 
@@ -132,31 +132,31 @@ def examples(
     renderer: Renderer,
     max_length: int,
     over_length: Literal["truncate", "drop"],
-    account: DataCounter,
+    counter: DataCounter,
 ) -> Iterator[Rendered]:
-    """Yield the examples that `prepare` keeps; `account` is complete at the end."""
-    ahead: deque[tuple[str, str]] = deque()  # Ids and sources of conversations that the renderer has read ahead.
+    """Yield the examples that `prepare` keeps; `counter` is complete at the end."""
+    pending: deque[tuple[str, str]] = deque()  # Ids and sources of conversations that the renderer has read ahead.
 
-    def noted() -> Iterator[Conversation]:
+    def counted() -> Iterator[Conversation]:
         for conversation in conversations:
-            ahead.append((conversation.id, conversation.source))
-            account.read(conversation)
+            pending.append((conversation.id, conversation.source))
+            counter.read(conversation)
             yield conversation
 
-    for rendered in renderer.render_many(noted()):
-        account.numbers["conversations"] += 1
-        name, source = ahead.popleft()
+    for rendered in renderer.render_many(counted()):
+        counter.numbers["conversations"] += 1
+        name, source = pending.popleft()
         if not rendered:
-            account.note("dropped_untrained", name)
+            counter.count_named("dropped_untrained", name)
         for example in rendered:
             fitted = fit(example, max_length, over_length) if example.trained else None
             if fitted is None:
-                account.note("dropped_long" if example.trained else "dropped_untrained", example.id)
+                counter.count_named("dropped_long" if example.trained else "dropped_untrained", example.id)
                 continue
             if cut := len(example.spans) - len(fitted.spans):
-                account.note("truncated", example.id)
-                account.numbers["cut_turns"] += cut
-            account.keep(fitted)
+                counter.count_named("truncated", example.id)
+                counter.numbers["cut_turns"] += cut
+            counter.keep(fitted)
             yield replace(fitted, source=source)
 
 

@@ -47,18 +47,18 @@ def signals_handled(
     numbers = [signal.SIGTERM, signal.SIGINT]
     if hangup and hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before: dict[int, Any] = {}
+    previous: dict[int, Any] = {}
 
-    def put_back() -> None:
-        for number, usual in before.items():
-            signal.signal(number, signal.SIG_DFL if usual is None else usual)
+    def restore() -> None:
+        for number, previous_handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if previous_handler is None else previous_handler)
 
     try:
         with suppress(ValueError):
-            before.update((number, signal.signal(number, handler)) for number in numbers)
-        yield put_back
+            previous.update((number, signal.signal(number, handler)) for number in numbers)
+        yield restore
     finally:
-        put_back()
+        restore()
 
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
@@ -86,10 +86,10 @@ def read_outcome(path: Path) -> TrainResult | None:
     """Read the result at `path`; None without a file. Raises the `RefinesynthError` that ended the training."""
     if not path.exists():
         return None
-    written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
-    if "error" in written:
-        kind = getattr(errors, written["error"], errors.TrainingError)
-        raise cast("type[errors.RefinesynthError]", kind)(written["message"])
-    result: dict[str, Any] = written["result"]
+    outcome = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
+    if "error" in outcome:
+        error_type = getattr(errors, outcome["error"], errors.TrainingError)
+        raise cast("type[errors.RefinesynthError]", error_type)(outcome["message"])
+    result: dict[str, Any] = outcome["result"]
     result["output"] = Path(result["output"])
     return TrainResult(**result)

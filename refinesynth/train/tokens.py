@@ -45,9 +45,9 @@ class Rendered:
     """Assistant turns, in order, without overlap."""
     source: str = ""
     """Name of the conversation's source."""
-    calls: int = 0
+    masked_calls: int = 0
     """Number of trained turns with masked calls, which are mistakes."""
-    whole: int = 0
+    masked_whole: int = 0
     """Number of turns with correct calls that are masked as a whole, because the place of a mistake is not certain."""
 
     @property
@@ -64,7 +64,7 @@ class Rendered:
         return replace(self, input_ids=self.input_ids[:tokens], labels=self.labels[:tokens], spans=spans)
 
 
-_NUMBER = {turn_label: number for number, turn_label in enumerate(TurnLabel)}
+_LABEL_NUMBERS = {turn_label: number for number, turn_label in enumerate(TurnLabel)}
 
 
 class TokenStore(tuple[Rendered, ...]):  # noqa: SLOT001 - it caches its digest
@@ -73,28 +73,28 @@ class TokenStore(tuple[Rendered, ...]):  # noqa: SLOT001 - it caches its digest
     @property
     def lengths(self) -> NDArray[np.int64]:
         """(examples,) Number of tokens."""
-        return np.array([len(one) for one in self], np.int64)
+        return np.array([len(example) for example in self], np.int64)
 
     @property
     def largest_id(self) -> int:
         """Largest token id; 0 without examples."""
-        return max((int(one.input_ids.max(initial=0)) for one in self), default=0)
+        return max((int(example.input_ids.max(initial=0)) for example in self), default=0)
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Names of all sources, sorted."""
-        return tuple(sorted({one.source for one in self}))
+        return tuple(sorted({example.source for example in self}))
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of tokens, labels and spans in order, independent of ids and sources."""
-        spans = [[(span.start, span.stop, _NUMBER[span.label]) for span in one.spans] for one in self]
+        spans = [[(span.start, span.stop, _LABEL_NUMBERS[span.label]) for span in example.spans] for example in self]
         offsets = [0, *accumulate(map(len, self))], [0, *accumulate(map(len, spans))]
         total = hashlib.sha256(np.array(offsets[0], "<i8").tobytes())
-        for one in self:
-            total.update(one.input_ids.astype("<i4", copy=False).tobytes())
-        for one in self:
-            total.update(one.labels.tobytes())
+        for example in self:
+            total.update(example.input_ids.astype("<i4", copy=False).tobytes())
+        for example in self:
+            total.update(example.labels.tobytes())
         total.update(np.array(offsets[1], "<i8").tobytes())
-        total.update(np.array([span for each in spans for span in each], "<i4").tobytes())
+        total.update(np.array([span for example_spans in spans for span in example_spans], "<i4").tobytes())
         return total.hexdigest()

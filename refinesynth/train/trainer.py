@@ -14,16 +14,16 @@ from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.text.json_reader import write_json
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data.conversation_reader import is_dataset, read_configured, weighed
+from refinesynth.train.data.conversation_reader import is_dataset, read_configured, split_weight
 from refinesynth.train.engine.launcher import choose_accelerator
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.inputs import check_inputs, with_own_settings
+from refinesynth.train.inputs import check_inputs, with_adapter_settings
 from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
 from refinesynth.train.prepare import Counts, DataCounter, examples, fit
 from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.tokens import Label, Rendered
-from refinesynth.train.training_folder import Artefacts, check_output
+from refinesynth.train.training_folder import ArtefactWriter, check_output
 
 
 class Trainer:
@@ -52,12 +52,12 @@ class Trainer:
         recipe: str | None = None,
         **fields: Any,
     ) -> None:
-        is_held = isinstance(data, str | Path | list | tuple | dict) or is_dataset(data)
+        is_reusable = isinstance(data, str | Path | list | tuple | dict) or is_dataset(data)
         # Plan, preview and training all read the data: an iterator would be exhausted after the first.
-        sources = _sources(data if is_held else list(cast("Iterable[Any]", data)))
-        self._sources = None if all(isinstance(each, str | Path) for each in sources) else sources
-        named = {} if model is None else {"model": str(model)}
-        settings = {**named, "data": [*map(_described, sources)], "output": str(output), **fields}
+        sources = _sources(data if is_reusable else list(cast("Iterable[Any]", data)))
+        self._sources = None if all(isinstance(source, str | Path) for source in sources) else sources
+        model_setting = {} if model is None else {"model": str(model)}
+        settings = {**model_setting, "data": [*map(_describe_source, sources)], "output": str(output), **fields}
         self._config = layered(recipe=recipe, given=settings, given_by="argument").config
 
     @property
@@ -104,12 +104,12 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     check_installed("train", "torch", "transformers")
     from refinesynth.train.engine import launch
 
-    config = with_own_settings(config)
+    config = with_adapter_settings(config)
     if (done := check_output(config)) is not None:
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, sources=sources)
-    with closing(Artefacts(config, events or NullEvents())) as artefacts:
+    with closing(ArtefactWriter(config, events or NullEvents())) as artefacts:
         result = launch(config, events=artefacts, sources=sources)
         artefacts.finish(result)
     return result
@@ -119,17 +119,17 @@ def _sources(data: Any) -> list[Any]:
     """The sources in `data`, which is one source or a list of sources; a single record is a source."""
     if isinstance(data, dict) and not is_dataset(cast("object", data)):
         data = [cast("object", data)]
-    if not isinstance(data, list | tuple) or weighed(data)[0] is not data:
+    if not isinstance(data, list | tuple) or split_weight(data)[0] is not data:
         return [data]
     items = list(cast("Iterable[Any]", data))
-    return items if all(isinstance(each, str | Path | tuple) or is_dataset(each) for each in items) else [items]
+    return items if all(isinstance(item, str | Path | tuple) or is_dataset(item) for item in items) else [items]
 
 
-def _described(data: Any) -> str:
+def _describe_source(data: Any) -> str:
     """A description of a source for card and settings, which cannot contain the data."""
-    source, weight = weighed(data)
+    source, weight = split_weight(data)
     if source is not data:
-        return f"{_described(source)}:{weight:g}"
+        return f"{_describe_source(source)}:{weight:g}"
     if isinstance(data, str | Path):
         return str(data)
     kind = type(data).__name__
@@ -175,15 +175,15 @@ def preview(rendered: Rendered, tokenizer: Any) -> Preview:
         return str(tokenizer.decode(ids[start:stop], skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     segments: list[Segment] = []
-    before = ""
+    previous = ""
     for start, stop in pairwise(edges):
         # Decode the prefix and take what the segment adds: tokenizers join spaces with words.
-        whole = decoded(0, stop)
-        text = whole.removeprefix(before)
-        if not whole.startswith(before):  # The bytes of a character lie on both sides of the edge.
+        prefix = decoded(0, stop)
+        text = prefix.removeprefix(previous)
+        if not prefix.startswith(previous):  # The bytes of a character lie on both sides of the edge.
             text = decoded(start, stop)
         segments.append(Segment(text, Label(int(labels[start])), stop - start))
-        before = whole
+        previous = prefix
     mistakes = int(np.count_nonzero(labels == Label.MISTAKE))
     return Preview(rendered.id, tuple(segments), len(rendered), rendered.trained, mistakes)
 
@@ -200,13 +200,13 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced
 
-    with libraries_silenced(), closing(read_configured(config, sources).open()) as reading:
-        conversations = list(reading) if config.model == SCRATCH else reading
+    with libraries_silenced(), closing(read_configured(config, sources).open()) as reader:
+        conversations = list(reader) if config.model == SCRATCH else reader
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
-        rendered = (one for conversation in conversations for one in renderer.render(conversation) if one.trained)
-        fitted = (fit(one, config.max_length, config.over_length) for one in rendered)
-        return [preview(one, tokenizer) for one in islice(filter(None, fitted), number)]
+        rendered = (item for conversation in conversations for item in renderer.render(conversation) if item.trained)
+        fitted = (fit(item, config.max_length, config.over_length) for item in rendered)
+        return [preview(item, tokenizer) for item in islice(filter(None, fitted), number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +261,17 @@ def write_tokens(
         )
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
-    reading = read_configured(config, sources)
-    account = DataCounter()
+    reader = read_configured(config, sources)
+    counter = DataCounter()
     with output_file(path, overwrite=overwrite) as file:
-        for example in examples(reading, renderer, config.max_length, config.over_length, account):
+        for example in examples(reader, renderer, config.max_length, config.over_length, counter):
             labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
             row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
             file.write(write_json(row) + b"\n")
-        counts = account.counts()
+        counts = counter.counts()
         if not counts.records:
             raise InputError(
                 f"nothing to write: none of {counts.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
             )
-    turns = account.numbers["trained_turns"], account.numbers["other_turns"]
-    return TokenFile(path, counts, *turns, account.longest)
+    turns = counter.numbers["trained_turns"], counter.numbers["other_turns"]
+    return TokenFile(path, counts, *turns, counter.longest)

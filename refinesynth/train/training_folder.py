@@ -16,12 +16,12 @@ import orjson
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.extras import require
-from refinesynth.files.atomic_write import irregular, open_to_append, write_file, write_json_file, write_text_file
-from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_within
+from refinesynth.files.atomic_write import irregular_kind, open_to_append, write_file, write_json_file, write_text_file
+from refinesynth.files.output_folder import FolderLock, move_aside, refuse_working_folder
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.markup import code_in_table
 from refinesynth.train import events
-from refinesynth.train.config import HUB_NAME, PATHS, TrainConfig
+from refinesynth.train.config import HUB_NAME, PATH_FIELDS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.train.layered_settings import layered, portable, portable_config, published, to_yaml
@@ -38,11 +38,11 @@ CARD: Final = "README.md"
 TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
-_MAY_CHANGE = (
+_FREE_SETTINGS = (
     "output recipe tokens_per_pack packing gradient_checkpointing attention processes parallel device "
     "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
-MAY_CHANGE: Final = frozenset(_MAY_CHANGE.split())
+FREE_SETTINGS: Final = frozenset(_FREE_SETTINGS.split())
 """Settings that may differ on resuming, because they do not change what the model learns."""
 
 
@@ -62,13 +62,13 @@ def check_output(config: TrainConfig) -> TrainResult | None:
             f"there is no checkpoint {config.resume!r}; give the folder of one (such as {str(output / CHECKPOINTS / 'checkpoint-100')!r}), "
             "auto for the newest sound one, or never to start over"
         )
-    if not _is_taken(output):
+    if not _has_training(output):
         return None
     if config.resume == "never":
-        refuse_from_within(output)
+        refuse_working_folder(output)
         return None
-    _refuse_other_settings(output, config)
-    return finished(output)
+    _check_same_settings(output, config)
+    return read_result(output)
 
 
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
@@ -81,41 +81,41 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
         StorageError: The folder cannot be written.
     """
     output = Path(config.output)
-    is_taken = _is_taken(output)
-    lock = _marked(output)
-    if is_taken and config.resume == "never":
+    has_training = _has_training(output)
+    lock = _lock_folder(output)
+    if has_training and config.resume == "never":
         try:
             move_aside(output)
         except OSError as error:
             raise StorageError(f"{str(output)!r} cannot be renamed: {error.strerror}") from error
-        lock = _marked(output)
-    note_plan(output, plan)
+        lock = _lock_folder(output)
+    write_plan(output, plan)
     write_text_file(output / CONFIG, to_yaml(config))
     return lock
 
 
-def finished(output: Path) -> TrainResult | None:
+def read_result(output: Path) -> TrainResult | None:
     """The result of the finished training in a folder, or None."""
     try:
-        found: dict[str, Any] = {**orjson.loads((output / RESULT).read_bytes()), "output": output}
-        return TrainResult(**found)
+        values: dict[str, Any] = {**orjson.loads((output / RESULT).read_bytes()), "output": output}
+        return TrainResult(**values)
     except (OSError, orjson.JSONDecodeError, TypeError):
         return None
 
 
-def note_result(result: TrainResult) -> None:
+def write_result(result: TrainResult) -> None:
     """Write the result of a finished training. Raises `StorageError` if the file cannot be written."""
     fields = result.as_json()
     del fields["output"]
     write_json_file(result.output / RESULT, fields)
 
 
-def note_plan(output: Path, plan: Plan) -> None:
+def write_plan(output: Path, plan: Plan) -> None:
     """Write the plan. Raises `InputError` if the folder has checkpoints of other tokens and labels."""
-    began = plan.sizes.digest
+    previous_digest = plan.sizes.digest
     with contextlib.suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        began = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
-    if began != plan.sizes.digest and _has_checkpoints(output):
+        previous_digest = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
+    if previous_digest != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(
             f"the data of the training in {str(output)!r} was other data (or its tokenizer or chat template was another): tokens and "
             "labels differ. Give the data it began with, another -o, or --resume never to start over"
@@ -129,30 +129,30 @@ def _has_checkpoints(output: Path) -> bool:
     return any((output / CHECKPOINTS).glob("*")) or (output / RESULT).exists()
 
 
-def _is_taken(output: Path) -> bool:
+def _has_training(output: Path) -> bool:
     """Return True if the folder contains a training. Raises `InputError` for other content and irregular files."""
 
-    def is_nothing(path: Path) -> bool:  # another rank may already have made the folder of checkpoints
+    def is_empty(path: Path) -> bool:  # another rank may already have made the folder of checkpoints
         return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
 
     try:
-        entries = sorted(path.name for path in output.iterdir() if not is_nothing(path)) if output.is_dir() else []
-        is_something_else = output.exists() and not output.is_dir()
+        entries = sorted(path.name for path in output.iterdir() if not is_empty(path)) if output.is_dir() else []
+        is_no_folder = output.exists() and not output.is_dir()
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
     if MARKER in entries:
-        if entry := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
+        if entry := next((path for path in sorted(output.iterdir()) if irregular_kind(path)), None):
             raise InputError(
-                f"{str(entry)!r} is {irregular(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
+                f"{str(entry)!r} is {irregular_kind(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
-    if entries or is_something_else:
-        what = f"holds something else ({', '.join(entries[:3])}, ...)" if entries else "is a file"
-        raise InputError(f"the output {str(output)!r} {what}; give a new or empty folder with -o")
+    if entries or is_no_folder:
+        content = f"holds something else ({', '.join(entries[:3])}, ...)" if entries else "is a file"
+        raise InputError(f"the output {str(output)!r} {content}; give a new or empty folder with -o")
     return False
 
 
-def _marked(output: Path) -> FolderLock:
+def _lock_folder(output: Path) -> FolderLock:
     """Create the folder and lock its marker, except on file systems without locks."""
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
     try:
@@ -165,45 +165,45 @@ def _marked(output: Path) -> FolderLock:
     return lock
 
 
-def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
+def _check_same_settings(output: Path, config: TrainConfig) -> None:
     """Raises: InputError: The training in the folder has other settings; the message names all differences."""
     if not _has_checkpoints(output):
         # Without checkpoints, other settings cannot mix with earlier training.
         return
 
-    def settings(of: TrainConfig) -> dict[str, Any]:
-        return portable_config(of) | {"trainer": of.trainer.deciding()}
+    def settings(source_config: TrainConfig) -> dict[str, Any]:
+        return portable_config(source_config) | {"trainer": source_config.trainer.weight_settings()}
 
-    before: dict[str, Any] = {}
+    previous: dict[str, Any] = {}
     with contextlib.suppress(RefinesynthError):
-        before = settings(layered(file=output / CONFIG).config)
-    now = settings(config)
-    compared = before.keys() & now.keys() - MAY_CHANGE
-    if finished(output) is None:
-        # The data may have moved: `note_plan` compares the digest of its content.
+        previous = settings(layered(file=output / CONFIG).config)
+    current = settings(config)
+    compared = previous.keys() & current.keys() - FREE_SETTINGS
+    if read_result(output) is None:
+        # The data may have moved: `write_plan` compares the digest of its content.
         compared -= {"data"}
     else:
-        compared |= {"save_dtype"} & before.keys()  # the finished model is not written again
-    names = differing({name: before[name] for name in compared}, {name: now[name] for name in compared})
+        compared |= {"save_dtype"} & previous.keys()  # the finished model is not written again
+    names = differing_names({name: previous[name] for name in compared}, {name: current[name] for name in compared})
     if names:
-        differences = "; ".join(f"{name} was {before[name]!r} and is {now[name]!r}" for name in names)
+        differences = "; ".join(f"{name} was {previous[name]!r} and is {current[name]!r}" for name in names)
         raise InputError(
             f"a training with other settings is in {str(output)!r}: {differences}. Give the same settings to go on with it, "
             "another -o, or --resume never to start over"
         )
 
 
-def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differing_names(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Names of the settings that differ. Paths to the same place are equal."""
-    names = sorted({*before, *now})
-    return [name for name in names if _real_path(name, before.get(name)) != _real_path(name, now.get(name))]
+    names = sorted({*previous, *current})
+    return [name for name in names if _real_path(name, previous.get(name)) != _real_path(name, current.get(name))]
 
 
 def _real_path(name: str, value: object) -> object:
-    if name not in PATHS:
+    if name not in PATH_FIELDS:
         return value
     if isinstance(value, list | tuple):
-        return [_real_path(name, each) for each in cast("Iterable[object]", value)]
+        return [_real_path(name, item) for item in cast("Iterable[object]", value)]
     path = Path(value).expanduser() if isinstance(value, str) and value else None
     return str(path.resolve()) if path is not None and path.exists() else value
 
@@ -226,14 +226,14 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
 }
 """Titles of the held-out losses, in display order."""
 
-_SHOWN: Final = (
+_CARD_KEYS: Final = (
     *("revision", "tokenizer_revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
     *("max_length", "over_length", "weight_decay", "max_grad_norm", "seed"),
 )
 """Settings in the model card, in order."""
 
 
-def shown_name(name: str) -> str:
+def short_name(name: str) -> str:
     """The name, or the last part of an absolute path, which may contain a user's name."""
     return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
 
@@ -259,18 +259,18 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 
     # The output is Markdown, not HTML: untrusted text goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
-    left_out = "max_steps" if config.max_steps is None else "epochs"
-    settings = {name: value for name in _SHOWN if (value := getattr(config, name)) is not None and name != left_out}
-    settings |= {f"trainer.{name}": value for name, value in config.trainer.deciding().items()}
+    environment.filters.update(code=code_in_table, name=short_name, json=json.dumps, count=lambda number: f"{number:,}")
+    omitted = "max_steps" if config.max_steps is None else "epochs"
+    settings = {name: value for name in _CARD_KEYS if (value := getattr(config, name)) is not None and name != omitted}
+    settings |= {f"trainer.{name}": value for name, value in config.trainer.weight_settings().items()}
     by_source = {
-        name: code_in_table(name.removeprefix(events.LOSS_OF_SOURCE))
+        name: code_in_table(name.removeprefix(events.SOURCE_LOSS))
         for name in result.held_out
-        if name.startswith(events.LOSS_OF_SOURCE)
+        if name.startswith(events.SOURCE_LOSS)
     }
     held_out = {
-        what: f"{loss:.4f}"
-        for name, what in {**METRIC_TITLES, **by_source}.items()
+        title: f"{loss:.4f}"
+        for name, title in {**METRIC_TITLES, **by_source}.items()
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
     base = published(plan.model.name)[0]
@@ -281,7 +281,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         versions=versions(plan.devices),
         base=base,
         header=_header(base, lora=config.lora is not None),
-        title=shown_name(config.output.rstrip("/")),
+        title=short_name(config.output.rstrip("/")),
         loss=LOSSES[config.loss_on],
         settings=settings,
         held_out=held_out,
@@ -298,25 +298,25 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fresh = True
+        self._is_first_write = True
 
     def write(self, kind: Literal["train", "held_out"], step: int, metrics: Mapping[str, float]) -> None:
         """Append a line. Raises `StorageError` if the file cannot be read or written."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
         try:
-            if self._fresh and self._path.exists():
+            if self._is_first_write and self._path.exists():
                 # A crash may have left a complete line without a line feed.
-                kept = [each for each in self._path.read_bytes().splitlines() if _step_of(each) < step]
-                write_file(self._path, b"".join(each + b"\n" for each in kept))
-            self._fresh = False
+                kept = [old_line for old_line in self._path.read_bytes().splitlines() if _read_step(old_line) < step]
+                write_file(self._path, b"".join(old_line + b"\n" for old_line in kept))
+            self._is_first_write = False
             with open_to_append(self._path) as file:
                 file.write(line + b"\n")
         except OSError as error:
             raise StorageError(f"{str(self._path)!r} cannot be written: {error.strerror}") from error
 
 
-def _step_of(line: bytes) -> float:
+def _read_step(line: bytes) -> float:
     """The step of a line of metrics; infinity for a truncated line, which a crash may leave."""
     try:
         return int(orjson.loads(line)["step"])
@@ -330,7 +330,7 @@ _PACKAGES: Final = (
 )
 
 
-class Artefacts:
+class ArtefactWriter:
     """Writer of settings, plan, versions and metrics, for rank 0; forwards events. Methods raise `StorageError`."""
 
     def __init__(self, config: TrainConfig, events: Events) -> None:
@@ -362,7 +362,7 @@ class Artefacts:
         """Write model card and result, unless a signal interrupted the training."""
         if result.signal is None and self._plan is not None:
             write_text_file(self._output / CARD, render_card(self._config, self._plan, result))
-            note_result(result)
+            write_result(result)
 
     def close(self) -> None:
         """Release the lock of the output folder."""
@@ -373,12 +373,12 @@ class Artefacts:
 
 def versions(devices: Devices) -> dict[str, str | int]:
     """Versions of packages and Python, operating system, device and ranks; without names of persons or machines."""
-    found: dict[str, str | int] = {"refinesynth": __version__}
+    package_versions: dict[str, str | int] = {"refinesynth": __version__}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+            package_versions[name] = metadata.version(name)
     return {
-        **found,
+        **package_versions,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": devices.name,

@@ -29,7 +29,7 @@ def test_a_backend_is_itself() -> None:
 
 def test_the_rehearsal_takes_rates_of_its_faults() -> None:
     backend = resolve("rehearsal:invalid_json=0.1, natural_mistake=0.3")
-    assert (backend.name, backend.rehearses) == ("rehearsal", True)
+    assert (backend.name, backend.is_rehearsal) == ("rehearsal", True)
     assert rehearsal_faults(backend.model) == Faults(invalid_json=0.1, natural_mistake=0.3)
     assert resolve("rehearsal:") == PRESETS["rehearsal"].backend
 

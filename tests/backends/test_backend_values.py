@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, resolve
-from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split
+from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split_model
 from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import describe
 from refinesynth.errors import ConfigurationError
@@ -48,7 +48,7 @@ def test_the_label_is_the_name_or_the_model() -> None:
 
 @pytest.mark.parametrize(("model", "rehearses"), [("rehearsal", True), ("rehearsal:a=1", True), ("rehearsals", False)])
 def test_only_the_rehearsal_rehearses(model: str, rehearses: bool) -> None:
-    assert Backend(model=model).rehearses is rehearses
+    assert Backend(model=model).is_rehearsal is rehearses
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_trailing_slash_makes_no_other_backend() -> None:
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_presets_name_models_that_litellm_prices(name: str) -> None:
-    provider, model = split(PRESETS[name].backend.model)
+    provider, model = split_model(PRESETS[name].backend.model)
     known = known_models()
     assert (model in known or f"{provider}/{model}" in known) is (name not in LOCAL)
 
@@ -156,7 +156,7 @@ def test_the_second_variable_serves_where_the_first_is_empty(monkeypatch: pytest
     ],
 )
 def test_the_provider_of_a_model_string(model: str, provider: str) -> None:
-    assert split(model)[0] == provider
+    assert split_model(model)[0] == provider
 
 
 def test_the_server_is_the_backends_then_litellms_then_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:

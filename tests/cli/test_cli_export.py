@@ -79,8 +79,8 @@ def test_a_signal_leaves_no_part_of_a_file(tmp_path: Path, number: signal.Signal
 @pytest.mark.process
 def test_two_exports_to_one_file_at_once_do_not_mix(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    code = "import sys; from pathlib import Path; from refinesynth.files.atomic_write import alone_with\n"
-    code += "with alone_with(Path(sys.argv[1])): print('has it', flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from refinesynth.files.atomic_write import exclusive_access\n"
+    code += "with exclusive_access(Path(sys.argv[1])): print('has it', flush=True); sys.stdin.read()"
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code, str(out)], **pipes) as other:
         assert other.stdout is not None

@@ -67,8 +67,8 @@ def test_what_is_shown_instead(text: str, shown: str) -> None:
 
 
 def test_a_long_line_is_cut_to_its_limit() -> None:
-    assert one_line("abcdef", most=4) == "abc…"
-    assert one_line("abcd", most=4) == "abcd"
+    assert one_line("abcdef", size=4) == "abc…"
+    assert one_line("abcd", size=4) == "abcd"
 
 
 @given(nasty)

@@ -56,7 +56,7 @@ def counts(conversations: int = 1000) -> Counts:
 def a_plan(config: TrainConfig, devices: Devices = Devices("cpu", "CPU")) -> Plan:  # noqa: B008 - frozen
     sizes = Sizes(counts(), counts(20), largest_id=999, longest=3000, digest="d" * 64)
     means = ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="sdpa")
-    return make_plan(config, sizes=sizes, model=MODEL, devices=devices, means=means)
+    return make_plan(config, sizes=sizes, model=MODEL, devices=devices, compute=means)
 
 
 Engine = Callable[[TrainConfig, Events], TrainResult]

@@ -108,7 +108,7 @@ def test_a_setting_of_a_role_is_for_all_models_that_take_turns_in_it() -> None:
     player = found["player"]
     assert isinstance(player, Backend)
     expected = [resolve(name).model_copy(update={"temperature": 1.0, "retries": 3}) for name in ("gpt-4o", "deepseek")]
-    assert list(player.each) == expected
+    assert list(player.members) == expected
     assert found["default"] == resolve("gpt-4o").model_copy(update={"retries": 3})
 
 

@@ -69,7 +69,7 @@ def test_auto_is_litellm_unless_many_requests_may_be_in_flight(
 
 def test_each_of_a_mixture_takes_its_own_path() -> None:
     mixed = Mixed.of([backend(), backend("anthropic/claude"), backend(max_in_flight=1)])
-    assert [one.path for one in with_path(mixed, in_flight=MIN_FOR_DIRECT).each] == ["direct", "litellm", "litellm"]
+    assert [one.path for one in with_path(mixed, in_flight=MIN_FOR_DIRECT).members] == ["direct", "litellm", "litellm"]
 
 
 @pytest.mark.parametrize("model", NOT_DIRECT)

@@ -149,7 +149,7 @@ async def test_a_server_on_this_machine_is_asked(props: object, models: object, 
         found = await bounded_by_slots(
             {Role.PLAYER: Mixed.of([backend, bounded]), Role.JUDGE: Backend(model="rehearsal")}
         )
-        assert [one.max_in_flight for one in found[Role.PLAYER].each] == [facts.slots or None, 2]
+        assert [one.max_in_flight for one in found[Role.PLAYER].members] == [facts.slots or None, 2]
         assert found[Role.JUDGE] == Backend(model="rehearsal")
 
 

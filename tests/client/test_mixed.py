@@ -30,16 +30,16 @@ backends = st.builds(Backend, model=st.sampled_from(["a", "b", "c"]), temperatur
 @given(st.lists(backends, min_size=1, max_size=5))
 def test_a_mixture_is_its_parts_in_their_order(parts: list[Backend]) -> None:
     mixture = Mixed.of(parts)
-    assert mixture.each == tuple(parts)
-    assert Mixed.of([mixture, *parts]).each == (*parts, *parts), "a mixture in a mixture is its parts"
+    assert mixture.members == tuple(parts)
+    assert Mixed.of([mixture, *parts]).members == (*parts, *parts), "a mixture in a mixture is its parts"
     if len(parts) == 1:
         assert mixture == parts[0]
-    assert all(type(one) is Backend for one in mixture.each)
+    assert all(type(one) is Backend for one in mixture.members)
 
 
 async def test_only_the_role_with_a_list_has_several_and_equal_ones_share_a_connection() -> None:
     chosen = resolve_roles({"default": ONE, "player": [ONE, TWO, ONE]})
-    assert chosen[Role.PLAYER].each == (ONE, TWO, ONE)
+    assert chosen[Role.PLAYER].members == (ONE, TWO, ONE)
     assert chosen[Role.DUNGEON_MASTER] == ONE
     models = open_models(chosen, call=Rehearsal())
     player = models[Role.PLAYER]
@@ -70,7 +70,7 @@ def test_a_list_that_names_nothing_is_said(given_: object) -> None:
 
 def test_every_part_has_its_share_of_its_limits_and_its_price() -> None:
     mixture = Mixed.of([ONE, TWO])
-    assert share_of_limits(mixture, 2).each == (share_of_limits(ONE, 2), share_of_limits(TWO, 2))
+    assert share_of_limits(mixture, 2).members == (share_of_limits(ONE, 2), share_of_limits(TWO, 2))
     priced = TWO.model_copy(update={"input_price": 1.0, "output_price": 2.0})
     with pytest.raises(ConfigurationError, match="openai/three"):
         prices_of([Mixed.of([priced, THREE])], Budget.of("5usd"), injected=True)
@@ -100,7 +100,7 @@ async def test_a_run_records_all_of_them_and_can_be_replayed(tmp_path: Path, pla
     assert models_of(first, "script_writer") == ["openai/gpt-4o"]
     named = {name for found in first for name in found.provenance.models[role].split(", ")}
     assert len(named) == 2
-    assert [one.model for one in recorded_run(tmp_path / "first", Role(role)).backend(Role(role)).each] == models_of(
+    assert [one.model for one in recorded_run(tmp_path / "first", Role(role)).backend(Role(role)).members] == models_of(
         first, role
     )
     second = await synthesize(

@@ -12,7 +12,7 @@ from samples import dm, player
 from samples import trajectory as sample
 
 from refinesynth.diversity import Contamination
-from refinesynth.diversity.contamination import SHORTEST
+from refinesynth.diversity.contamination import MIN_WORDS
 from refinesynth.errors import InputError
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
@@ -44,7 +44,7 @@ def shared_words(text: str, others: list[str], words: int) -> set[int]:
     for other in others:
         theirs = other.casefold().split()
         length = min(words, len(theirs))
-        if length < words and length < SHORTEST:
+        if length < words and length < MIN_WORDS:
             continue
         runs = {tuple(theirs[at : at + length]) for at in range(len(theirs) - length + 1)}
         for at in range(len(mine) - length + 1):

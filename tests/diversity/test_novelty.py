@@ -21,8 +21,8 @@ FEW = settings(max_examples=max(5, settings().max_examples // 4))
 
 def similarity(one: Script, other: Script) -> float:
     novelty = Novelty(0.004)
-    assert novelty.admits(one, "one") is None
-    found = novelty.admits(other, "other")
+    assert novelty.admit(one, "one") is None
+    found = novelty.admit(other, "other")
     return 0.0 if found is None else found.similarity
 
 
@@ -31,8 +31,8 @@ def similarity(one: Script, other: Script) -> float:
 def test_a_copy_in_which_everything_is_called_otherwise_is_found(seed: int, grounded: bool) -> None:
     script = drawn(seed, grounded=grounded)
     novelty = Novelty()
-    assert novelty.admits(script, "first") is None
-    found = novelty.admits(renamed(script), "second")
+    assert novelty.admit(script, "first") is None
+    found = novelty.admit(renamed(script), "second")
     assert found is not None
     assert found.of == "first"
     assert found.world == 1
@@ -43,8 +43,8 @@ def test_a_copy_in_which_everything_is_called_otherwise_is_found(seed: int, grou
 def test_a_copy_with_a_goal_in_other_words_is_found(seed: int, grounded: bool, how: str) -> None:
     script = drawn(seed, grounded=grounded)
     novelty = Novelty(0.8)
-    novelty.admits(script, "first")
-    assert novelty.admits(reworded(script, how), "second") is not None
+    novelty.admit(script, "first")
+    assert novelty.admit(reworded(script, how), "second") is not None
 
 
 @FEW
@@ -56,7 +56,7 @@ def test_the_order_of_what_has_none_does_not_count(seed: int, rng: Random) -> No
 
 def test_scenes_of_their_own_are_admitted() -> None:
     novelty = Novelty()
-    refused = [found for seed in range(90) if (found := novelty.admits(drawn(seed), str(seed))) is not None]
+    refused = [found for seed in range(90) if (found := novelty.admit(drawn(seed), str(seed))) is not None]
     assert len(refused) <= 1
     assert len(novelty) == 90 - len(refused)
 
@@ -80,18 +80,18 @@ def test_the_order_decides_and_what_is_refused_is_forgotten(order: list[Any], th
     known: dict[Any, Script] = {seed: drawn(seed) for seed in range(6)}
     known |= {"renamed 0": renamed(known[0]), "renamed 3": renamed(known[3])}
     once, again = Novelty(threshold), Novelty(threshold)
-    answers = [once.admits(known[one], str(at)) for at, one in enumerate(order)]
-    assert answers == [again.admits(known[one], str(at)) for at, one in enumerate(order)]
+    answers = [once.admit(known[one], str(at)) for at, one in enumerate(order)]
+    assert answers == [again.admit(known[one], str(at)) for at, one in enumerate(order)]
     # Without those that were refused, all others are answered as before.
     without = Novelty(threshold)
     for at, (one, answer) in enumerate(zip(order, answers, strict=True)):
         if answer is None:
-            assert without.admits(known[one], str(at)) is None
+            assert without.admit(known[one], str(at)) is None
     # Learning what was admitted is as good as having admitted it.
     learnt = Novelty(threshold)
     half = len(order) // 2
     learnt.learn((str(at), known[order[at]]) for at in range(half) if answers[at] is None)
-    assert [learnt.admits(known[order[at]], str(at)) for at in range(half, len(order))] == answers[half:]
+    assert [learnt.admit(known[order[at]], str(at)) for at in range(half, len(order))] == answers[half:]
 
 
 @FEW
@@ -101,10 +101,10 @@ def test_whatever_a_script_holds_it_is_its_own_copy_and_takes_as_much_room(
 ) -> None:
     assert sketch(script).nbytes == SIZE
     low, high = Novelty(min(one, other)), Novelty(max(one, other))
-    assert low.admits(script, "it") is None
-    assert high.admits(script, "it") is None
-    assert low.admits(script, "it") == high.admits(script, "it")
-    found = high.admits(script, "again")
+    assert low.admit(script, "it") is None
+    assert high.admit(script, "it") is None
+    assert low.admit(script, "it") == high.admit(script, "it")
+    found = high.admit(script, "again")
     assert found is not None
     assert (found.similarity, found.world, found.actions, found.goal) == (1, 1, 1, 1)
 
@@ -112,7 +112,7 @@ def test_whatever_a_script_holds_it_is_its_own_copy_and_takes_as_much_room(
 def test_of_several_alike_the_first_is_named() -> None:
     novelty = Novelty(1.0)
     novelty.learn((f"{time} {number}", drawn(number)) for time in range(14) for number in range(5))
-    found = novelty.admits(drawn(3), "new")
+    found = novelty.admit(drawn(3), "new")
     assert found is not None
     assert (found.of, len(novelty)) == ("0 3", 70)
 
@@ -146,8 +146,8 @@ HOSTILE: list[dict[str, Any]] = [
 def test_hostile_scripts_are_sketched_within_bounds(change: dict[str, Any]) -> None:
     script = drawn(0).model_copy(update=change)
     novelty = Novelty()
-    assert novelty.admits(script, "hostile") is None
-    assert novelty.admits(script, "again") is not None
+    assert novelty.admit(script, "hostile") is None
+    assert novelty.admit(script, "again") is not None
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, 1.1, float("nan")])

@@ -21,7 +21,7 @@ from refinesynth.actions.calls import Call, text_of
 from refinesynth.errors import InputError
 from refinesynth.evaluate.chat_form import Prompter, TrainedAs, read_message
 from refinesynth.testing import valid_drafts
-from refinesynth.train.data.record_forms import of_trajectory
+from refinesynth.train.data.record_forms import from_trajectory
 from refinesynth.train.render import Renderer
 from refinesynth.trajectory import Draft
 
@@ -55,7 +55,7 @@ def test_prompts_are_those_of_training_and_its_turns_are_read_back(template: str
     made, played = tokenizer(template), accepted(draft)
     form, messages = chat(start_of(draft.script, played.turns))
     prompter = Prompter(made, TrainedAs(form="tools", thought_as=thought_as))
-    conversation = of_trajectory(played, "played.jsonl:1", "tools")
+    conversation = from_trajectory(played, "played.jsonl:1", "tools")
     examples = Renderer(made, thought_as=thought_as, on_rewrite="expand").render(conversation)
     found = {
         made.decode(example.input_ids[: span.start]): (example, span) for example in examples for span in example.spans

@@ -248,7 +248,7 @@ def test_a_gguf_file_behind_a_link_is_named_as_it_is_given(tmp_path: Path, monke
     def unpacked(_: str) -> str:
         return str(tmp_path)
 
-    monkeypatch.setattr("refinesynth.evaluate.inspect_models.unpacked", unpacked)
+    monkeypatch.setattr("refinesynth.evaluate.inspect_models.unpack_gguf", unpacked)
     monkeypatch.setattr("refinesynth.evaluate.inspect_models.get_model", opened)
     for name in ("small-q8.gguf", "./small-q8.gguf", str(tmp_path / "small-q8.gguf")):
         assert str(open_model(name, temperature=0.0, settings={})) == "hf/small-q8.gguf"

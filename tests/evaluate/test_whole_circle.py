@@ -23,7 +23,7 @@ from inspect_ai.log import read_eval_log
 from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation
 from refinesynth.train import Trainer
-from refinesynth.train.data.record_forms import of_trajectory
+from refinesynth.train.data.record_forms import from_trajectory
 from refinesynth.train.render import Renderer
 from refinesynth.trajectory import Trajectory
 
@@ -123,7 +123,7 @@ def test_a_model_trained_on_calls_is_evaluated_by_calls(tmp_path: Path):
     records = map(Trajectory.from_json, (train / "trajectories.jsonl").read_bytes().splitlines())
     played = next(one for one in records if one.id == sample.id)
     tokenizer: Any = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path / "tuned")
-    (example,) = Renderer(tokenizer).render(of_trajectory(played, "played", "tools"))
+    (example,) = Renderer(tokenizer).render(from_trajectory(played, "played", "tools"))
     before = sum(message.role == "assistant" for message in asked.input)
     assert asked.output.usage is not None
     assert asked.output.usage.input_tokens == example.spans[before].start

@@ -14,9 +14,9 @@ import pytest
 
 from refinesynth.errors import InputError, StorageError
 from refinesynth.files.atomic_write import (
-    alone_with,
     atomic_write,
-    is_unfinished,
+    exclusive_access,
+    is_temporary,
     output_file,
     write_file,
     write_text_file,
@@ -26,7 +26,7 @@ KILLED = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from refinesynth.files.atomic_write import alone_with, atomic_write
+from refinesynth.files.atomic_write import exclusive_access, atomic_write
 with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"new")
     file.flush()
@@ -50,9 +50,9 @@ def test_what_a_killed_process_leaves_is_the_old_file_and_known_as_unfinished(tm
         process.wait()
     assert path.read_bytes() == b"old"
     (left,) = [name for name in names(tmp_path) if name != "file"]
-    assert is_unfinished(left, "file")
-    assert not is_unfinished(left, "other")
-    assert not is_unfinished("file", "file")
+    assert is_temporary(left, "file")
+    assert not is_temporary(left, "other")
+    assert not is_temporary("file", "file")
     write_file(path, b"new")
     assert path.read_bytes() == b"new"
 
@@ -110,6 +110,10 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_lock_may_be_nested_and_is_for_one_path(tmp_path: Path) -> None:
-    with alone_with(tmp_path / "one"), alone_with(tmp_path / "other"), output_file(tmp_path / "one") as file:
+    with (
+        exclusive_access(tmp_path / "one"),
+        exclusive_access(tmp_path / "other"),
+        output_file(tmp_path / "one") as file,
+    ):
         file.write(b"1")
     assert names(tmp_path) == ["one"]

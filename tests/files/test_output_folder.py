@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.files.output_folder import LOCK_FILE, FolderLock, holder_of
+from refinesynth.files.output_folder import LOCK_FILE, FolderLock, read_holder
 
 HOLDER = """
 import sys, time
@@ -52,7 +52,7 @@ def test_a_live_process_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -
         process.kill()
         process.wait()
     with FolderLock(tmp_path):
-        holder = holder_of(tmp_path)
+        holder = read_holder(tmp_path)
         assert holder is not None
         assert holder.pid == os.getpid()
 
@@ -62,7 +62,7 @@ def test_what_the_file_says_does_not_matter(tmp_path: Path, content: bytes) -> N
     (tmp_path / LOCK_FILE).write_bytes(content)
     with FolderLock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(content)
-        assert holder_of(tmp_path) is None
+        assert read_holder(tmp_path) is None
         with pytest.raises(RunFolderError, match="in use by another run"), FolderLock(tmp_path):
             pass
 

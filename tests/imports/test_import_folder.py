@@ -12,7 +12,7 @@ from refinesynth import SynthesisResult, synthesize
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.export import write_export
 from refinesynth.imports import import_trajectories
-from refinesynth.imports.importing import MOST_BYTES
+from refinesynth.imports.importing import MAX_LINE_BYTES
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.train.data.conversation_reader import read_conversations
@@ -43,7 +43,7 @@ async def test_what_cannot_be_read_is_kept_as_it_was(tmp_path: Path) -> None:
     first, *rest = file_of(tmp_path).read_bytes().splitlines()
     path = tmp_path / "spoilt.jsonl"
     odd = [b"no JSON", b'{"conversations": "none"}', b"[]", b"\xff\xfe\xfd", b'{"conversations": [']
-    path.write_bytes(b"\n".join([odd[0], first, b"  ", b"x" * (MOST_BYTES + 1), *odd[1:4], *rest, odd[4]]))
+    path.write_bytes(b"\n".join([odd[0], first, b"  ", b"x" * (MAX_LINE_BYTES + 1), *odd[1:4], *rest, odd[4]]))
     result = await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
     assert [one.id for one in result] == ["t-0", "t-1", "t-2"]
     assert (result.episodes, len(result.rejected), result.scripts_refused) == (9, 6, 6)

@@ -18,7 +18,7 @@ from tool_tokenizers import FAMILIES, tool_tokenizer
 
 from refinesynth.chat import ToolMessage, render_tools, to_tool_messages
 from refinesynth.export import Form, write_export
-from refinesynth.train.data.record_forms import of_trajectory
+from refinesynth.train.data.record_forms import from_trajectory
 from refinesynth.train.labelled_conversation import without_mistakes
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
@@ -44,11 +44,11 @@ class Place:
         renderer = Renderer(self.tokenizer)
         self.ours: list[Rendered] = []
         for one in self.played:
-            self.ours += renderer.render(of_trajectory(one, one.id, "tools"))
+            self.ours += renderer.render(from_trajectory(one, one.id, "tools"))
 
     def without_mistakes(self, form: Form) -> list[Rendered]:
         """What we make of them where mistakes are left out."""
-        renderer, found = Renderer(self.tokenizer), [of_trajectory(one, one.id, form) for one in self.played]
+        renderer, found = Renderer(self.tokenizer), [from_trajectory(one, one.id, form) for one in self.played]
         left = [without_mistakes(one) for one in found]
         return [rendered for one in left if one is not None for rendered in renderer.render(one)]
 
@@ -149,7 +149,7 @@ def test_renderers_has_our_labels_of_several_calls_but_for_the_mistakes_among_th
     found = place.theirs("verifiers", "renderers_job.py", place.conversations(several=True), family)
     renderer, among = Renderer(place.tokenizer), 0
     for one, theirs in zip(place.several, found, strict=True):
-        conversation = of_trajectory(one, one.id, "tools")
+        conversation = from_trajectory(one, one.id, "tools")
         (ours,) = renderer.render(conversation)
         until = ours.spans[-1].start
         tokens = place.tokenizer.convert_ids_to_tokens(ours.input_ids[:until].tolist())

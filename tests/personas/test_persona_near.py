@@ -50,9 +50,9 @@ def test_what_is_refused_is_like_one_that_was_admitted(texts: list[str], thresho
         if twin is None:
             admitted.append(text)
             continue
-        assert twin.similarity == pytest.approx(jaccard(text, admitted[twin.of], size))
+        assert twin.similarity == pytest.approx(jaccard(text, admitted[twin.index], size))
         assert twin.similarity >= threshold
-        assert twin.exact == (words(text) == words(admitted[twin.of]))
+        assert twin.exact == (words(text) == words(admitted[twin.index]))
     assert len(index) == len(admitted)
 
 
@@ -62,7 +62,7 @@ def test_the_first_is_kept_and_a_repetition_is_exact(texts: list[str]) -> None:
     assert index.admit(texts[0]) is None
     twin = index.admit(f"  {texts[0].upper()}!")
     assert twin is not None
-    assert (twin.of, twin.similarity, twin.exact) == (0, 1.0, True)
+    assert (twin.index, twin.similarity, twin.exact) == (0, 1.0, True)
 
 
 @pytest.mark.long
@@ -101,13 +101,13 @@ def test_an_index_grows_without_losing_rows() -> None:
     index = NearDuplicates()
     texts = [" ".join(f"w{number * 7 + at}" for at in range(7)) for number in range(3_000)]
     assert all(index.admit(text) is None for text in texts)
-    assert [index.admit(text).of for text in texts] == list(range(3_000))  # pyright: ignore[reportOptionalMemberAccess]
+    assert [index.admit(text).index for text in texts] == list(range(3_000))  # pyright: ignore[reportOptionalMemberAccess]
     # As promised: 4 bytes a gram, 16, and about 110 for each of 12 bands; the table has room for more.
-    assert index.bytes_held / len(index) <= 4 * 7 + 16 + 12 * 150
+    assert index.index_bytes / len(index) <= 4 * 7 + 16 + 12 * 150
 
 
 def test_monotonous_rows_are_compared_with_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.personas.near_duplicates._MOST_COMPARED", 4)
+    monkeypatch.setattr("refinesynth.personas.near_duplicates._MAX_COMPARED", 4)
     index = NearDuplicates()
     shared = " ".join(f"always{number}" for number in range(17))
     looked_at: list[int] = []

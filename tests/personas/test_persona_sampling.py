@@ -10,7 +10,7 @@ from persona_hub import GENERAL, SPECIFIC, elite
 
 from refinesynth.errors import InputError
 from refinesynth.personas import PersonaRecord, Records, Similar, sample, shipped
-from refinesynth.personas.sampling import _Balanced  # pyright: ignore[reportPrivateUsage]
+from refinesynth.personas.sampling import _BalancedDraw  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Persona
 
 SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 30), min_size=1)
@@ -45,10 +45,10 @@ def test_the_same_seed_draws_the_same_and_memory_depends_on_n_alone(sizes: dict[
     rows = rows_of({name: 9 * size for name, size in sizes.items()})
     drawn = sample(rows, n, seed=seed, balance_by="domain")
     assert sample(iter(rows), n, seed=seed, balance_by="domain") == drawn
-    balanced = _Balanced(n, seed)
+    balanced = _BalancedDraw(n, seed)
     for record in Records(rows):
         balanced.offer(record, str(record.fields["domain"]))
-        assert balanced.held <= 3 * n
+        assert balanced.row_count <= 3 * n
     assert tuple(record for _, record in balanced) == drawn.records
 
 

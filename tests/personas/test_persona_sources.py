@@ -54,7 +54,7 @@ async def test_the_column_that_is_named_is_read_and_no_other(tmp_path: Path, suf
         assert [one.text async for _, one in personas] == PEOPLE
     async with open_personas(path, column="nobody") as personas:
         with pytest.raises(InputError, match=r"'nobody'.*--column"):
-            await personas.look()
+            await personas.read_first()
     assert [one.persona.text for one in Records(path, column="bio")] == PEOPLE
     assert stats(path, column="bio", near=False).personas == len(PEOPLE)
 
@@ -297,11 +297,11 @@ async def test_a_long_iterable_lets_other_tasks_have_their_turn() -> None:
 
 async def test_looking_takes_nothing() -> None:
     async with open_personas(["", "A smith", "A baker"]) as personas:
-        await personas.look()
-        await personas.look()
+        await personas.read_first()
+        await personas.read_first()
         assert personas.bad == 1
         assert [persona.text async for _, persona in personas] == ["A smith", "A baker"]
-        await personas.look()
+        await personas.read_first()
 
 
 async def test_each_listed_problem_is_told_as_it_is_found() -> None:
@@ -318,7 +318,7 @@ async def test_each_listed_problem_is_told_as_it_is_found() -> None:
 @pytest.mark.parametrize("rows", [[], [""], ["", " ", "\n"]])
 async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
     with pytest.raises(InputError, match="no personas: "):
-        await open_personas(rows).look()
+        await open_personas(rows).read_first()
     with pytest.raises(InputError, match="line 1: is blank" if rows else "is empty"):
         await read(rows)
 

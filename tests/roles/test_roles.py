@@ -146,7 +146,7 @@ class TestPlayer:
         assert plain == [(message.role, message.content) for message in view]
         assert told[:-1] == plain[:-1]
         assert told[-1][1].startswith(plain[-1][1])
-        assert read_blocks(told[-1][1]) == {"private": {"slip": asked_for.kind.value, "way": asked_for.way}}
+        assert read_blocks(told[-1][1]) == {"private": {"slip": asked_for.kind.value, "way": asked_for.style}}
 
     async def test_why_a_turn_was_taken_back_is_told_privately_before_the_mistake(self) -> None:
         model = Scripted([said(player("take key"))])

@@ -17,7 +17,7 @@ from run_records import CONFIG, FEWER, contents, finished, scratch, write
 from samples import paid
 
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
-from refinesynth.files.output_folder import next_aside
+from refinesynth.files.output_folder import next_old_path
 from refinesynth.journal import Journal
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.jsonl import LineWriter, cut
@@ -328,7 +328,7 @@ async def test_a_fresh_run_keeps_the_old_one_beside_it(tmp_path: Path) -> None:
         await folder.append(finished(seed - seed))
         folder.close()
     old = contents(path)
-    assert next_aside(path) == tmp_path / "run.old-2"
+    assert next_old_path(path) == tmp_path / "run.old-2"
     fresh = RunWriter.claim(path, CONFIG.model_copy(update={"seed": 3}), fresh=True)
     assert fresh.committed.episodes == 0
     # While it runs, nobody can take the old folder for it.

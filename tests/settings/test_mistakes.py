@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from samples import dm, player
 
-from refinesynth.settings.mistakes import MOST, MistakeRequest, Mistakes, at_least, natural, prompted, spread
+from refinesynth.settings.mistakes import MAX_MISTAKES, MistakeRequest, Mistakes, at_least, natural, prompted, spread
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.trajectory.positions import is_lopsided, mistakes_by_tenth, summed
 
@@ -124,7 +124,7 @@ def rehearsed(policy: Mistakes, *, episode: int, length: int) -> list[MistakeKin
     verdicts: list[MistakeKind | None] = []
     while sum(kind is None for kind in verdicts) < length:
         asked = policy.ask(played(verdicts), episode=episode, seed=7 * episode)
-        verdicts.append(asked.kind if asked is not None and asked.way in {"fresh", "again"} else None)
+        verdicts.append(asked.kind if asked is not None and asked.style in {"fresh", "again"} else None)
     return verdicts
 
 
@@ -144,7 +144,7 @@ def test_spread_keeps_to_its_mean_its_share_of_clean_plays_and_its_bounds() -> N
         holding = [count for count in counts if count]
         assert abs(len(holding) / len(counts) - (1 - clean)) < 0.06
         assert abs(sum(holding) / len(holding) - mean) < 0.15
-        assert max(counts) <= MOST
+        assert max(counts) <= MAX_MISTAKES
         assert counts == [policy.count(episode=at, seed=7 * at) for at in range(600)]
 
 
@@ -154,10 +154,10 @@ def test_after_a_mistake_spread_asks_for_nothing_but_how_it_is_repaired(
 ) -> None:
     asked = lasting(length, chains=0.9).ask(played(verdicts), episode=episode)
     repairing = bool(verdicts) and verdicts[-1] is not None
-    assert asked is None or (asked.way == "fresh") == (not repairing)
+    assert asked is None or (asked.style == "fresh") == (not repairing)
     if verdicts[-2:] and None not in verdicts[-2:] and len(verdicts) > 1:
         assert asked is None, "two in a row are enough"
-    if asked is not None and asked.way == "again":
+    if asked is not None and asked.style == "again":
         assert asked.kind != verdicts[-1]
 
 
@@ -165,7 +165,7 @@ def test_every_longer_way_of_repair_is_asked_for_as_often_as_said() -> None:
     def ways(made: MistakeKind) -> Counter[str]:
         policy = spread(4, clean=0, chains=0.6)
         asked = [policy.ask(played([made]), episode=episode, seed=episode) for episode in range(600)]
-        return Counter(one.way for one in asked if one)
+        return Counter(one.style for one in asked if one)
 
     found = ways(L)
     assert set(found) == {"again", "late", "give_up"}
@@ -176,7 +176,7 @@ def test_every_longer_way_of_repair_is_asked_for_as_often_as_said() -> None:
 def test_after_a_late_repair_nothing_is_asked_for_until_it_is_made() -> None:
     for episode in range(200):
         after = lasting(4, chains=1).ask(played([L]), episode=episode)
-        if after is not None and after.way == "late":
+        if after is not None and after.style == "late":
             assert lasting(4, chains=1).ask(played([L, None]), episode=episode) is None
             return
     pytest.fail("no late repair was asked for")
@@ -203,7 +203,7 @@ def in_a_world(policy: Mistakes, *, episode: int, length: int, detours: int = 0)
     while (right := sum(kind is None for kind in verdicts)) < length + detours:
         left = length - right + sum(at < right for at in away)
         asked = policy.ask(played(verdicts), episode=episode, seed=7 * episode, remaining=lambda left=left: left)
-        verdicts.append(asked.kind if asked is not None and asked.way in {"fresh", "again"} else None)
+        verdicts.append(asked.kind if asked is not None and asked.style in {"fresh", "again"} else None)
     return verdicts
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.settings.grounding import FEATURES, Mix, walked
+from refinesynth.settings.grounding import FEATURES, Mix, choice_of
 
 SHARES = st.floats(0, 1, allow_nan=False)
 
@@ -44,13 +44,13 @@ def test_features_and_seeds_are_independent() -> None:
 
 
 def test_choices_come_up_equally_often_and_do_not_go_together() -> None:
-    drawn = [tuple(walked(6, root=root, index=index, seed=7) for root in (11, 13)) for index in range(1_440)]
+    drawn = [tuple(choice_of(6, root=root, index=index, seed=7) for root in (11, 13)) for index in range(1_440)]
     for pair in set(drawn):
         assert 25 <= drawn.count(pair) <= 55, "each of the thirty-six pairs comes about as often as the others"
     assert len(set(drawn)) == 36
     firsts = [first for first, _ in drawn]
     assert all(38 <= firsts[begin : begin + 240].count(one) <= 42 for begin in (0, 700, 1_200) for one in range(6))
-    assert firsts[:50] != [walked(6, root=11, index=index, seed=8) for index in range(50)]
+    assert firsts[:50] != [choice_of(6, root=11, index=index, seed=8) for index in range(50)]
 
 
 def test_a_mix_is_read_from_text() -> None:

@@ -82,7 +82,7 @@ async def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given", "said"), [("8/8", "the last is 7/8"), ("3", "expected I/N"), ("0/0", "greater")])
 def test_what_is_no_shard_is_refused(given: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        RunSettings.of({"shard": given})
+        RunSettings.make({"shard": given})
 
 
 async def test_a_shard_of_which_nothing_is_left_is_refused_before_anything_is_written(tmp_path: Path) -> None:

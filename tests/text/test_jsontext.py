@@ -15,7 +15,7 @@ from refinesynth.text.json_reader import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_REPAIRED_CHARACTERS,
-    BrokenOff,
+    Truncated,
     depth,
     read_json,
     scrub,
@@ -108,14 +108,14 @@ CUT = (
 
 def test_json_whose_end_is_missing_is_not_closed() -> None:
     for text in CUT:
-        with pytest.raises(BrokenOff, match="its end is missing"):
+        with pytest.raises(Truncated, match="its end is missing"):
             read_json(text)
 
 
 @given(containers(st.text(max_size=5)), st.data())
 def test_no_beginning_of_json_is_taken_for_the_whole(value: JsonValue, data: st.DataObject) -> None:
     text = json.dumps(value)
-    with pytest.raises(BrokenOff):
+    with pytest.raises(Truncated):
         read_json(text[: data.draw(st.integers(1, len(text) - 1))])
 
 

@@ -31,7 +31,7 @@ FUNCTION: dict[str, Any] = {
 CALL: dict[str, Any] = {"name": "find", "arguments": {"email": "kim"}}
 WRITTEN = json.dumps(CALL)
 CALLED = Turn("assistant", "", TurnLabel.CORRECT, (ToolCall("call00000", "find", {"email": "kim"}),))
-ANSWER, END = Turn("tool", "kim_1", None, answers="call00000"), Turn("assistant", "Done.", TurnLabel.CORRECT)
+ANSWER, END = Turn("tool", "kim_1", None, call_id="call00000"), Turn("assistant", "Done.", TurnLabel.CORRECT)
 WHOLE = (Turn("system", "Be kind.", None), Turn("user", "Cancel.", None), CALLED, ANSWER, END)
 SYSTEM, ASK = {"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Cancel."}
 DONE = {"role": "assistant", "content": "Done."}
@@ -110,7 +110,7 @@ def test_several_calls_are_answered_in_order_by_name_or_in_one_message() -> None
     ):
         turns = read_record(talk(*messages), "x:1").turns
         assert [call.id for call in turns[2].calls] == ["call00000", "call00001"]
-        assert {turn.answers: turn.content for turn in turns[3:5]} == {"call00000": "1", "call00001": "2"}
+        assert {turn.call_id: turn.content for turn in turns[3:5]} == {"call00000": "1", "call00001": "2"}
     with pytest.raises(InputError, match="x:1: message 4 answers 2 calls at once"):
         read_record(talk(both, {"role": "tool", "content": "1 and 2"}), "x:1")
 
@@ -275,7 +275,7 @@ def test_a_list_in_a_file_is_its_items_and_a_broken_one_says_that_it_is_one(tmp_
     path = tmp_path / "chat.json"
     for indent in (None, 1):
         path.write_text("\n" + json.dumps([{"messages": [ASK, DONE]}] * 2, indent=indent))
-        assert [one.where for one in read_conversations([path])] == [f"{path}: item {k}" for k in (1, 2)]
+        assert [one.location for one in read_conversations([path])] == [f"{path}: item {k}" for k in (1, 2)]
     path.write_text('[{"messages": []},\n')
     with pytest.raises(InputError, match=r"begins as a JSON list and is not one .* JSONL"):
         list(read_conversations([path]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.conversation_reader import kind_of, source_names, take_share, weighed
+from refinesynth.train.data.conversation_reader import source_kind, source_names, split_weight, take_share
 from refinesynth.train.labelled_conversation import Conversation, TurnLabel
 
 
@@ -48,7 +48,7 @@ def test_a_weight_takes_that_share_whole_passes_first_whatever_the_order(
     times = Counter(one.id for one in taken)
     passes = number // len(TALKS)
     assert all(times[one.id] in {passes, passes + 1} for one in TALKS)
-    assert Counter((one.id, one.again) for one in taken).most_common(1)[0][1] == 1
+    assert Counter((one.id, one.copies) for one in taken).most_common(1)[0][1] == 1
     mixed = list(TALKS)
     chance.shuffle(mixed)
     assert Counter(map(words, take_share(mixed, weight, seed))) == Counter(map(words, taken))
@@ -80,7 +80,7 @@ def test_what_is_taken_of_a_source_does_not_depend_on_the_others_or_on_where_it_
     found = list(beside)
     assert sorted(told(found)[1:13]) == sorted(alone)
     assert set(told(found)[13:]) < set(alone)
-    assert [(each.name, each.weight, each.conversations, each.taken) for each in beside.taken] == [
+    assert [(each.name, each.weight, each.conversations, each.taken) for each in beside.sizes] == [
         ("source 1", 1, 1, 1), ("moved.jsonl", 0.3, 40, 12), ("a.jsonl", 0.1, 40, 4),
     ]  # fmt: skip
     assert Counter(one.source for one in found) == {"source 1": 1, "moved.jsonl": 12, "a.jsonl": 4}
@@ -108,16 +108,16 @@ def test_names_weights_and_paths_that_look_like_them(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "odd:0.3", [said(1), said(2)])
     written(tmp_path / "odd", [said(3)])
-    assert weighed("odd:0.3") == ("odd:0.3", 1)
+    assert split_weight("odd:0.3") == ("odd:0.3", 1)
     assert len(list(read_conversations(["odd:0.3"]))) == 2
     assert len(list(read_conversations(["odd:0.3:2"]))) == 4
     assert told(list(read_conversations(["odd:3"]))) == ["Goal 3."] * 3
-    assert weighed("hf://datasets/a/b:0.5") == ("hf://datasets/a/b", 0.5)
-    assert weighed("hf://datasets/a/b") == ("hf://datasets/a/b", 1)
-    assert weighed("a/b:1e-1") == ("a/b", 0.1)
+    assert split_weight("hf://datasets/a/b:0.5") == ("hf://datasets/a/b", 0.5)
+    assert split_weight("hf://datasets/a/b") == ("hf://datasets/a/b", 1)
+    assert split_weight("a/b:1e-1") == ("a/b", 0.1)
     table = [said(1)]
-    assert weighed((table, 2)) == (table, 2)
-    assert weighed(table) == (table, 1)
+    assert split_weight((table, 2)) == (table, 2)
+    assert split_weight(table) == (table, 1)
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "-inf", "1e9"])
@@ -132,9 +132,9 @@ def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
 def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> None:
     path = written(tmp_path / "a.jsonl", [said(1)])
     with pytest.raises(InputError, match=rf"a\.jsonl:{weight}'.* is no weight for .*a\.jsonl'; write a number above 0"):
-        weighed(f"{path}:{weight}")
+        split_weight(f"{path}:{weight}")
     with pytest.raises(InputError, match=r"there is no file or folder 'nowhere\.jsonl'"):
-        kind_of("nowhere.jsonl")
+        source_kind("nowhere.jsonl")
 
 
 def test_sources_have_distinct_labels() -> None:
@@ -181,4 +181,4 @@ def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -
     assert flagged.trained() == (False, False, False, True)
     assert [turn.label for turn in flagged.turns if turn.label] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
     assert spoken.trained() == (False, False, True, False, True)
-    assert (reading.taken[0].unmarked, reading.taken[0].conversations) == (3, 4)
+    assert (reading.sizes[0].unmarked, reading.sizes[0].conversations) == (3, 4)

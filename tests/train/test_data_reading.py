@@ -67,7 +67,7 @@ def test_a_trajectory_says_what_each_turn_is() -> None:
         TurnLabel.MISTAKE,
         TurnLabel.REFINEMENT,
     ]
-    assert (read.id, read.where) == ("t-1", "runs/a:1")
+    assert (read.id, read.location) == ("t-1", "runs/a:1")
     assert read.turns[-1] == Turn("user", "After take mug.", None)
 
 
@@ -241,14 +241,14 @@ def test_a_run_folder_and_its_file_read_alike_and_compressed_too(tmp_path: Path)
     assert [name for name, _ in expected] == ["t-0", "t-1", "t-2"]
     for source in ("run/trajectories.jsonl", "a.jsonl.GZ", "a.jsonl.zst"):
         assert [(one.id, one.turns) for one in read_conversations([tmp_path / source])] == expected
-    assert [one.where for one in read_conversations([str(folder)])][-1] == f"{folder}/trajectories.jsonl:3"
+    assert [one.location for one in read_conversations([str(folder)])][-1] == f"{folder}/trajectories.jsonl:3"
 
 
 def test_a_torn_last_line_is_left_out_and_named(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", b"\n", sample("torn").to_json()[:40])
     reading = read_conversations([folder])
     assert len(list(reading)) == 3
-    assert reading.torn == [f"{folder}/trajectories.jsonl:5"]
+    assert reading.truncated == [f"{folder}/trajectories.jsonl:5"]
 
 
 def test_another_line_that_is_not_json_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_an_archive_of_several_frames_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"".join(map(zstandard.compress, data)) + zstandard.compress(b'{"torn'))
     reading = read_conversations(tmp_path / "a.jsonl.zst")
     assert [one.id for one in reading] == ["t-0", "t-1", "t-2"]
-    assert len(reading.torn) == 1
+    assert len(reading.truncated) == 1
 
 
 def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_name_on_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     (read,) = read_conversations(["someone/refined"])
-    assert read.where == "someone/refined: row 1"
+    assert read.location == "someone/refined: row 1"
     with pytest.raises(InputError, match="someone/nothing"):
         list(read_conversations(["someone/nothing"]))
 

@@ -20,7 +20,7 @@ from refinesynth.errors import InputError
 from refinesynth.export import write_export
 from refinesynth.testing import valid_drafts
 from refinesynth.train.data import read_conversations
-from refinesynth.train.data.record_forms import of_trajectory, read_record
+from refinesynth.train.data.record_forms import from_trajectory, read_record
 from refinesynth.train.labelled_conversation import Conversation, LossOn, Turn, TurnLabel, without_mistakes
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
@@ -36,7 +36,7 @@ def tokenizer(template: str) -> Any:
 
 
 def played() -> Conversation:
-    return of_trajectory(trajectory(), "played.jsonl:1", "tools")
+    return from_trajectory(trajectory(), "played.jsonl:1", "tools")
 
 
 def messages_of(conversation: Conversation, *, text: bool = False, apart: bool = False) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def messages_of(conversation: Conversation, *, text: bool = False, apart: bool =
             ]
             message |= {"reasoning_content": turn.content, "content": ""} if apart else {}
         elif turn.role == "tool":
-            message["tool_call_id"] = turn.answers
+            message["tool_call_id"] = turn.call_id
         found.append(message)
     return found
 
@@ -137,7 +137,7 @@ def test_a_header_that_begins_every_message_is_no_end() -> None:
 @given(valid_drafts())
 @limits(max_examples=20)
 def test_every_trajectory_is_rendered_or_refused_in_words(draft: Draft) -> None:
-    conversation = of_trajectory(accepted(draft), "x:1", "tools")
+    conversation = from_trajectory(accepted(draft), "x:1", "tools")
     try:
         examples = Renderer(tokenizer(tool_templates.HERMES)).render(conversation)
     except (TemplateError, RewritesHistoryError):
@@ -191,8 +191,8 @@ def test_exports_with_calls_train_as_the_run_itself(tmp_path: Path, format_name:
     write_export([one], tmp_path / "calls.jsonl", format_name, form="tools", masking="flag")
     (read,) = read_conversations([tmp_path / "calls.jsonl"])
     own = played()
-    assert [(t.role, t.content, t.label, t.calls, t.answers) for t in read.turns] == [
-        (t.role, t.content, t.label, t.calls, t.answers) for t in own.turns[:-1]
+    assert [(t.role, t.content, t.label, t.calls, t.call_id) for t in read.turns] == [
+        (t.role, t.content, t.label, t.calls, t.call_id) for t in own.turns[:-1]
     ]
     assert [*read.tools] == [tool.definition() for tool in tools_of(one.script)]
 
@@ -309,7 +309,7 @@ def test_a_template_without_room_for_a_thought_beside_a_call_is_refused_with_a_w
 
 
 def test_text_without_an_end_of_turn_is_trained_to_the_header_of_the_next_message() -> None:
-    conversation, made = of_trajectory(trajectory(), "played.jsonl:1"), tokenizer(tool_templates.GLM)
+    conversation, made = from_trajectory(trajectory(), "played.jsonl:1"), tokenizer(tool_templates.GLM)
     for one in (conversation, replace(conversation, turns=conversation.turns[:2])):
         (example,) = Renderer(made).render(one)
         assert {made.decode([example.input_ids[span.stop - 1]]) for span in example.spans} == {"<|user|>"}
@@ -329,10 +329,10 @@ def test_a_world_of_many_actions_is_trained_in_either_form() -> None:
     script = crowded()
     turns = (player("turn dial 31 to high"), dm("Dial 31 shows high."), player("take saw"), dm("No.", "place"))
     one = trajectory(*turns, player("open box"), dm("The box opens."), script=script)
-    called = of_trajectory(one, "x:1", "tools")
+    called = from_trajectory(one, "x:1", "tools")
     assert len(called.tools) == 35
     assert check(Renderer(tokenizer(tool_templates.HERMES)).render(called), called, tool_templates.HERMES) == 2
-    (example,) = Renderer(tiny.tokenizer("chatml")).render(of_trajectory(one, "x:1", "react"))
+    (example,) = Renderer(tiny.tokenizer("chatml")).render(from_trajectory(one, "x:1", "react"))
     assert [span.label for span in example.spans] == [TurnLabel.CORRECT, TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
 
 
@@ -390,7 +390,7 @@ def test_a_mistake_among_right_calls_is_masked_alone(name: str, wrong: tuple[boo
     assert upto == len(text)
     assert example.labels[slice(*example.spans[1][:2])].min() == Label.TRAINED
     assert [each.label for each in example.spans] == [TurnLabel.CORRECT, TurnLabel.REFINEMENT]
-    assert (example.calls, example.whole) == (1, 0)
+    assert (example.masked_calls, example.masked_whole) == (1, 0)
 
 
 def _with(turn: Turn, calls: int) -> Turn:
@@ -403,13 +403,13 @@ def test_a_message_whose_calls_have_no_certain_place_is_masked_whole() -> None:
     first, second = example.spans
     assert (example.labels[slice(*first[:2])] == Label.MISTAKE).all()
     assert (example.labels[slice(*second[:2])] == Label.TRAINED).all()
-    assert (example.calls, example.whole, first.label) == (0, 1, TurnLabel.MISTAKE)
+    assert (example.masked_calls, example.masked_whole, first.label) == (0, 1, TurnLabel.MISTAKE)
 
 
 def test_without_refinement_the_right_calls_of_a_message_stay() -> None:
     kept = without_mistakes(mixed(True, False))
     assert kept is not None
-    assert [(turn.role, [call.id for call in turn.calls], turn.answers) for turn in kept.turns] == [
+    assert [(turn.role, [call.id for call in turn.calls], turn.call_id) for turn in kept.turns] == [
         ("user", [], ""),
         ("assistant", ["call00001"], ""),
         ("tool", [], "call00001"),

@@ -8,7 +8,7 @@ import tiny
 
 from refinesynth.errors import InputError
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.template import NAMED, REACT_TEMPLATE, check_tokens, read_template
+from refinesynth.train.render.template import NAMED_TEMPLATES, REACT_TEMPLATE, check_tokens, read_template
 
 
 def base(family: str) -> Any:
@@ -45,7 +45,7 @@ def test_every_trained_turn_of_llama_3_ends_in_its_own_token() -> None:
 
 
 def test_a_template_for_another_family_is_refused() -> None:
-    for name, tokens in NAMED.items():
+    for name, tokens in NAMED_TEMPLATES.items():
         for family in ("llama3", "chatml", "mistral"):
             fits = set(tokens) <= set(tiny.FAMILIES[family].specials)
             if fits:

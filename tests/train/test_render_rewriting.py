@@ -24,7 +24,7 @@ def thinking(labels: str = "cmr") -> Conversation:
         turn._replace(content=f"<think>\nwhy {k}\n</think>\n\n{turn.content}") if turn.role == "assistant" else turn
         for k, turn in enumerate(talk.turns)
     ]
-    return Conversation(talk.id, talk.group, tuple(turns), talk.where)
+    return Conversation(talk.id, talk.group, tuple(turns), talk.location)
 
 
 CASES = [

@@ -12,7 +12,7 @@ from train_values import FINISHED, LLAMA_8B, WRITTEN, a_config, a_plan, a_result
 
 from refinesynth.text.markup import code_in_table as code
 from refinesynth.train.events import NullEvents
-from refinesynth.train.training_folder import Artefacts, render_card, shown_name, versions
+from refinesynth.train.training_folder import ArtefactWriter, render_card, short_name, versions
 
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:
@@ -140,7 +140,7 @@ def test_hostile_names_change_neither_header_nor_headings() -> None:
 
 
 def test_names_of_the_hub_and_relative_paths_stay() -> None:
-    assert [shown_name(name) for name in ("org/model", "runs/first", "/a/b", "~/c/d")] == [
+    assert [short_name(name) for name in ("org/model", "runs/first", "/a/b", "~/c/d")] == [
         "org/model",
         "runs/first",
         "b",
@@ -157,7 +157,7 @@ def test_versions_name_packages_and_devices_and_no_machine() -> None:
 
 def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
     config = a_config(output=str(tmp_path))
-    artefacts = Artefacts(config, NullEvents())
+    artefacts = ArtefactWriter(config, NullEvents())
     artefacts.planned(a_plan(config))
     artefacts.logged(10, {"loss": 1.0, "learning_rate": 5e-6})
     artefacts.note("nothing")
@@ -169,7 +169,7 @@ def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
 
 def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
     config = a_config(output=str(tmp_path))
-    artefacts = Artefacts(config, NullEvents())
+    artefacts = ArtefactWriter(config, NullEvents())
     artefacts.planned(a_plan(config))
     artefacts.evaluated(10, {"loss": 1.0})
     artefacts.finish(a_result(tmp_path, signal=15))

@@ -14,7 +14,7 @@ from refinesynth.errors import InputError, StorageError
 from refinesynth.train import training_folder
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.layered_settings import layered, to_yaml
-from refinesynth.train.training_folder import check_output, finished, note_plan, note_result, open_output
+from refinesynth.train.training_folder import check_output, open_output, read_result, write_plan, write_result
 
 BEGINNING = {".refinesynth-training", "train.yaml", "plan.json"}
 """Files of a training that has not made a step."""
@@ -54,7 +54,7 @@ def test_an_empty_or_new_folder_gets_settings_and_plan(output: Path, is_there: b
 
 def test_a_checkpoint_that_is_not_there_is_said_not_to_be_also_where_all_is_finished(output: Path) -> None:
     opened(output)
-    note_result(a_result(output))
+    write_result(a_result(output))
     assert check_output(config(output)) is not None
     with pytest.raises(InputError, match="there is no checkpoint 'nothere'; give the folder of one"):
         check_output(config(output, resume="nothere"))
@@ -106,7 +106,7 @@ def test_other_ranks_find_a_training_that_is_being_begun(output: Path, monkeypat
         assert check_output(asked) is None
         seen.append({path.name for path in output.iterdir()})
 
-    monkeypatch.setattr(training_folder, "note_plan", looked)
+    monkeypatch.setattr(training_folder, "write_plan", looked)
     open_output(asked, a_plan(asked))
     assert seen == [{".refinesynth-training"}]
 
@@ -179,7 +179,7 @@ def test_of_a_finished_training_other_data_is_refused_however_the_same_is_spelle
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     begun(output)
-    note_result(result := a_result(output))
+    write_result(result := a_result(output))
     for same in ("runs/first", "./runs/first/", str(tmp_path / "runs" / "first")):
         assert check_output(config(output, data=[same])) == result
     with pytest.raises(InputError, match=r"data was \['runs/first'\] and is \['runs/second'\]"):
@@ -211,10 +211,10 @@ def test_beginning_anew_keeps_what_is_there(output: Path) -> None:
 
 def test_a_finished_training_gives_its_result(output: Path) -> None:
     begun(output)
-    assert finished(output) is None
+    assert read_result(output) is None
     result = a_result(output)
-    note_result(result)
-    assert finished(output) == result
+    write_result(result)
+    assert read_result(output) == result
     assert check_output(config(output)) == result
     assert check_output(config(output, resume="never")) is None
     with pytest.raises(InputError, match="epochs"):
@@ -225,18 +225,18 @@ def test_a_finished_training_gives_its_result(output: Path) -> None:
 def test_a_damaged_result_is_none(output: Path, text: str) -> None:
     begun(output)
     (output / "result.json").write_text(text)
-    assert finished(output) is None
+    assert read_result(output) is None
 
 
 def test_other_data_is_refused_once_something_was_learned(output: Path) -> None:
     changed = a_plan(of=replace(sizes(), digest="e" * 64))
     opened(output)
-    note_plan(output, changed)
-    note_plan(output, a_plan())
+    write_plan(output, changed)
+    write_plan(output, a_plan())
     begun(output)
-    note_plan(output, a_plan())
+    write_plan(output, a_plan())
     with pytest.raises(InputError, match="other data"):
-        note_plan(output, changed)
+        write_plan(output, changed)
     with pytest.raises(InputError, match="other data"):
         open_output(config(output), changed)
 
@@ -280,7 +280,7 @@ def test_beginning_anew_locks_the_new_folder(output: Path) -> None:
 
 def test_a_plan_names_nobodys_home(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada.l")
-    note_plan(output, a_plan(model=replace(LLAMA_8B, name="/home/ada.l/models/base")))
+    write_plan(output, a_plan(model=replace(LLAMA_8B, name="/home/ada.l/models/base")))
     text = (output / "plan.json").read_text()
     assert "ada.l" not in text
     assert orjson.loads(text)["model"]["name"] == "~/models/base"

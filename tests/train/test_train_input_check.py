@@ -199,7 +199,11 @@ def test_a_hub_that_answers_is_asked_once(
     raised: Exception | None, answering: Callable[[Exception | None], list[str]], tmp_path: Path
 ) -> None:
     names = answering(raised)
-    assert [inputs.located(name)["local_files_only"] for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
+    assert [inputs.pretrained_arguments(name)["local_files_only"] for name in (str(tmp_path), "a/b", "a/b")] == [
+        True,
+        False,
+        False,
+    ]
     assert names == ["model a/b"]
 
 
@@ -238,5 +242,5 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_cache_serves(
     ):
         inputs.find_on_hub("a/b", "dataset")
     (tmp_path / "models--a--b").mkdir()
-    assert inputs.located("a/b")["local_files_only"]
+    assert inputs.pretrained_arguments("a/b")["local_files_only"]
     assert names == ["dataset a/b", "model a/b"]

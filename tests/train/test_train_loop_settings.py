@@ -52,7 +52,7 @@ def test_an_unknown_field_is_refused_with_the_one_that_is_meant(fields: dict[str
 
 
 def test_other_names_are_those_of_settings_that_there_are() -> None:
-    assert set(layered_settings.OTHER_NAMES.values()) <= TrainConfig.model_fields.keys()
+    assert set(layered_settings.SETTING_BY_ALIAS.values()) <= TrainConfig.model_fields.keys()
 
 
 def test_trackers_are_one_or_several() -> None:

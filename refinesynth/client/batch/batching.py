@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from pydantic_ai.models import check_allow_model_requests
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import split
+from refinesynth.backends.providers import split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.batch.provider_batches import (
@@ -66,8 +66,8 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
         raise ConfigurationError(
             "batch is for the script_writer and the narrator, and this run asks neither; leave it out"
         )
-    for role, backend in ((role, member) for role, mixture in batched.items() for member in mixture.each):
-        provider = split(backend.model)[0]
+    for role, backend in ((role, member) for role, mixture in batched.items() for member in mixture.members):
+        provider = split_model(backend.model)[0]
         if provider not in {"openai", "anthropic"}:
             raise ConfigurationError(
                 f"batch asks OpenAI and Anthropic alone so far, and the {role} is "
@@ -181,7 +181,7 @@ class BatchedCompletion:
         self._backend = backend
         self._batches = batches
         self._record = batches.record
-        self._api = (AnthropicBatches if split(backend.model)[0] == "anthropic" else OpenAIBatches)(backend)
+        self._api = (AnthropicBatches if split_model(backend.model)[0] == "anthropic" else OpenAIBatches)(backend)
         self._waiting: dict[str, _WaitingRequest] = {}
         """Waiting requests by id, sent or not."""
         self._queue: list[str] = []

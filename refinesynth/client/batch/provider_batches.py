@@ -16,7 +16,7 @@ import orjson
 from pydantic import AwareDatetime, BaseModel
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_of, split
+from refinesynth.backends.providers import key_of, split_model
 from refinesynth.client import litellm_sdk
 from refinesynth.client.http.reply import HttpError, read_reply, status_error, status_of_code
 from refinesynth.client.http.transport import base_url_of, body_of
@@ -136,7 +136,7 @@ class OpenAIBatches(BatchApi):
     is_keyed = True
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
-        outcome = await answer(body_of(request, provider="openai", model=split(self._backend.model)[1]))
+        outcome = await answer(body_of(request, provider="openai", model=split_model(self._backend.model)[1]))
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import base_of, read_table, split
+from refinesynth.backends.providers import base_model_name, read_table, split_model
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
@@ -65,7 +65,7 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     Each own price replaces the listed one. Cached tokens without a price cost as much as other prompt tokens. The
     rehearsal and replays are free. Without `listings`, only own prices count; with `batch`, listed batch prices apply.
     """
-    if backend.rehearses or backend.model.startswith("replay:"):
+    if backend.is_rehearsal or backend.model.startswith("replay:"):
         return free
     own = _own_prices(backend)
     if {"input", "output"} <= own.keys():
@@ -87,7 +87,7 @@ def listed_rates(model: str, *, batch: bool = False) -> Rates | None:
 
     In a `batch`, a price without a batch price of its own is halved.
     """
-    entry = None if split(model)[0] in _OTHER_BILLING else entry_of(model)
+    entry = None if split_model(model)[0] in _OTHER_BILLING else entry_of(model)
     try:
         return None if entry is None else _rates(_batched(entry) if batch else entry)
     except (TypeError, ValueError, KeyError):
@@ -97,10 +97,10 @@ def listed_rates(model: str, *, batch: bool = False) -> Rates | None:
 @cache
 def entry_of(model: str) -> Mapping[str, Any] | None:
     """Return a model string's entry in litellm's table of prices and context windows; None if it has none."""
-    provider, name = split(model)
+    provider, name = split_model(model)
     table = read_table("model_prices_and_context_window_backup.json")
     # Bedrock's API prefixes are no part of a model name.
-    plain = base_of(name).removeprefix("converse/").removeprefix("invoke/")
+    plain = base_model_name(name).removeprefix("converse/").removeprefix("invoke/")
     for key in dict.fromkeys((model, name, plain, model.lower(), plain.lower())):
         entry = table.get(key)
         if entry is None:

@@ -17,7 +17,7 @@ from yarl import URL
 
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.providers import key_of, server_of, split_model
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, status_error
 from refinesynth.client.http.transport import base_url_of, body_of, direct_obstacle, proxy_of
 from refinesynth.errors import ConfigurationError
@@ -60,7 +60,7 @@ class DirectCompletion:
         """
         if (why_not := direct_obstacle(backend)) is not None:
             raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
-        self._provider, self.model = split(backend.model)
+        self._provider, self.model = split_model(backend.model)
         address = base_url_of(backend).rstrip("/")
         self.url = URL(address if address.endswith(_ENDPOINT) else f"{address}/{_ENDPOINT}")
         key = key_of(backend)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from refinesynth.backends.backend import Backend, Mixed, OutputMode
 from refinesynth.backends.names import replayed_folder
 from refinesynth.backends.presets import PRESETS
-from refinesynth.backends.providers import base_of, key_of, key_variables, read_table, server_of, split
+from refinesynth.backends.providers import base_model_name, key_of, key_variables, read_table, server_of, split_model
 from refinesynth.client.http.reply import UnsupportedParamsError
 
 COMMON_PARAMETERS = frozenset(
@@ -53,7 +53,7 @@ NOT_COPIED = frozenset({"model", "messages", "timeout", "api_base", "api_key", "
 def _entry(model: str) -> Mapping[str, Any]:
     """Return litellm's entry of an OpenAI model; empty if litellm lists none."""
     table = read_table("model_prices_and_context_window_backup.json")
-    names = (f"openai/{model}", model, base_of(model))
+    names = (f"openai/{model}", model, base_model_name(model))
     entries: list[dict[str, Any]] = [table[name] for name in names if name in table]
     return next((entry for entry in entries if entry.get("litellm_provider") == "openai"), dict[str, Any]())
 
@@ -176,7 +176,7 @@ def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
 
     `path=direct` gives the direct client even if it does not support the backend; its constructor then raises.
     """
-    if backend.rehearses or replayed_folder(backend):
+    if backend.is_rehearsal or replayed_folder(backend):
         return TransportChoice("built in", "no server is asked")
     if backend.path != "auto":
         return TransportChoice(backend.path, f"path={backend.path}")
@@ -190,13 +190,13 @@ def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
 
 def with_path(backend: Backend, *, in_flight: int) -> Backend:
     """Return the backend with `auto` replaced by the chosen path; each backend of a mixture gets its own path."""
-    paths = [(item, path_of(item, in_flight=in_flight).path) for item in backend.each]
+    paths = [(item, path_of(item, in_flight=in_flight).path) for item in backend.members]
     return Mixed.of([item if path == "built in" else item.model_copy(update={"path": path}) for item, path in paths])
 
 
 def direct_obstacle(backend: Backend) -> str | None:
     """Return the reason, worded to follow a colon, why the direct client does not support a backend; else None."""
-    provider, model = split(backend.model)
+    provider, model = split_model(backend.model)
     if provider not in _SERVERS:
         return f"only litellm knows how {provider or 'its provider'} is asked"
     if provider == "openai" and not needs_no_conversion(backend, model):
@@ -222,7 +222,7 @@ def _unknown(backend: Backend, provider: str, model: str) -> str | None:
 
 def base_url_of(backend: Backend) -> str:
     """Return the server's base URL."""
-    variables = _SERVERS[split(backend.model)[0]]
+    variables = _SERVERS[split_model(backend.model)[0]]
     from_environment = next((value for name in variables if (value := os.environ.get(name))), None)
     return server_of(backend) or from_environment or _OPENAI
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import anyio
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_variables, server_of, split
+from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 from refinesynth.client.limiter.circuit_breaker import OUTAGE_CATEGORIES, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
@@ -375,7 +375,7 @@ Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
 
 def endpoint(backend: Backend) -> Endpoint:
     """Return the endpoint of a backend; the server cannot distinguish backends with the same endpoint."""
-    return server_of(backend) or split(backend.model)[0], key_variables(backend)
+    return server_of(backend) or split_model(backend.model)[0], key_variables(backend)
 
 
 def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: bool = False) -> RateLimiter:
@@ -392,7 +392,7 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: 
         backend.label,
         # The rehearsal runs in this process, and batches have no concurrency: neither needs a limit.
         limit=ConcurrencyLimit(start=None)
-        if backend.rehearses or batched
+        if backend.is_rehearsal or batched
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
         breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage, can_open=not batched),
         # A Retry-After is respected for as long as an outage.

@@ -47,11 +47,11 @@ def draw(scores: Table) -> Any:
         panel.set(xlim=(0, 110), xticks=range(0, 101, 20), xlabel=f"{measure} in %, with 95 % interval")
         panel.grid(axis="x", alpha=0.3)
     # matplotlib would parse dollar signs in names as formulas.
-    panels[0].set_yticks(range(len(tasks)), [one_line(task, most=_MAX_LABEL) for task in tasks], parse_math=False)
+    panels[0].set_yticks(range(len(tasks)), [one_line(task, size=_MAX_LABEL) for task in tasks], parse_math=False)
     panels[0].set_ylim(len(tasks) - 0.5, -0.5)
     legend = figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", frameon=False)
     for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set(text=one_line(name, most=_MAX_LABEL), parse_math=False)
+        text.set(text=one_line(name, size=_MAX_LABEL), parse_math=False)
     return figure
 
 
@@ -66,8 +66,8 @@ def draw_grid(grid: Table) -> bytes:
         values = [[float("nan") if share is None else 100 * share for share in row] for row in shares]
         panel.imshow(values, vmin=0, vmax=100, cmap="Blues", aspect="auto")
         panel.set_xticks(range(len(positions)), positions)
-        panel.set_yticks(range(len(rows)), [one_line(str(row[2]), most=_MAX_LABEL) for row in rows], parse_math=False)
-        panel.set_title(one_line(": ".join(map(str, group)), most=2 * _MAX_LABEL), fontsize=9, parse_math=False)
+        panel.set_yticks(range(len(rows)), [one_line(str(row[2]), size=_MAX_LABEL) for row in rows], parse_math=False)
+        panel.set_title(one_line(": ".join(map(str, group)), size=2 * _MAX_LABEL), fontsize=9, parse_math=False)
         for y, row in enumerate(values):
             for x, value in enumerate(row):
                 if value == value:  # noqa: PLR0124 - nan is an empty cell

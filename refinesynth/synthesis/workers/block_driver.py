@@ -406,8 +406,8 @@ def share_of_limits(backend: "Backend", workers: int) -> "Backend":
     """
     if workers == 1:
         return backend
-    if len(backend.each) > 1:
-        return Mixed.of([share_of_limits(member, workers) for member in backend.each])
+    if len(backend.members) > 1:
+        return Mixed.of([share_of_limits(member, workers) for member in backend.members])
     limit = backend.max_in_flight
     if limit is not None and limit < workers:
         raise ConfigurationError(

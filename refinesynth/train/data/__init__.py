@@ -3,9 +3,9 @@
 import sys
 
 from refinesynth.train.data import conversation_reader
-from refinesynth.train.data.conversation_reader import Reading, Split, read_configured, read_conversations, split
+from refinesynth.train.data.conversation_reader import Reader, Split, read_configured, read_conversations, split
 from refinesynth.train.data.record_forms import read_record
 
-__all__ = ["Reading", "Split", "read_configured", "read_conversations", "read_record", "split"]
+__all__ = ["Reader", "Split", "read_configured", "read_conversations", "read_record", "split"]
 
 sys.modules[f"{__name__}.reading"] = conversation_reader  # old name, accepted for one release

@@ -22,14 +22,14 @@ from refinesynth.train.labelled_conversation import Conversation, task_digest, w
 
 TRAJECTORIES = "trajectories.jsonl"
 
-MOST_BYTES: Final = 16 * 1024 * 1024
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest record of a JSON Lines file, in bytes."""
 
 COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 
 @contextmanager
-def opened(path: Path) -> Generator[BinaryIO]:
+def open_source(path: Path) -> Generator[BinaryIO]:
     """Open a plain or compressed file. Raises `InputError` if opening or reading fails."""
     try:
         with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
@@ -38,41 +38,41 @@ def opened(path: Path) -> Generator[BinaryIO]:
         raise InputError(f"{str(path)!r} cannot be read: {error}") from error
 
 
-def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
+def read_file_records(path: Path, truncated: list[str]) -> Generator[tuple[object, str]]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
     A file that begins with `[` is read whole, as a JSON list. A truncated last line, as a killed run leaves it, is
-    skipped and its place appended to `torn`, unless no record precedes it. Raises `InputError` for other invalid lines.
+    skipped and its place appended to `truncated`, unless no record precedes it. Raises `InputError` for other invalid lines.
     """
-    some = False
-    with opened(path) as file:
+    has_records = False
+    with open_source(path) as file:
         # A few compressed kilobytes can expand to one line of gigabytes: the line length is bounded.
-        for number, line in bounded_lines(file, MOST_BYTES):
-            where = f"{path}:{number}"
-            if not some and line.lstrip().startswith(b"["):
+        for number, line in bounded_lines(file, MAX_LINE_BYTES):
+            location = f"{path}:{number}"
+            if not has_records and line.lstrip().startswith(b"["):
                 try:
                     items = load_json(read_document(file, path, line))
                 except ValueError as error:
                     raise InputError(
                         f"{str(path)!r} begins as a JSON list and is not one ({error}); expected a whole list, or JSONL"
                     ) from error
-                yield from ((item, f"{path}: item {at}") for at, item in enumerate(items, start=1))
+                yield from ((item, f"{path}: item {index}") for index, item in enumerate(items, start=1))
                 return
-            if len(line) > MOST_BYTES:
+            if len(line) > MAX_LINE_BYTES:
                 raise InputError(
-                    f"{where}: this line is longer than {MOST_BYTES:,} bytes; expected one record a line. Split or remove it"
+                    f"{location}: this line is longer than {MAX_LINE_BYTES:,} bytes; expected one record a line. Split or remove it"
                 )
             if not line.strip():
                 continue
             try:
-                yield load_json(line), where
-                some = True
+                yield load_json(line), location
+                has_records = True
             except ValueError as error:
-                if some and not line.endswith(b"\n"):
-                    torn.append(where)
+                if has_records and not line.endswith(b"\n"):
+                    truncated.append(location)
                     return
                 raise InputError(
-                    f"{where}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
+                    f"{location}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
                     "Fix or remove the line"
                 ) from error
 
@@ -100,8 +100,8 @@ def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
     try:
         loaded = library.load_dataset(name) if hub else library.load_from_disk(name)
     except Exception as error:  # The library, the network and third-party data raise many kinds of errors.
-        what = f"there is no file or folder {name!r}, and on the Hugging Face hub the" if hub else "the"
-        raise InputError(f"{what} dataset {name!r} cannot be read: {error}") from error
+        prefix = f"there is no file or folder {name!r}, and on the Hugging Face hub the" if hub else "the"
+        raise InputError(f"{prefix} dataset {name!r} cannot be read: {error}") from error
     return dataset_rows(loaded, name)
 
 
@@ -151,30 +151,30 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
 
 def _components(conversations: Sequence[Conversation]) -> list[str]:
     """The name of each conversation's component: its smallest key, which does not depend on the order."""
-    above: dict[str, str] = {}
+    parents: dict[str, str] = {}
 
-    def top(key: str) -> str:
-        while above[key] != key:
-            above[key] = above[above[key]]
-            key = above[key]
+    def find_root(key: str) -> str:
+        while parents[key] != key:
+            parents[key] = parents[parents[key]]
+            key = parents[key]
         return key
 
-    firsts: list[str] = []
+    first_keys: list[str] = []
     for conversation in conversations:
         keys = [f"group:{conversation.group}", f"task:{task_digest(conversation.turns)}"]
         keys += [f"script:{conversation.script}"] if conversation.script else []
         keys += [f"environment:{conversation.environment}"] if conversation.environment else []
         for key in keys:
-            above.setdefault(key, key)
-        tops = sorted({top(key) for key in keys})
-        for other in tops[1:]:
-            above[other] = tops[0]
-        firsts.append(keys[0])
-    return [top(key) for key in firsts]
+            parents.setdefault(key, key)
+        roots = sorted({find_root(key) for key in keys})
+        for root in roots[1:]:
+            parents[root] = roots[0]
+        first_keys.append(keys[0])
+    return [find_root(key) for key in first_keys]
 
 
-type_of_source = str | Path | Iterable[object]
-_MOST: Final = 1000
+DataSource = str | Path | Iterable[object]
+_MAX_WEIGHT: Final = 1000
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class SourceSizes:
     """Tokens that give loss."""
 
 
-def weighed(source: Any) -> tuple[type_of_source, float]:
+def split_weight(source: Any) -> tuple[DataSource, float]:
     """Split `SOURCE:WEIGHT` or a pair `(source, weight)` into source and weight; the default weight is 1.
 
     A path that exists under the whole name has no weight. Raises `InputError` for a weight outside (0, 1000].
@@ -220,10 +220,10 @@ def weighed(source: Any) -> tuple[type_of_source, float]:
                 f"there is no file or folder {source!r}, and {text!r} is no weight for {name!r}; write a number above 0, as in "
                 "runs/b:0.3 for 30 % of its conversations"
             ) from None
-    if not (math.isfinite(weight) and 0 < weight <= _MOST):
+    if not (math.isfinite(weight) and 0 < weight <= _MAX_WEIGHT):
         raise InputError(
             f"{repr(name) if isinstance(name, str | Path) else 'a source'} has the weight {weight:g}; expected a share of its "
-            f"conversations (0.3: 30 %) or a number of passes over them (2), above 0 and up to {_MOST:,}. Leave a source out instead of giving it 0"
+            f"conversations (0.3: 30 %) or a number of passes over them (2), above 0 and up to {_MAX_WEIGHT:,}. Leave a source out instead of giving it 0"
         )
     return name, weight
 
@@ -234,14 +234,14 @@ def source_names(sources: Sequence[Any]) -> list[str]:
         PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
         for number, source in enumerate(sources, start=1)
     ]
-    before = Counter[str]()
+    occurrences = Counter[str]()
     names: list[str] = []
     for part in parts:
         others = [other for other in parts if other != part]
-        ends = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
-        name = PurePath(*part[-next(ends, len(part)) :]).as_posix()
-        before[name] += 1
-        names.append(name if before[name] == 1 else f"{name} ({before[name]})")
+        suffix_lengths = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
+        name = PurePath(*part[-next(suffix_lengths, len(part)) :]).as_posix()
+        occurrences[name] += 1
+        names.append(name if occurrences[name] == 1 else f"{name} ({occurrences[name]})")
     return names
 
 
@@ -250,91 +250,91 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
     if not conversations:
         return []
     passes, rest = divmod(max(1, round(weight * len(conversations))), len(conversations))
-    same = Counter[bytes]()
+    copies = Counter[bytes]()
     keys: list[bytes] = []  # sort keys of the draw, from seed and text; equal texts are numbered
     for conversation in conversations:
         # Empty trailing fields are omitted: the draw stays the same as before these fields existed.
         content = [tuple(turn)[: 7 if turn.mistakes else 6 if turn.thinking else 5] for turn in conversation.turns]
         text = hashlib.sha256(repr(content).encode()).digest()
-        keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
-        same[text] += 1
-    last = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
-    all_passes = [replace(conversation, again=number) for number in range(passes) for conversation in conversations]
-    return [*all_passes, *(replace(conversations[at], again=passes) for at in last)]
+        keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, copies[text], text)).digest())
+        copies[text] += 1
+    drawn = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
+    all_passes = [replace(conversation, copies=number) for number in range(passes) for conversation in conversations]
+    return [*all_passes, *(replace(conversations[index], copies=passes) for index in drawn)]
 
 
-class Reading(Iterator[Conversation]):
+class Reader(Iterator[Conversation]):
     """Iterator of conversations, read on demand."""
 
     def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
-        pairs = [weighed(source) for source in sources]
+        pairs = [split_weight(source) for source in sources]
         self._sources = [source for source, _ in pairs]
         self._seed = seed
         self._form: ChatForm = form
-        self.taken = [
+        self.sizes = [
             SourceSizes(name, weight) for name, (_, weight) in zip(source_names(self._sources), pairs, strict=True)
         ]
         """Counts of each source. Reading fills them, except tokens and held-out conversations."""
-        self.torn: list[str] = []
+        self.truncated: list[str] = []
         """`file:line` of truncated last lines that were skipped, complete after reading."""
         self.emptied = 0
         """Conversations dropped because no correct turn was left without mistakes."""
-        self._names = DistinctNames()
+        self._distinct_names = DistinctNames()
         self._without_refinement = without_refinement
-        self._opened: list[Generator[tuple[object, str]]] = []
-        self._found = self._read()
+        self._streams: list[Generator[tuple[object, str]]] = []
+        self._conversations = self._read()
 
     def __next__(self) -> Conversation:
-        return next(self._found)
+        return next(self._conversations)
 
     def close(self) -> None:
         """Close all open sources."""
-        for each in (self._found, *self._opened):
-            each.close()
+        for generator in (self._conversations, *self._streams):
+            generator.close()
 
     def open(self) -> Self:
         """Look up every source; hub datasets are downloaded. Raises `InputError` for a source that does not exist."""
-        if not self._opened:
-            self._opened = [self._rows(source, number) for number, source in enumerate(self._sources, start=1)]
+        if not self._streams:
+            self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
 
     def _read(self) -> Generator[Conversation]:
         self.open()
-        for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
-            found = self._found_in(source, opened, taken)
-            for conversation in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
-                taken.taken += 1
+        for source, stream, sizes in zip(self._sources, self._streams, self.sizes, strict=True):
+            items = self._read_source(source, stream, sizes)
+            for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
+                sizes.taken += 1
                 kept = without_mistakes(conversation) if self._without_refinement else conversation
                 if kept is None:
                     self.emptied += 1
                 else:
                     yield kept
 
-    def _found_in(
-        self, source: type_of_source, opened: Iterator[tuple[object, str]], taken: SourceSizes
+    def _read_source(
+        self, source: DataSource, stream: Iterator[tuple[object, str]], sizes: SourceSizes
     ) -> Iterator[Conversation]:
-        table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
-        for record, where in opened:
+        table = source_kind(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
+        for record, location in stream:
             is_read = isinstance(record, Conversation)
-            conversation = record if is_read else read_record(record, where, self._form, table=table)
-            taken.conversations += 1
-            taken.unmarked += not conversation.marked
-            yield replace(conversation, id=self._names(conversation.id), source=taken.name)
+            conversation = record if is_read else read_record(record, location, self._form, table=table)
+            sizes.conversations += 1
+            sizes.unmarked += not conversation.marked
+            yield replace(conversation, id=self._distinct_names(conversation.id), source=sizes.name)
 
-    def _rows(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
+    def _open_rows(self, source: DataSource, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):
-            kind = kind_of(source)
+            kind = source_kind(source)
             if kind in {"run", "file"}:
-                return records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.torn)
+                return read_file_records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.truncated)
             return stored_rows(hub_name(str(source)), hub=kind == "hub")
         if is_dataset(source):
             return dataset_rows(source, f"dataset {number}")
         if not isinstance(cast("Any", source), Iterable):
             raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
-        return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
+        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1))
 
 
-def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
+def source_kind(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     """The kind of a source, from its path; no file content is read and no network is used.
 
     A missing path `a/b` is a hub dataset, unless a folder `a` exists. Raises `InputError` if the source is no usable
@@ -352,19 +352,19 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
         )
     if path.exists():
         return "file"
-    hub = ""
+    hint = ""
     if isinstance(source, str) and HUB_NAME.fullmatch(hub_name(source)) and not source.endswith(_FILES):
         if hub_name(source) != source or not path.parent.is_dir():
             return "hub"
-        hub = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"
+        hint = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"
     raise InputError(
-        f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hub}"
+        f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hint}"
     )
 
 
 def read_conversations(
     sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0, form: ChatForm = "react"
-) -> Reading:
+) -> Reader:
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
     A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
@@ -379,11 +379,11 @@ def read_conversations(
         InputError: A weight is outside (0, 1000]. While reading: a source does not exist, or a record is invalid
             (with file and line).
     """
-    named = [sources] if isinstance(sources, str | Path) else sources
-    return Reading(named, without_refinement=without_refinement, seed=seed, form=form)
+    inputs = [sources] if isinstance(sources, str | Path) else sources
+    return Reader(inputs, without_refinement=without_refinement, seed=seed, form=form)
 
 
-def read_configured(config: TrainConfig, sources: Sequence[Any] | None = None) -> Reading:
+def read_configured(config: TrainConfig, sources: Sequence[Any] | None = None) -> Reader:
     """Iterate over the data of a training; `sources` replaces `config.data`."""
-    named = config.data if sources is None else sources
-    return read_conversations(named, without_refinement=config.without_refinement, seed=config.seed, form=config.form)
+    inputs = config.data if sources is None else sources
+    return read_conversations(inputs, without_refinement=config.without_refinement, seed=config.seed, form=config.form)

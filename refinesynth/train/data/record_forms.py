@@ -32,13 +32,13 @@ from refinesynth.train.labelled_conversation import (
     Conversation,
     FlaggedMessage,
     ToolCall,
-    conversation,
     digest,
+    make_conversation,
     task_digest,
 )
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, Trajectory, explain, read_turns
 
-_MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
+_EXPORT_ID = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
 _Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 
@@ -47,7 +47,7 @@ ChatForm = Literal["react", "tools"]
 
 
 def read_record(
-    record: object, where: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
+    record: object, location: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
 ) -> Conversation:
     """Read one record of any format; `form` applies to trajectories only.
 
@@ -55,64 +55,64 @@ def read_record(
     without a flag in a record that flags others; None refuses such a record.
 
     Raises:
-        InputError: The format is unknown or the record is invalid; the message begins with `where`.
+        InputError: The format is unknown or the record is invalid; the message begins with `location`.
     """
     if isinstance(record, Trajectory):
-        return of_trajectory(record, where, form)
+        return from_trajectory(record, location, form)
     if not isinstance(record, Mapping):
-        raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
+        raise InputError(f"{location}: expected a JSON object, got {type(record).__name__}")
     # Tables have a column for every key: absent keys are null.
     fields = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
     if "script" in fields and "turns" in fields:
         try:
-            return of_trajectory(Trajectory.model_validate(fields), where, form)
+            return from_trajectory(Trajectory.model_validate(fields), location, form)
         except ValidationError as error:
-            raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
+            raise InputError(f"{location}: this is no trajectory of this version: {explain(error)}") from error
     if "script" in fields and "trajectory" in fields:
-        script, turns = read_paper(fields, where)
+        script, turns = read_paper(fields, location)
         persona = fields.get("persona")
-        return _played(_id(fields) or where, persona and str(persona), script, turns, where, form=form)
+        return _convert(_record_id(fields) or location, persona and str(persona), script, turns, location, form=form)
     if "prompt" in fields and "completion" in fields:
-        return _chat(fields, ("prompt", "completion"), where, table=table)
+        return _read_chat(fields, ("prompt", "completion"), location, table=table)
     for key in ("conversations", "messages"):
         if key in fields:
-            return _chat(fields, (key,), where, table=table, unflagged=unflagged)
+            return _read_chat(fields, (key,), location, table=table, unflagged=unflagged)
     raise InputError(
-        f"{where}: a record with the keys {sorted(map(str, fields))[:8]} is of no form that is known; expected a line of "
+        f"{location}: a record with the keys {sorted(map(str, fields))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
     )
 
 
-def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
+def from_trajectory(trajectory: Trajectory, location: str, form: ChatForm = "react") -> Conversation:
     """Convert a trajectory to the conversation that all exports render; its group is the persona."""
     script, turns, parallel = trajectory.script, trajectory.turns, trajectory.provenance.parallel_calls
-    found = _played(trajectory.id, trajectory.persona.text, script, turns, where, form=form, parallel=parallel)
-    return replace(found, script=trajectory.provenance.script_id or "")
+    result = _convert(trajectory.id, trajectory.persona.text, script, turns, location, form=form, parallel=parallel)
+    return replace(result, script=trajectory.provenance.script_id or "")
 
 
-def _played(
+def _convert(
     name: str,
     persona: str | None,
     script: Script,
     turns: Sequence[PlayerTurn | DungeonMasterTurn],
-    where: str,
+    location: str,
     *,
     form: ChatForm,
     parallel: bool = False,
 ) -> Conversation:
-    messages = _rendered(script, turns, form, parallel=parallel)
-    return conversation(
+    messages = _render_messages(script, turns, form, parallel=parallel)
+    return make_conversation(
         name,
         f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
         messages,
-        where,
+        location,
         # Empty environments do not link conversations.
         environment=digest(write_json(script.environment).decode()) if script.environment else "",
         tools=render_tools(script) if form == "tools" else (),
     )
 
 
-def _rendered(
+def _render_messages(
     script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm, *, parallel: bool
 ) -> list[FlaggedMessage]:
     if form == "react":
@@ -120,40 +120,40 @@ def _rendered(
             FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
             for message in render_turns(script, turns)
         ]
-    return [*map(_flagged, render_tool_turns(script, turns, parallel=parallel))]
+    return [*map(_flagged_message, render_tool_turns(script, turns, parallel=parallel))]
 
 
-def _flagged(message: ToolMessage) -> FlaggedMessage:
-    mistakes = tuple(one.id for one in message.calls if one.label == "mistake")
+def _flagged_message(message: ToolMessage) -> FlaggedMessage:
+    mistakes = tuple(call.id for call in message.calls if call.label == "mistake")
     return FlaggedMessage(
         message.role,
         message.content,
         message.loss,
-        tuple(ToolCall(one.id, *one.call) for one in message.calls if one.call is not None),
+        tuple(ToolCall(call.id, *call.call) for call in message.calls if call.call is not None),
         message.id if message.role == "tool" else "",
-        repair=any(one.label == "repair" for one in message.calls),
+        repair=any(call.label == "repair" for call in message.calls),
         mistakes=mistakes if len(mistakes) < len(message.calls) else (),
     )
 
 
-def read_paper(record: Mapping[str, Any], where: str) -> tuple[Script, _Turns]:
-    """Read script and turns from the paper's keys, as objects or JSON text. Raises `InputError` with `where`."""
+def read_paper(record: Mapping[str, Any], location: str) -> tuple[Script, _Turns]:
+    """Read script and turns from the paper's keys, as objects or JSON text. Raises `InputError` with `location`."""
     try:
-        script = Script.from_llm(_parsed(record["script"]))
-        turns = read_turns(_parsed(record["trajectory"]))
+        script = Script.from_llm(_parse_json(record["script"]))
+        turns = read_turns(_parse_json(record["trajectory"]))
     except ValidationError as error:
-        raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
+        raise InputError(f"{location}: the script cannot be read: {explain(error)}") from error
     except ValueError as error:
-        raise InputError(f"{where}: the script or the trajectory cannot be read: {error}") from error
-    sound: list[PlayerTurn | DungeonMasterTurn] = []
-    for at, turn in enumerate(turns, start=1):
+        raise InputError(f"{location}: the script or the trajectory cannot be read: {error}") from error
+    valid_turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for number, turn in enumerate(turns, start=1):
         if isinstance(turn, MalformedTurn):
-            raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {turn.problem}")
-        sound.append(turn)
-    return script, labelled(tuple(sound), record)
+            raise InputError(f"{location}: turn {number} of the trajectory cannot be read: {turn.problem}")
+        valid_turns.append(turn)
+    return script, mark_repairs(tuple(valid_turns), record)
 
 
-def labelled(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
+def mark_repairs(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
     """Set `by` of the turns that a record's `labels` assign to the repairer; other `labels` change nothing."""
     calls: list[int] = []
     for turn in (turn for turn in turns if isinstance(turn, PlayerTurn)):
@@ -161,7 +161,7 @@ def labelled(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
             calls[-1] += 1
         else:
             calls.append(1)
-    labels = (label for each in _labels(record, calls) for label in each)
+    labels = (label for message_labels in _labels(record, calls) for label in message_labels)
     return tuple(
         turn.model_copy(update={"by": "repairer"})
         if isinstance(turn, PlayerTurn) and next(labels, "") == "repair"
@@ -174,84 +174,84 @@ def _labels(record: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, 
     """The labels of each assistant message's calls, from an export's `labels`; `calls` holds the numbers of calls. All
     are empty if `labels` has another meaning or length.
     """
-    found: object = record.get("labels")
-    each = [tuple(str(one).split("+")) for one in cast("list[Any]", found)] if isinstance(found, list) else []
-    if len(each) != len(calls) or any(
+    value: object = record.get("labels")
+    groups = [tuple(str(label).split("+")) for label in cast("list[Any]", value)] if isinstance(value, list) else []
+    if len(groups) != len(calls) or any(
         not {"player", "mistake", "repair"}.issuperset(labels) or len(labels) not in {1, count}
-        for labels, count in zip(each, calls, strict=True)
+        for labels, count in zip(groups, calls, strict=True)
     ):
         return [()] * len(calls)
-    return [labels * (count // len(labels)) for labels, count in zip(each, calls, strict=True)]
+    return [labels * (count // len(labels)) for labels, count in zip(groups, calls, strict=True)]
 
 
-def _chat(
-    record: Mapping[str, Any], keys: Sequence[str], where: str, *, table: bool, unflagged: bool | None = None
+def _read_chat(
+    record: Mapping[str, Any], keys: Sequence[str], location: str, *, table: bool, unflagged: bool | None = None
 ) -> Conversation:
     """Read a record of messages. Its group is the id before `#`, else the digest of the task."""
     system = record.get("system", "")
     if not isinstance(system, str):
-        raise InputError(f"{where}: `system` is {type(system).__name__}; expected text")
-    tools, table = read_tools(record, where, table=table)
-    parts = [read_messages(record[key], key, where, tools=tools, table=table) for key in keys]
+        raise InputError(f"{location}: `system` is {type(system).__name__}; expected text")
+    tools, table = read_tools(record, location, table=table)
+    parts = [read_messages(record[key], key, location, tools=tools, table=table) for key in keys]
     if len(parts) > 1 and len(parts[-1]) != 1:
-        raise InputError(f"{where}: `completion` holds {len(parts[-1])} messages; expected the assistant's one")
+        raise InputError(f"{location}: `completion` holds {len(parts[-1])} messages; expected the assistant's one")
     messages = [message for part in parts for message in part]
     if system and not (messages and messages[0].role == "system"):
         messages.insert(0, FlaggedMessage("system", system, loss=False))
-    name, mark = _id(record), _mark(record, messages)
-    spoken, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
+    name, suffix = _record_id(record), _export_suffix(record, messages)
+    assistant, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
     assistant_flags = [message.loss for message in messages if message.role == "assistant"]
-    is_split = name is None or (mark is not None and not mark["correct"])
+    is_split = name is None or (suffix is not None and not suffix["correct"])
     is_marked, last_only = True, len(parts) > 1
     if not last_only and all(flag is None for flag in assistant_flags):
-        last_only = name is not None and is_split and any(spoken)
-        is_marked, flags = last_only or mark is not None, [*spoken]
+        last_only = name is not None and is_split and any(assistant)
+        is_marked, flags = last_only or suffix is not None, [*assistant]
     elif not last_only:
         if unflagged is None and None in assistant_flags:
             raise InputError(
-                f"{where}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
+                f"{location}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
                 "(`refinesynth export --format agentinstruct`), one record per correct turn (`--masking split`), or add a boolean `loss` "
                 "to every assistant message, or to none: then all are trained on"
             )
-        flags = [unflagged if speaks and flag is None else flag for speaks, flag in zip(spoken, flags, strict=True)]
-        *earlier, last = (flag for speaks, flag in zip(spoken, flags, strict=True) if speaks)
+        flags = [unflagged if speaks and flag is None else flag for speaks, flag in zip(assistant, flags, strict=True)]
+        *earlier, last = (flag for speaks, flag in zip(assistant, flags, strict=True) if speaks)
         # Split records flag only their last message. A record without an id and with this pattern counts as split.
         last_only = is_split and bool(last) and not any(earlier)
     if last_only:
-        if not spoken[-1]:
-            raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
+        if not assistant[-1]:
+            raise InputError(f"{location}: the last message, the one to be trained on, is not an assistant's")
         flags = [*[False] * (len(flags) - 1), True]
     labels = iter(
-        _labels(record, [max(1, len(one.calls)) for one, speaks in zip(messages, spoken, strict=True) if speaks])
+        _labels(record, [max(1, len(item.calls)) for item, speaks in zip(messages, assistant, strict=True) if speaks])
     )
     labelled_messages = [
-        _labelled(message._replace(loss=flag), next(labels) if speaks else ())
-        for message, flag, speaks in zip(messages, flags, spoken, strict=True)
+        _with_labels(message._replace(loss=flag), next(labels) if speaks else ())
+        for message, flag, speaks in zip(messages, flags, assistant, strict=True)
     ]
-    read = conversation(name or where, "", labelled_messages, where, last_only=last_only, tools=tools)
-    group = f"record {mark['whole'] if mark else name}" if name else f"task {task_digest(read.turns)}"
-    return replace(read, group=group, marked=is_marked)
+    result = make_conversation(name or location, "", labelled_messages, location, last_only=last_only, tools=tools)
+    group = f"record {suffix['whole'] if suffix else name}" if name else f"task {task_digest(result.turns)}"
+    return replace(result, group=group, marked=is_marked)
 
 
-def _labelled(message: FlaggedMessage, labels: Sequence[str]) -> FlaggedMessage:
+def _with_labels(message: FlaggedMessage, labels: Sequence[str]) -> FlaggedMessage:
     mistakes = tuple(call.id for call, label in zip(message.calls, labels, strict=False) if label == "mistake")
     return message._replace(
         repair="repair" in labels, mistakes=mistakes if len(mistakes) < len(message.calls) and not message.loss else ()
     )
 
 
-def _mark(record: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
+def _export_suffix(record: Mapping[str, Any], messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
     """Match the id suffix of a refinesynth export; None for other ids."""
-    name = _id(record)
+    name = _record_id(record)
     task = next((message.content for message in messages if message.role == "user"), "")
-    ours = FORMER_INSTRUCTIONS in with_former_instructions(task) or bool(tool_instructions_in(task))
-    return _MARKED.match(name) if name and ours else None
+    is_ours = FORMER_INSTRUCTIONS in with_former_instructions(task) or bool(tool_instructions_in(task))
+    return _EXPORT_ID.match(name) if name and is_ours else None
 
 
-def _id(record: Mapping[str, Any]) -> str | None:
-    found = (record.get(key) for key in ("id", "extra_info"))
-    return next((str(value) for value in found if isinstance(value, str | int) and str(value).strip()), None)
+def _record_id(record: Mapping[str, Any]) -> str | None:
+    values = (record.get(key) for key in ("id", "extra_info"))
+    return next((str(value) for value in values if isinstance(value, str | int) and str(value).strip()), None)
 
 
-def _parsed(value: JsonValue) -> JsonValue:
+def _parse_json(value: JsonValue) -> JsonValue:
     return read_json(value) if isinstance(value, str) else value

@@ -24,12 +24,12 @@ from refinesynth.errors import InputError
 from refinesynth.extras import require
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.lm_head import base_model, output_head
-from refinesynth.train.engine.model_writer import Trained, saved_differences
-from refinesynth.train.inputs import SETTINGS, WEIGHTS, Adapter
+from refinesynth.train.engine.model_writer import TrainedTensors, saved_differences
+from refinesynth.train.inputs import SETTINGS_FILE, WEIGHTS_FILE, Adapter
 from refinesynth.train.plan import Precision
 
 
-def with_adapters(
+def add_adapters(
     model: nn.Module,
     lora: LoraConfig,
     adapter: Adapter | None = None,
@@ -43,7 +43,7 @@ def with_adapters(
     `InputError` if `targets` or a name of `modules_to_save` matches no module, or if the adapter does not fit.
     """
     if adapter is not None:
-        return _with_existing(model, adapter, empty=empty)
+        return _add_existing(model, adapter, empty=empty)
     names = cast("list[str]", [name for name, _ in model.named_modules()])
     if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
         # Peft silently ignores unknown names.
@@ -52,7 +52,7 @@ def with_adapters(
             f"of modules: lm_head, embed_tokens"
         )
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    wanted = require("peft", "train").LoraConfig(
+    peft_config = require("peft", "train").LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
@@ -61,64 +61,64 @@ def with_adapters(
         exclude_modules=rf"(.*\.)?({'|'.join(map(re.escape, exclude))})(\..*)?" if exclude else None,
         task_type="CAUSAL_LM",
     )
-    return _put_on(model, wanted, "See lora.targets.")
+    return _add_to(model, peft_config, "See lora.targets.")
 
 
-def _with_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Module:
+def _add_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Module:
     peft = require("peft", "train")
     try:
-        wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))
+        peft_config = peft.PeftConfig.from_pretrained(str(adapter.folder))
     except (ValueError, TypeError, KeyError) as exc:
-        raise InputError(f"the adapter {str(adapter.folder)!r} cannot be used: in its {SETTINGS}, {exc}") from exc
-    wanted.inference_mode, wanted.task_type = False, "CAUSAL_LM"
-    made = _put_on(model, wanted, f"They are those of {str(adapter.folder)!r}; is this its base?")
-    if differences := saved_differences(Trained.of(made), adapter.folder):
+        raise InputError(f"the adapter {str(adapter.folder)!r} cannot be used: in its {SETTINGS_FILE}, {exc}") from exc
+    peft_config.inference_mode, peft_config.task_type = False, "CAUSAL_LM"
+    adapted = _add_to(model, peft_config, f"They are those of {str(adapter.folder)!r}; is this its base?")
+    if differences := saved_differences(TrainedTensors.from_model(adapted), adapter.folder):
         raise InputError(
             f"the adapter {str(adapter.folder)!r} does not fit {type(model).__name__}, so that is not its base: {'; '.join(differences)}"
         )
     if not empty:
         try:
-            weights = load_file(adapter.folder / WEIGHTS)
-            peft.set_peft_model_state_dict(made, weights)
+            weights = load_file(adapter.folder / WEIGHTS_FILE)
+            peft.set_peft_model_state_dict(adapted, weights)
         except (OSError, SafetensorError, RuntimeError) as exc:
             raise InputError(f"the adapter {str(adapter.folder)!r} cannot be read: {exc}") from exc
-        if broken := [name for name, one in weights.items() if not one.isfinite().all()]:
+        if broken := [name for name, weight in weights.items() if not weight.isfinite().all()]:
             raise InputError(f"the adapter {str(adapter.folder)!r} holds what are no numbers, in {broken[0]}")
-    return made
+    return adapted
 
 
-def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
+def _add_to(model: nn.Module, peft_config: Any, hint: str) -> nn.Module:
     try:
-        with _quiet():
-            made = require("peft", "train").get_peft_model(cast("Any", model), wanted)
+        with _suppressed_warnings():
+            adapted = require("peft", "train").get_peft_model(cast("Any", model), peft_config)
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # With a name, peft asks the hub at every save for a changed vocabulary, which cannot occur here.
     # `model_writer.py` writes the name.
-    cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
-    _untie_what_was_replaced(model)
-    return cast("nn.Module", made)
+    cast("Any", model).name_or_path, peft_config.base_model_name_or_path = "", None
+    _untie_replaced_weights(model)
+    return cast("nn.Module", adapted)
 
 
-def hold_exactly(model: nn.Module) -> None:
+def convert_trained_to_fp32(model: nn.Module) -> None:
     """Convert trained weights to fp32: peft leaves `modules_to_save` in the bf16 of the frozen weights."""
-    for one in model.parameters():
-        if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps its own fp32 copies
-            one.data = one.data.float()
+    for parameter in model.parameters():
+        if parameter.requires_grad and not hasattr(parameter, "ds_id"):  # DeepSpeed keeps its own fp32 copies
+            parameter.data = parameter.data.float()
 
 
-def _untie_what_was_replaced(model: nn.Module) -> None:
+def _untie_replaced_weights(model: nn.Module) -> None:
     """Disable tying of weights that an adapter module renamed: accelerate would tie them again for FSDP."""
     tied = cast("dict[str, str]", getattr(model, "all_tied_weights_keys", None) or {})
     if {*tied, *tied.values()} <= {name for name, _ in model.named_parameters(remove_duplicate=False)}:
         return
     config = cast("Any", model).config
-    for each in (config, config.get_text_config()):
-        each.tie_word_embeddings = False
+    for settings in (config, config.get_text_config()):
+        settings.tie_word_embeddings = False
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def _suppressed_warnings() -> Generator[None]:
     """Suppress peft warnings that a user cannot act on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
@@ -127,9 +127,9 @@ def _quiet() -> Generator[None]:
         yield
 
 
-_BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
+_WEIGHT_BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
 """Bytes per weight: 4-bit NormalFloat with double quantization (0.127 bits, QLoRA section 3); LLM.int8()."""
-_FLOAT: Final = 4
+_FP32_BYTES: Final = 4
 
 
 def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]:
@@ -137,32 +137,32 @@ def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]
     if config.quantize is None:
         return {}
     if config.quantize == "4bit":
-        how = BitsAndBytesConfig(
+        quantization = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
         )
     else:
-        how = BitsAndBytesConfig(load_in_8bit=True)
+        quantization = BitsAndBytesConfig(load_in_8bit=True)
     on_gpu = config.device == "auto" and torch.cuda.is_available()
     # Quantized weights cannot be moved: load them on the device of the training.
-    return {"quantization_config": how, "device_map": {"": torch.cuda.current_device() if on_gpu else "cpu"}}
+    return {"quantization_config": quantization, "device_map": {"": torch.cuda.current_device() if on_gpu else "cpu"}}
 
 
 def is_quantized(model: nn.Module) -> bool:
     return bool(getattr(model, "is_quantized", False))
 
 
-def ready_to_train(model: nn.Module) -> nn.Module:
+def prepare_quantized(model: nn.Module) -> nn.Module:
     """Freeze a quantized model and convert norms, embeddings and head to fp32, with peft's preparation.
 
     On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward pass in `eval()`, for a kernel
     without gradient (`Linear4bit.forward`, 0.50.2). The kernel is disabled: an evaluation would break training.
     """
-    for one in cast("Iterable[Any]", model.modules()):
-        if hasattr(one, "support_avx512bf16_for_cpu"):
-            one.support_avx512bf16_for_cpu = False
+    for module in cast("Iterable[Any]", model.modules()):
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
     return cast(
         "nn.Module", require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     )
@@ -171,8 +171,8 @@ def ready_to_train(model: nn.Module) -> nn.Module:
 def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
     """Bytes of a quantized model: linear layers except the head at `bits`, the rest in fp32."""
     head = output_head(model)
-    linear = {id(one.weight) for one in model.modules() if isinstance(one, nn.Linear) and one is not head}
-    return int(sum(one.numel() * (_BYTES[bits] if id(one) in linear else _FLOAT) for one in model.parameters()))
+    linear = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head}
+    return int(sum(p.numel() * (_WEIGHT_BYTES[bits] if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
 
 
 _TOKENS: Final = 8
@@ -199,20 +199,20 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
             logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits
             logits.sum().backward()
         except Exception:  # noqa: BLE001 - third-party code may fail on fake tensors
-            return _under_prefixes(model, _beside_text(model))
+            return _count_by_prefix(model, _outside_text(model))
         return without_gradient(model)
 
 
 def without_gradient(model: nn.Module) -> dict[str, int]:
     """Numbers of trainable parameters without a gradient after a backward pass, by prefix, except idle experts."""
-    wanting = {name: one.grad is not None for name, one in model.named_parameters() if one.requires_grad}
-    routed = {found[1] for name, reached in wanting.items() if reached and (found := _EXPERT.match(name))}
+    has_gradient = {name: p.grad is not None for name, p in model.named_parameters() if p.requires_grad}
+    routed = {match[1] for name, reached in has_gradient.items() if reached and (match := _EXPERT.match(name))}
     names = {
         name
-        for name, reached in wanting.items()
-        if not reached and not ((found := _EXPERT.match(name)) and found[1] in routed)
+        for name, reached in has_gradient.items()
+        if not reached and not ((match := _EXPERT.match(name)) and match[1] in routed)
     }
-    return _under_prefixes(model, names)
+    return _count_by_prefix(model, names)
 
 
 def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
@@ -221,22 +221,22 @@ def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
         cast("nn.Module | nn.Parameter", attrgetter(prefix)(model)).requires_grad_(False)
 
 
-def _beside_text(model: nn.Module) -> set[str]:
+def _outside_text(model: nn.Module) -> set[str]:
     base = cast("Any", base_model(model))
     if base.config.get_text_config() is base.config:
         return set()
     text = [base.get_decoder(), base.get_input_embeddings(), output_head(model)]
-    kept = {id(one) for part in text if part is not None for one in part.parameters()}
-    return {name for name, one in model.named_parameters() if id(one) not in kept}
+    used = {id(p) for part in text if part is not None for p in part.parameters()}
+    return {name for name, p in model.named_parameters() if id(p) not in used}
 
 
-def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
+def _count_by_prefix(model: nn.Module, names: set[str]) -> dict[str, int]:
     """The fewest prefixes that cover exactly `names`, with their numbers of parameters."""
     parameters = dict(model.named_parameters())
-    kept_in = {parent for name in parameters.keys() - names for parent in _parents(name)}
+    shared_parents = {parent for name in parameters.keys() - names for parent in _parents(name)}
     counts: dict[str, int] = {}
     for name in (name for name in parameters if name in names):
-        prefix = next((parent for parent in _parents(name) if parent not in kept_in), name)
+        prefix = next((parent for parent in _parents(name) if parent not in shared_parents), name)
         counts[prefix] = counts.get(prefix, 0) + parameters[name].numel()
     return counts
 

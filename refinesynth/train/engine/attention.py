@@ -21,8 +21,8 @@ from transformers.integrations.sdpa_attention import repeat_kv
 SEGMENTS: Final = "refinesynth_segments"
 """Name of the attention implementation, for `set_attn_implementation`."""
 
-_BEYOND_US = ("softcap", "s_aux", "position_bias")
-_LONGEST_HEAD = 256
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+_MAX_HEAD_WIDTH = 256
 
 
 class UnsupportedAttention(Exception):
@@ -52,7 +52,7 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
 
     Shapes: `query` (1, heads, T, width), `key` and `value` (1, key heads, T, width); returns (1, T, heads, width).
     """
-    if kwargs.get("is_causal") is False or any(kwargs.get(name) is not None for name in _BEYOND_US):
+    if kwargs.get("is_causal") is False or any(kwargs.get(name) is not None for name in _UNSUPPORTED):
         raise UnsupportedAttention(f"{type(module).__name__} does more than causal attention")
     if cu_seq_lens_q is None or attention_mask is not None:
         if attention_mask is None and sliding_window and key.shape[2] == query.shape[2] > sliding_window:
@@ -62,19 +62,19 @@ def segment_attention(  # noqa: PLR0917 - the library's signature
     flash = _flash_dtype(query, value, dropout)
     if flash is not None and max_length_q is not None:
         heads = (query, key, value)
-        out = _varlen(heads, cu_seq_lens_q, max_length_q, flash, scaling=scaling, sliding_window=sliding_window)
-        return out, None
+        output = _varlen(heads, cu_seq_lens_q, max_length_q, flash, scaling=scaling, sliding_window=sliding_window)
+        return output, None
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     bounds = cast("list[int]", cu_seq_lens_q.tolist())
     parts: list[Tensor] = []
     for start, stop in pairwise(bounds):
         q, k, v = (part[:, :, start:stop] for part in (query, key, value))
-        banded = sliding_window is not None and stop - start > sliding_window
-        mask = _band(stop - start, sliding_window or 0, query.device) if banded else None
+        needs_band = sliding_window is not None and stop - start > sliding_window
+        mask = _band(stop - start, sliding_window or 0, query.device) if needs_band else None
         parts.append(
             scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=not banded, scale=scaling
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=not needs_band, scale=scaling
             )
         )
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
@@ -92,14 +92,14 @@ def segment_mask(
 
 @lru_cache(maxsize=16)
 def _band(length: int, window: int, device: torch.device) -> Tensor:
-    at = torch.arange(length, device=device)
-    behind = at[:, None] - at[None, :]
-    return (behind >= 0) & (behind < window)
+    positions = torch.arange(length, device=device)
+    distance = positions[:, None] - positions[None, :]
+    return (distance >= 0) & (distance < window)
 
 
 def _flash_dtype(query: Tensor, value: Tensor, dropout: float) -> torch.dtype | None:
     """The 16-bit type for flash attention, or None. Rotary embeddings leave queries in fp32 under autocast."""
-    if not query.is_cuda or dropout or query.shape[-1] != value.shape[-1] or query.shape[-1] > _LONGEST_HEAD:
+    if not query.is_cuda or dropout or query.shape[-1] != value.shape[-1] or query.shape[-1] > _MAX_HEAD_WIDTH:
         return None
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
     return dtype if dtype in {torch.bfloat16, torch.float16} and _varlen_attn() is not None else None
@@ -119,7 +119,7 @@ def _varlen_attn() -> Callable[..., Tensor] | None:
 def _varlen(
     heads: tuple[Tensor, Tensor, Tensor],
     bounds: Tensor,
-    longest: int,
+    max_length: int,
     dtype: torch.dtype,
     *,
     scaling: float | None,
@@ -137,4 +137,4 @@ def _varlen(
         options["enable_gqa"] = groups > 1
     elif groups > 1:  # torch before 2.12
         k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
-    return attend(q, k, v, bounds, bounds, longest, longest, **options)[None]
+    return attend(q, k, v, bounds, bounds, max_length, max_length, **options)[None]

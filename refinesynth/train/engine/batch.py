@@ -20,15 +20,15 @@ from refinesynth.train.tokens import Label, Rendered
 class Targets(NamedTuple):
     """Tokens of one conversation that get a loss."""
 
-    at: NDArray[np.int64]
+    positions: NDArray[np.int64]
     """(targets,) Positions of the tokens. Never 0: the first token has no context to be predicted from."""
     kind: NDArray[np.int64]
     """(targets,) Kind of each token, for sums by kind; all 0 in training."""
 
 
 def trained_targets(example: Rendered) -> Targets:
-    at = np.flatnonzero(example.labels[1:] == Label.TRAINED) + 1
-    return Targets(at, np.zeros_like(at))
+    positions = np.flatnonzero(example.labels[1:] == Label.TRAINED) + 1
+    return Targets(positions, np.zeros_like(positions))
 
 
 TURN_LABELS: Final = (TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE)
@@ -44,8 +44,8 @@ def labelled_targets(example: Rendered, source: int = 0) -> Targets:
         if span.label in TURN_LABELS:
             turn_label[span.start : span.stop] = TURN_LABELS.index(span.label)
     trained = example.labels == Label.TRAINED
-    at = np.flatnonzero((trained | (turn_label < len(TURN_LABELS)))[1:]) + 1
-    return Targets(at, KINDS * source + 2 * turn_label[at] + trained[at])
+    positions = np.flatnonzero((trained | (turn_label < len(TURN_LABELS)))[1:]) + 1
+    return Targets(positions, KINDS * source + 2 * turn_label[positions] + trained[positions])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +88,8 @@ class Batch:
 
 def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
     """Put all examples into one row; without examples, the row is one token with weight 0."""
-    lengths = [len(one) for one in examples] or [1]
-    ids = np.concatenate([one.input_ids for one in examples]) if examples else np.zeros(1, np.int32)
+    lengths = [len(example) for example in examples] or [1]
+    ids = np.concatenate([example.input_ids for example in examples]) if examples else np.zeros(1, np.int32)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     positions = np.concatenate([np.arange(length) for length in lengths])
     ends = torch.from_numpy(starts.astype(np.int32))
@@ -102,42 +102,42 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
         "max_length_q": max(lengths),
         "max_length_k": max(lengths),
     }
-    found = [targets(one) for one in examples]
-    columns = [one.at - 1 + start for one, start in zip(found, starts, strict=False)]
-    spread = torch.from_numpy(np.repeat(lengths, lengths))[None]
-    return _batch(inputs, examples, found, columns, [np.zeros_like(one.at) for one in found], lengths=spread)
+    chosen = [targets(example) for example in examples]
+    columns = [t.positions - 1 + start for t, start in zip(chosen, starts, strict=False)]
+    repeated = torch.from_numpy(np.repeat(lengths, lengths))[None]
+    return _batch(inputs, examples, chosen, columns, [np.zeros_like(t.positions) for t in chosen], lengths=repeated)
 
 
 def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
     """Put each example into its own row, padded on the right: causal attention never reads the padding."""
-    width = max((len(one) for one in examples), default=1)
+    width = max((len(example) for example in examples), default=1)
     ids = np.zeros((max(1, len(examples)), width), np.int64)
-    for row, one in enumerate(examples):
-        ids[row, : len(one)] = one.input_ids
-    found = [targets(one) for one in examples]
-    rows = [np.full_like(one.at, row) for row, one in enumerate(found)]
-    own = torch.tensor([len(one) for one in examples] or [1])[:, None]
-    columns = [one.at - 1 for one in found]
-    return _batch({"input_ids": torch.from_numpy(ids)}, examples, found, columns, rows, lengths=own)
+    for row, example in enumerate(examples):
+        ids[row, : len(example)] = example.input_ids
+    chosen = [targets(example) for example in examples]
+    rows = [np.full_like(t.positions, row) for row, t in enumerate(chosen)]
+    row_lengths = torch.tensor([len(example) for example in examples] or [1])[:, None]
+    columns = [t.positions - 1 for t in chosen]
+    return _batch({"input_ids": torch.from_numpy(ids)}, examples, chosen, columns, rows, lengths=row_lengths)
 
 
 def _batch(
     inputs: dict[str, Tensor | int],
     examples: Sequence[Rendered],
-    found: list[Targets],
+    chosen: list[Targets],
     columns: list[NDArray[np.int64]],
     rows: list[NDArray[np.int64]],
     *,
     lengths: Tensor,
 ) -> Batch:
-    tokens = [one.input_ids[targets.at] for one, targets in zip(examples, found, strict=True)]
-    names = tuple(one.id for one in examples)
-    if not sum(len(one.at) for one in found):
-        nothing = torch.zeros(1, dtype=torch.long)
-        return Batch(inputs, nothing, nothing, nothing, nothing, 0.0, names, lengths)
-    kinds = [one.kind for one in found]
+    tokens = [example.input_ids[targets.positions] for example, targets in zip(examples, chosen, strict=True)]
+    ids = tuple(example.id for example in examples)
+    if not sum(len(t.positions) for t in chosen):
+        empty = torch.zeros(1, dtype=torch.long)
+        return Batch(inputs, empty, empty, empty, empty, 0.0, ids, lengths)
+    kinds = [t.kind for t in chosen]
     row, column, target, kind = (_long(np.concatenate(parts)) for parts in (rows, columns, tokens, kinds))
-    return Batch(inputs, row, column, target, kind, 1.0, names, lengths)
+    return Batch(inputs, row, column, target, kind, 1.0, ids, lengths)
 
 
 def _long(values: NDArray[np.integer]) -> Tensor:

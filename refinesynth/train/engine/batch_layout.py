@@ -24,18 +24,18 @@ from refinesynth.train.engine.lm_head import base_model, output_head, takes, voc
 from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 
-_FIRST, _SECOND = 13, 21
+_FIRST_LENGTH, _SECOND_LENGTH = 13, 21
 """Lengths of the trial's sequences, in tokens."""
-_OTHERS: Final = 3
+_EXTRA_SEQUENCES: Final = 3
 _TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
 """Largest relative difference of packed logits; none for 16 bits, where rounding depends on the shape."""
-_NOISE: Final = 3
+_MAX_NOISE_RATIO: Final = 3
 """Largest ratio of the effect of text before a sequence on its logits to the effect of text after it."""
-_BOUNDARIES: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+_BOUNDARY_INPUTS: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 _HOPPER, _AMPERE = 9, 8
 _MAX_MESSAGE: Final = 300
 """Shown characters of a library's message."""
-_REFUSALS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedError, ImportError, RuntimeError)
+_MODEL_ERRORS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedError, ImportError, RuntimeError)
 """Errors that models and their kernels raise for inputs they do not support."""
 
 
@@ -47,9 +47,9 @@ class Layout:
     """True: several conversations per row. False: one conversation per row, padded."""
     attention: str
     """Attention implementation, as set on the model."""
-    boundaries: bool
+    takes_boundaries: bool
     """The model takes boundaries (`cu_seq_lens_*`) in addition to position ids."""
-    indices: bool
+    takes_indices: bool
     """The model has stateful layers, whose kernels take the number of each token's conversation (`seq_idx`)."""
     plain_head: bool
     """The logits are the unscaled output of the head, which may then be evaluated in chunks."""
@@ -58,14 +58,14 @@ class Layout:
 
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
-        left_out = {*(() if self.boundaries else _BOUNDARIES), *(() if self.indices else ("seq_idx",))}
-        return {name: value for name, value in batch.inputs.items() if name not in left_out}
+        omitted = {*(() if self.takes_boundaries else _BOUNDARY_INPUTS), *(() if self.takes_indices else ("seq_idx",))}
+        return {name: value for name, value in batch.inputs.items() if name not in omitted}
 
 
 def choose_layout(
     model: nn.Module,
     *,
-    call: nn.Module | None = None,
+    wrapped: nn.Module | None = None,
     attention: str = "auto",
     packing: bool = True,
     backward: bool = True,
@@ -73,7 +73,7 @@ def choose_layout(
 ) -> Layout:
     """Choose the layout for training, and set its attention implementation on `model`.
 
-    `call` is a wrapper to call instead of the model. `backward` also tries a backward pass; it must be False for
+    `wrapped` is a wrapper to call instead of the model. `backward` also tries a backward pass; it must be False for
     DeepSpeed, whose engine counts backward passes. Without a wrapper, parameters that get no gradient are frozen.
     Random states are restored.
 
@@ -82,22 +82,22 @@ def choose_layout(
     """
     register()
     base = cast("Any", base_model(model))
-    own, is_left_open = _attention(base), attention == "auto"
+    stock, is_auto = _attention(base), attention == "auto"
     stateful = layers_with_state(base)
-    trial = _Trial(model, call, autocast, backward=backward)
+    trial = _Trial(model, wrapped, autocast, backward=backward)
     failed: dict[str, str] = {}
-    with _evaluating(model):
-        layout = Layout(packing, own, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
-        preferred = _preferred(base, own, half=trial.half) if packing else own
-        for name in dict.fromkeys((preferred, own)) if is_left_open else [attention]:
-            if (why := _set(base, name, strict=not (is_left_open and packing))) is None:
+    with _evaluation_mode(model):
+        layout = Layout(packing, stock, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
+        preferred = _preferred_attention(base, stock, half_precision=trial.is_half_precision) if packing else stock
+        for name in dict.fromkeys((preferred, stock)) if is_auto else [attention]:
+            if (reason := _set_attention(base, name, strict=not (is_auto and packing))) is None:
                 layout = replace(layout, attention=_attention(base))
-                why = trial.failure(layout)
-                if why is None or not packing:
+                reason = trial.failure(layout)
+                if reason is None or not packing:
                     return replace(layout, note=trial.note())
-            failed[name] = why
-    alike = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
-    reasons = "; ".join(f"{names}: {why.rstrip('.')}" for why, names in alike.items())
+            failed[name] = reason
+    grouped = {reason: ", ".join(name for name in failed if failed[name] == reason) for reason in failed.values()}
+    reasons = "; ".join(f"{names}: {reason.rstrip('.')}" for reason, names in grouped.items())
     state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
     raise InputError(
         f"{type(base).__name__} does not keep packed conversations apart ({reasons}).{state} Give --set packing=false: it is then "
@@ -107,11 +107,11 @@ def choose_layout(
 
 def layers_with_state(base: nn.Module) -> list[str]:
     """Class names of stateful layers: linear attention, state spaces, short convolutions."""
-    text = cast("nn.Module", cast("Any", base).get_decoder())
+    decoder = cast("nn.Module", cast("Any", base).get_decoder())
     return sorted(
         {
             type(module).__name__
-            for module in text.modules()
+            for module in decoder.modules()
             if hasattr(module, "A_log") or any(isinstance(child, nn.Conv1d) for child in module.children())
         }
     )
@@ -127,7 +127,7 @@ class _Trial:
         backward: bool,
     ) -> None:
         self._model, self._call, self._autocast = model, wrapped or model, autocast
-        self._backward, self._freezes = backward, wrapped is None
+        self._backward, self._can_freeze = backward, wrapped is None
         self._unused: dict[str, int] = {}
         base = base_model(model)
         weights = next(base.parameters())
@@ -135,19 +135,19 @@ class _Trial:
         with autocast():
             if torch.is_autocast_enabled(self._device.type):
                 self._tolerance = None
-        random = np.random.default_rng(0)
-        self._first, self._second, *self._others = (
+        rng = np.random.default_rng(0)
+        self._first, self._second, *self._extras = (
             Rendered(
                 "trial",
-                random.integers(0, vocabulary(base), length).astype(np.int32),
+                rng.integers(0, vocabulary(base), length).astype(np.int32),
                 np.full(length, Label.TRAINED, np.int8),
                 (),
             )
-            for length in (_FIRST, _SECOND, *[_FIRST] * _OTHERS)
+            for length in (_FIRST_LENGTH, _SECOND_LENGTH, *[_FIRST_LENGTH] * _EXTRA_SEQUENCES)
         )
 
     @property
-    def half(self) -> bool:
+    def is_half_precision(self) -> bool:
         """True if the model computes in 16 bits."""
         return self._tolerance is None
 
@@ -155,14 +155,14 @@ class _Trial:
         """The reason that prevents training in this layout; None if there is none."""
         make = pack_batch if layout.packed else pad_batch
         try:
-            if layout.packed and (moved := self._joined(layout)) is not None:
-                return f"logits of one that is packed and alone differ by {moved:.2g}, relative"
+            if layout.packed and (change := self._excessive_change(layout)) is not None:
+                return f"logits of one that is packed and alone differ by {change:.2g}, relative"
             if self._backward:
-                self._pass_back(layout.inputs(make([self._first, self._second]).to(self._device)))
-                if self._freezes:
+                self._try_backward(layout.inputs(make([self._first, self._second]).to(self._device)))
+                if self._can_freeze:
                     self._unused = without_gradient(self._model)
                     freeze(self._model, self._unused)
-        except _REFUSALS as exc:
+        except _MODEL_ERRORS as exc:
             if isinstance(exc, torch.OutOfMemoryError):
                 raise
             return " ".join(str(exc).split())[:_MAX_MESSAGE] or type(exc).__name__
@@ -174,11 +174,11 @@ class _Trial:
         """Note for the user on frozen parameters; None without any."""
         return f"{describe_unused(self._unused)}." if self._unused else None
 
-    def _joined(self, layout: Layout) -> float | None:
+    def _excessive_change(self, layout: Layout) -> float | None:
         """The change of a sequence's logits in a pack if it is too large, else None.
 
         The change must be below half the change without boundaries and, in fp32 and fp64, below `_TOLERANCE`. The
-        effect of text before a sequence must be at most `_NOISE` times the effect of text after it. The latter is
+        effect of text before a sequence must be at most `_MAX_NOISE_RATIO` times the effect of text after it. The latter is
         rounding, which is equal for equal shapes: causal attention never sees that text. The median over tokens ignores
         tokens that a router sends to other experts.
         """
@@ -186,28 +186,28 @@ class _Trial:
         def packed(*examples: Rendered) -> Tensor:
             return self._logits(**layout.inputs(pack_batch(examples).to(self._device)))
 
-        second, together = (
+        second, joined = (
             self._logits(input_ids=torch.from_numpy(np.concatenate(ids)).long()[None].to(self._device))
             for ids in ([self._second.input_ids], [self._first.input_ids, self._second.input_ids])
         )
         if not second.isfinite().all():  # Broken weights appear in the loss of the first step.
             return None
-        every = [self._first, *self._others]
-        before = [packed(other, self._second)[_FIRST:] for other in every]
-        moved = float(_moved(before[0], second).square().mean().sqrt())
-        most = float(_moved(together[_FIRST:], second).square().mean().sqrt()) / 2
-        if not moved < (most if self._tolerance is None else min(most, self._tolerance)):
-            return moved
-        behind = [packed(self._second, other)[:_SECOND] for other in every]
-        shown, noise = (max(float(_moved(one, rows[0]).median()) for one in rows[1:]) for rows in (before, behind))
-        return shown if shown > _NOISE * noise else None
+        prefixes = [self._first, *self._extras]
+        prefixed = [packed(prefix, self._second)[_FIRST_LENGTH:] for prefix in prefixes]
+        change = float(_delta(prefixed[0], second).square().mean().sqrt())
+        max_change = float(_delta(joined[_FIRST_LENGTH:], second).square().mean().sqrt()) / 2
+        if not change < (max_change if self._tolerance is None else min(max_change, self._tolerance)):
+            return change
+        suffixed = [packed(self._second, suffix)[:_SECOND_LENGTH] for suffix in prefixes]
+        effect, noise = (max(float(_delta(row, rows[0]).median()) for row in rows[1:]) for rows in (prefixed, suffixed))
+        return effect if effect > _MAX_NOISE_RATIO * noise else None
 
     def _logits(self, **inputs: Tensor | int) -> Tensor:
         """(T, vocabulary) Logits of the first row."""
         with torch.no_grad(), self._autocast():
             return cast("Tensor", self._call(**inputs, use_cache=False).logits)[0].double()
 
-    def _pass_back(self, inputs: dict[str, Tensor | int]) -> None:
+    def _try_backward(self, inputs: dict[str, Tensor | int]) -> None:
         """Run the forward and backward pass of a training step; gradients remain."""
         devices = [self._device] if self._device.type == "cuda" else []
         training = self._call.training
@@ -225,10 +225,10 @@ class _Trial:
             return False
         seen: list[Tensor] = []
 
-        def note(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        def record(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
             seen.append(output)
 
-        handle = head.register_forward_hook(cast("Any", note))
+        handle = head.register_forward_hook(cast("Any", record))
         try:
             with torch.no_grad(), self._autocast():
                 ids = torch.from_numpy(self._second.input_ids).long()[None].to(self._device)
@@ -238,25 +238,25 @@ class _Trial:
         return len(seen) == 1 and seen[0].shape == logits.shape and torch.equal(seen[0].to(logits.dtype), logits)
 
 
-def _moved(got: Tensor, wanted: Tensor) -> Tensor:
-    """(T,) Distance of each token's logits (T, vocabulary), relative to the root mean square norm of `wanted`."""
-    return (got - wanted).norm(dim=1) / (wanted.square().sum(1).mean().sqrt() + 1e-30)
+def _delta(actual: Tensor, expected: Tensor) -> Tensor:
+    """(T,) Distance of each token's logits (T, vocabulary), relative to the root mean square norm of `expected`."""
+    return (actual - expected).norm(dim=1) / (expected.square().sum(1).mean().sqrt() + 1e-30)
 
 
 def _attention(base: Any) -> str:
     return str(base.config._attn_implementation)  # noqa: SLF001 - the library has no public name for it
 
 
-def _preferred(base: Any, own: str, *, half: bool) -> str:
+def _preferred_attention(base: Any, stock: str, *, half_precision: bool) -> str:
     """Installed flash attention for 16 bits on a GPU; else `SEGMENTS` if no mask is needed; else the model's own."""
     flash = bool(getattr(base, "_supports_flash_attn", False))
-    if flash and half and next(base.parameters()).is_cuda:
+    if flash and half_precision and next(base.parameters()).is_cuda:
         capability = torch.cuda.get_device_capability()[0]
         if capability == _HOPPER and is_flash_attn_3_available():
             return "flash_attention_3"
         if capability >= _AMPERE and is_flash_attn_2_available():
             return "flash_attention_2"
-    return SEGMENTS if takes(base, "**") and _needs_no_mask(base, flash=flash) else own
+    return SEGMENTS if takes(base, "**") and _needs_no_mask(base, flash=flash) else stock
 
 
 def _needs_no_mask(base: Any, *, flash: bool) -> bool:
@@ -268,13 +268,13 @@ def _needs_no_mask(base: Any, *, flash: bool) -> bool:
     kinds = set(cast("list[str]", getattr(config, "layer_types", None) or []))
     if getattr(config, "attention_chunk_size", None) is not None or any("chunk" in kind for kind in kinds):
         return False
-    slides = getattr(config, "sliding_window", None) is not None or "sliding_attention" in kinds
-    return not slides or flash
+    has_window = getattr(config, "sliding_window", None) is not None or "sliding_attention" in kinds
+    return not has_window or flash
 
 
-def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
+def _set_attention(base: Any, name: str, *, strict: bool = False) -> str | None:
     """Set the attention `name`; return the error or None. transformers may replace a missing kernel by a hub kernel."""
-    before = _attention(base)
+    former = _attention(base)
     try:
         base.set_attn_implementation(name)
     except Exception as exc:  # A downloaded kernel may raise anything.
@@ -283,11 +283,11 @@ def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
                 f"attention is {name!r}, which {type(base).__name__} cannot use: {exc}. Leave it out to have one chosen."
             ) from exc
         return " ".join(str(exc).split())[:_MAX_MESSAGE] or type(exc).__name__
-    return None if _attention(base) == name or _attention(base) != before else "the model's attention cannot be changed"
+    return None if _attention(base) == name or _attention(base) != former else "the model's attention cannot be changed"
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Generator[None]:
+def _evaluation_mode(model: nn.Module) -> Generator[None]:
     training = model.training
     model.eval()
     try:

@@ -31,15 +31,15 @@ from refinesynth.extras import require
 from refinesynth.files.atomic_write import atomic_write
 from refinesynth.train.config import ALL
 from refinesynth.train.engine.model_writer import SHARDS, ModelWriter, file_errors
-from refinesynth.train.engine.parallel import all_gather_objects
+from refinesynth.train.engine.parallel import gather_objects
 from refinesynth.train.events import LOSS, Events
-from refinesynth.train.training_folder import differing
+from refinesynth.train.training_folder import differing_names
 
 MARK: Final = "refinesynth.json"
 _FORMAT: Final = 2
 """Version of a checkpoint's content; the oldest marks have no version."""
 _PREFIX: Final = "checkpoint-"
-_HASHED: Final = 2**24
+_MAX_HASHED_BYTES: Final = 2**24
 """Files up to this many bytes are hashed; larger ones are compared by size, since hashing takes minutes."""
 
 
@@ -56,7 +56,7 @@ class Checkpoint:
 
 def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
     """Flush all files of `folder` to the disk and write the mark."""
-    files = {str(path.relative_to(folder)): _described(path) for path in files_of(folder)}
+    files = {str(path.relative_to(folder)): _fingerprint(path) for path in files_of(folder)}
     for name in files:
         _flush(folder / name)
     content = {"refinesynth": __version__, "format": _FORMAT, "step": step, "identity": dict(identity), "files": files}
@@ -80,16 +80,16 @@ def read(folder: Path) -> Checkpoint | str:
             f"{folder} was written by refinesynth {content.get('refinesynth')}, and {__version__} cannot go on from it. Finish this training "
             f"with that version, give another output folder, or start over with resume: never"
         )
-    for name, wanted in files.items():
+    for name, expected in files.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
-        if _described(path) != wanted:
+        if _fingerprint(path) != expected:
             return f"{name} is not as it was written"
     return checkpoint
 
 
-def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+def find_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest sound checkpoint under `folder`, and a note for each newer, unsound checkpoint."""
     remarks: list[str] = []
     for path in reversed(checkpoint_folders(folder)):
@@ -123,10 +123,10 @@ def remove(folder: Path) -> None:
 
 def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
     """Raises: InputError: The checkpoint is of another training; the message names every difference."""
-    before, now = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
+    previous, current = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
     lines = [
-        f"  {name}: {before.get(name, 'not known')!r} in the checkpoint, {now.get(name, 'not known')!r} now"
-        for name in differing(before, now)
+        f"  {name}: {previous.get(name, 'not known')!r} in the checkpoint, {current.get(name, 'not known')!r} now"
+        for name in differing_names(previous, current)
     ]
     if lines:
         raise InputError(
@@ -141,9 +141,9 @@ def files_of(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and MARK not in path.name)
 
 
-def _described(path: Path) -> list[Any]:
+def _fingerprint(path: Path) -> list[Any]:
     size = path.stat().st_size
-    return [size, sha256(path.read_bytes()).hexdigest() if size <= _HASHED else None]
+    return [size, sha256(path.read_bytes()).hexdigest() if size <= _MAX_HASHED_BYTES else None]
 
 
 def _flush(path: Path) -> None:
@@ -156,7 +156,7 @@ def _flush(path: Path) -> None:
 
 OPTIMIZER: Final = "optimizer.pt"
 _PROGRESS: Final = "progress.json"
-_RATES: Final = "scheduler.pt"
+_LR_SCHEDULER: Final = "scheduler.pt"
 _MOMENTS: Final = "optimizer_0"
 _DEEPSPEED: Final = "deepspeed"
 
@@ -179,15 +179,15 @@ class Progress:
 
     def evaluated(self, means: Mapping[str, float]) -> bool:
         """Record an evaluation; return True if its loss is the lowest so far."""
-        before = self.best
+        previous_best = self.best
         self.evaluations.append((self.step, means))
-        return before is None or means[LOSS] < before[1]
+        return previous_best is None or means[LOSS] < previous_best[1]
 
     @property
     def best(self) -> tuple[int, float] | None:
         """Step and loss of the best evaluation, the first among equals."""
         losses = [(step, means[LOSS]) for step, means in self.evaluations if not math.isnan(means[LOSS])]
-        return min(losses, key=lambda each: each[1], default=None)
+        return min(losses, key=lambda evaluation: evaluation[1], default=None)
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class Checkpoints:
     folder: Path
     writer: ModelWriter
     optimizer: Any
-    rates: Any
+    lr_scheduler: Any
     identity: Mapping[str, Any]
     keep: Literal["all"] | int
     """Number of newest checkpoints to keep, besides the best."""
@@ -223,7 +223,7 @@ class Checkpoints:
                 (path / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")  # orjson has no NaN
             if fsdp:
                 self.writer.check_shards(path)
-            self._refuse_other_disks(path)
+            self._check_shared_disk(path)
             if is_main:
                 mark(path, step=progress.step, identity=self.identity)
                 best = progress.best or (progress.step, 0.0)
@@ -234,32 +234,32 @@ class Checkpoints:
         """Restore everything from a checkpoint. Raises `TrainingError` if a file cannot be read."""
         with file_errors(path, "read"):
             self.read_rank(path)
-            found = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
-            evaluations = [(int(step), means) for step, means in found.pop("evaluations")]
-            return Progress(**found, evaluations=evaluations)
+            values = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
+            evaluations = [(int(step), means) for step, means in values.pop("evaluations")]
+            return Progress(**values, evaluations=evaluations)
 
-    def bring_best_back(self, progress: Progress) -> None:
+    def restore_best(self, progress: Progress) -> None:
         """Restore the weights of the best evaluation, if its checkpoint is sound."""
         progress.kept = progress.step
         if progress.best is None or progress.best[0] == progress.step or not self.path(progress.best[0]).is_dir():
             return
         path = self.path(progress.best[0])
-        found = read(path)
-        if isinstance(found, str):
-            self.events.note(f"The best model, in {path}, cannot be kept: {found}. The last one is kept instead.")
+        checkpoint = read(path)
+        if isinstance(checkpoint, str):
+            self.events.note(f"The best model, in {path}, cannot be kept: {checkpoint}. The last one is kept instead.")
             return
         with file_errors(path, "read"):
             self.read_weights(path)
         progress.kept = progress.best[0]
 
-    def _refuse_other_disks(self, folder: Path) -> None:
+    def _check_shared_disk(self, folder: Path) -> None:
         """Wait for all ranks. Raises `TrainingError` if rank 0 does not see a file of another rank."""
         self.writer.accelerator.wait_for_everyone()
-        seen = all_gather_objects([str(path.relative_to(folder)) for path in files_of(folder)])
-        for rank, names in enumerate(seen):
-            if unseen := sorted(set(names) - set(seen[0])):
+        files = gather_objects([str(path.relative_to(folder)) for path in files_of(folder)])
+        for rank, names in enumerate(files):
+            if missing := sorted(set(names) - set(files[0])):
                 raise TrainingError(
-                    f"rank {rank} has written {unseen[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
+                    f"rank {rank} has written {missing[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
                     f"machines share"
                 )
 
@@ -277,7 +277,7 @@ class Checkpoints:
             torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
         torch.save(_random_states(cuda=accelerator.device.type == "cuda"), folder / f"rng_state_{rank}.pth")
         if rank == 0:
-            torch.save(self.rates.state_dict(), folder / _RATES)
+            torch.save(self.lr_scheduler.state_dict(), folder / _LR_SCHEDULER)
 
     def read_rank(self, folder: Path) -> None:
         """Restore this rank's part; every rank calls this."""
@@ -287,13 +287,13 @@ class Checkpoints:
             cast("Any", model).load_checkpoint(str(folder), _DEEPSPEED, load_module_strict=not adapters)
         elif kind == DistributedType.FSDP:
             weights, moments = self._shards()
-            found, states = {"model": weights}, {"optimizer": moments}
-            read_shards(found, checkpoint_id=folder / SHARDS)
+            weight_states, states = {"model": weights}, {"optimizer": moments}
+            read_shards(weight_states, checkpoint_id=folder / SHARDS)
             read_shards(states, checkpoint_id=folder / _MOMENTS)
             set_state_dict(
                 model,
                 self.optimizer.optimizer,
-                model_state_dict=found["model"],
+                model_state_dict=weight_states["model"],
                 optim_state_dict=states["optimizer"],
                 options=StateDictOptions(ignore_frozen_params=adapters, strict=not adapters),
             )
@@ -301,10 +301,10 @@ class Checkpoints:
             self.read_weights(folder)
             moments = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
             self.optimizer.load_state_dict(moments)
-        self.rates.load_state_dict(torch.load(folder / _RATES, weights_only=True))
-        states = folder / f"rng_state_{accelerator.process_index}.pth"
-        if states.is_file():  # absent for ranks that did not exist before
-            _bring_back(torch.load(states, weights_only=True), cuda=cuda)
+        self.lr_scheduler.load_state_dict(torch.load(folder / _LR_SCHEDULER, weights_only=True))
+        rng_path = folder / f"rng_state_{accelerator.process_index}.pth"
+        if rng_path.is_file():  # absent for ranks that did not exist before
+            _restore_random_states(torch.load(rng_path, weights_only=True), cuda=cuda)
 
     def read_weights(self, folder: Path) -> None:
         """Restore the weights; DeepSpeed and FSDP restore all state. Every rank calls this."""
@@ -317,16 +317,16 @@ class Checkpoints:
         if hasattr(model, "peft_config"):
             require("peft", "train").set_peft_model_state_dict(model, load_file(folder / ADAPTER_SAFE_WEIGHTS_NAME))
             return
-        found = type(model).from_pretrained(str(folder), dtype=next(model.parameters()).dtype, use_safetensors=True)
-        model.load_state_dict(found.state_dict())
+        loaded = type(model).from_pretrained(str(folder), dtype=next(model.parameters()).dtype, use_safetensors=True)
+        model.load_state_dict(loaded.state_dict())
 
     def _shards(self) -> tuple[dict[str, Any], Any]:
         """This rank's part of weights and moments; with adapters, frozen weights are left out, even tied ones."""
         model, adapters = self.writer.model, self.writer.trained.adapters
         options = StateDictOptions(ignore_frozen_params=adapters)
         weights, moments = get_state_dict(model, self.optimizer.optimizer, options=options)
-        learned = {name for name, one in model.named_parameters() if one.requires_grad}
-        return {name: one for name, one in weights.items() if name in learned or not adapters}, moments
+        trainable = {name for name, p in model.named_parameters() if p.requires_grad}
+        return {name: tensor for name, tensor in weights.items() if name in trainable or not adapters}, moments
 
 
 def _random_states(*, cuda: bool) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def _random_states(*, cuda: bool) -> dict[str, Any]:
     }
 
 
-def _bring_back(states: dict[str, Any], *, cuda: bool) -> None:
+def _restore_random_states(states: dict[str, Any], *, cuda: bool) -> None:
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002
     torch.set_rng_state(states["torch"])

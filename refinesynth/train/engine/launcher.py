@@ -19,14 +19,14 @@ from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.extras import check_installed, require
 from refinesynth.train.config import TrainConfig, TrainerConfig
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.inputs import check_inputs, with_own_settings
+from refinesynth.train.inputs import check_inputs, with_adapter_settings
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import OUTCOME, free_port, is_launched, read_outcome, signals_handled
-from refinesynth.train.training_folder import finished
+from refinesynth.train.training_folder import read_result
 
-_LAST_WORDS: Final = 10.0
+_KILL_TIMEOUT: Final = 10.0
 """Seconds until the other ranks are killed after one rank has failed."""
-_LOOKS: Final = 0.2
+_POLL_INTERVAL: Final = 0.2
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
@@ -56,15 +56,15 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
     with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
         settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
         settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
-        code, passed = _run_ranks(config.processes, settings, outcome)
+        code, signals = _run_ranks(config.processes, settings, outcome)
         result = read_outcome(outcome)
-    if result is not None and result.signal is not None and passed:
+    if result is not None and result.signal is not None and signals:
         # The ranks always get SIGTERM: report the signal that this process received.
-        result = replace(result, signal=passed[0])
-    if result is None and code != 0 and passed:
-        signal.raise_signal(passed[0])  # before the first step: the usual effect of the signal
+        result = replace(result, signal=signals[0])
+    if result is None and code != 0 and signals:
+        signal.raise_signal(signals[0])  # before the first step: the usual effect of the signal
     if result is None and code == 0:
-        result = finished(Path(config.output))  # the training was already finished
+        result = read_result(Path(config.output))  # the training was already finished
     if result is None or (code != 0 and result.signal is None):
         raise TrainingError(
             f"the {config.processes} training processes ended with exit code {code} and said no reason; it may stand above. "
@@ -77,48 +77,48 @@ def _run_ranks(number: int, settings: Path, outcome: Path) -> tuple[int, list[in
     """Start the ranks and wait; return the exit code of the first failed rank, else 0, and the received signals.
 
     The first signal is passed on as SIGTERM; a second one kills the ranks. After a failure, the other ranks are killed
-    after `_LAST_WORDS` seconds.
+    after `_KILL_TIMEOUT` seconds.
     """
-    ranks: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []
 
-    def pass_on(received: int, _frame: FrameType | None) -> None:
+    def forward(received: int, _frame: FrameType | None) -> None:
         signals.append(received)
-        for each in ranks:
-            each.send_signal(signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
+        for process in processes:
+            process.send_signal(signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
 
-    here = {**os.environ, OUTCOME: str(outcome), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    here |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
-    here.setdefault("OMP_NUM_THREADS", "1")
-    code, patience = 0, math.inf
-    with signals_handled(pass_on, hangup=True):  # the ranks have their own sessions and would outlive this process
+    base = {**os.environ, OUTCOME: str(outcome), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    base |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
+    base.setdefault("OMP_NUM_THREADS", "1")
+    code, deadline = 0, math.inf
+    with signals_handled(forward, hangup=True):  # the ranks have their own sessions and would outlive this process
         try:
             for rank in range(number):
                 # In an own session, a rank gets Ctrl-C of the terminal once, through this process.
-                environment = here | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-                ranks.append(subprocess.Popen(command(settings), env=environment, start_new_session=True))  # noqa: S603
+                environment = base | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                processes.append(subprocess.Popen(rank_command(settings), env=environment, start_new_session=True))  # noqa: S603
             if signals:  # received before all ranks were started
-                for each in ranks:
-                    each.send_signal(signal.SIGTERM)
-            while running := [each for each in ranks if each.poll() is None]:
-                if not code and (code := _first_failure(ranks)):
-                    patience = monotonic() + _LAST_WORDS
-                if monotonic() > patience:
+                for process in processes:
+                    process.send_signal(signal.SIGTERM)
+            while running := [process for process in processes if process.poll() is None]:
+                if not code and (code := _first_exit_code(processes)):
+                    deadline = monotonic() + _KILL_TIMEOUT
+                if monotonic() > deadline:
                     break
                 with suppress(subprocess.TimeoutExpired):
-                    running[0].wait(_LOOKS)
+                    running[0].wait(_POLL_INTERVAL)
         finally:
-            for each in ranks:
-                each.kill()
-                each.wait()
-    return code or _first_failure(ranks), signals
+            for process in processes:
+                process.kill()
+                process.wait()
+    return code or _first_exit_code(processes), signals
 
 
-def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    return next((each.returncode for each in ranks if each.returncode), 0)
+def _first_exit_code(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    return next((process.returncode for process in processes if process.returncode), 0)
 
 
-def command(settings: Path) -> list[str]:
+def rank_command(settings: Path) -> list[str]:
     return [sys.executable, "-m", "refinesynth.train", "--config", str(settings)]
 
 
@@ -130,7 +130,7 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     from refinesynth.train.engine.parallel import Distributed
     from refinesynth.train.engine.rank_training import libraries_silenced, prepare_training
 
-    config = with_own_settings(config)
+    config = with_adapter_settings(config)
     with libraries_silenced():
         return prepare_training(config, Distributed.from_environment(config), sources).plan
 

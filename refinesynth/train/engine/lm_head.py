@@ -34,7 +34,7 @@ def token_losses(
     `model` is called with `inputs`; `inner` is the unwrapped model. `chunk_elements` limits the logits in memory, for
     models whose logits are the head's output (`Layout.plain_head`).
     """
-    keep, column = _kept(inner, batch)
+    keep, column = _kept_positions(inner, batch)
     head = output_head(inner)
     if chunk_elements is not None and head is not None:
         rows = max(1, chunk_elements // vocabulary(inner))
@@ -44,19 +44,19 @@ def token_losses(
                 return _logits(model, inputs, **keep)[0, :, 0]
     logits = _logits(model, inputs, **keep)
     # With a single row only the predicting positions were kept: no copy is needed.
-    found = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
-    return negative_log_probability(found, batch.target)
+    predicting = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
+    return negative_log_probability(predicting, batch.target)
 
 
-def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+def _kept_positions(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
     """The argument that limits the head to some positions, and (K,) the index of each predicting position in them."""
     if not takes(base_model(inner), "logits_to_keep"):
         return {}, batch.column
     if batch.rows == 1:
         return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
     # The library keeps the same positions in all rows: the union over rows.
-    columns, which = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
-    return {"logits_to_keep": columns}, which
+    columns, indices = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
+    return {"logits_to_keep": columns}, indices
 
 
 def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
@@ -76,10 +76,10 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
 
     Only the instance's `forward` is replaced, and hooks still run. The backward pass recomputes each chunk's logits.
     """
-    plain = head.forward
+    head_forward = head.forward
 
-    def loss_of(hidden: Tensor, tokens: Tensor) -> Tensor:
-        return negative_log_probability(plain(hidden), tokens)
+    def chunk_loss(hidden: Tensor, tokens: Tensor) -> Tensor:
+        return negative_log_probability(head_forward(hidden), tokens)
 
     def chunked(hidden: Tensor) -> Tensor:
         predicting = hidden[batch.row, column]
@@ -87,7 +87,7 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
             cast(
                 "Tensor",
                 recomputing.checkpoint(
-                    loss_of, predicting[k : k + rows], batch.target[k : k + rows], use_reentrant=False
+                    chunk_loss, predicting[k : k + rows], batch.target[k : k + rows], use_reentrant=False
                 ),
             )
             for k in range(0, len(predicting), rows)
@@ -95,15 +95,15 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
         # FSDP warns about outputs that are views: return a copy.
         return torch.cat(pieces)[None, :, None].clone()
 
-    replaced = vars(head).get("forward")
+    previous = vars(head).get("forward")
     head.forward = chunked
     try:
         yield
     finally:
-        if replaced is None:
+        if previous is None:
             del head.forward  # restores the method of the class
         else:
-            head.forward = replaced
+            head.forward = previous
 
 
 def base_model(inner: nn.Module) -> nn.Module:
@@ -128,23 +128,23 @@ def takes(model: nn.Module, argument: str) -> bool:
     """
     parameters = inspect.signature(type(model).forward).parameters
     if argument == "**":
-        return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return argument in parameters
 
 
-def coefficient(config: TrainConfig, model: nn.Module) -> float:
+def router_loss_coefficient(config: TrainConfig, model: nn.Module) -> float:
     """Coefficient of the load-balancing loss, or 0. Raises `InputError` if it is set for a model without this loss."""
-    base, asked = base_model(model), config.router_aux_loss
-    own = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
-    routes = own is not None and takes(base, "output_router_logits")
-    if isinstance(asked, float):
-        if asked and not routes:
-            raise InputError(f"router_aux_loss is {asked:g}, and {type(base).__name__} has no such loss; leave it out")
-        return asked
-    return float(own) if asked == "auto" and config.lora is None and own is not None and routes else 0.0
+    base, value = base_model(model), config.router_aux_loss
+    default = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
+    has_router = default is not None and takes(base, "output_router_logits")
+    if isinstance(value, float):
+        if value and not has_router:
+            raise InputError(f"router_aux_loss is {value:g}, and {type(base).__name__} has no such loss; leave it out")
+        return value
+    return float(default) if value == "auto" and config.lora is None and default is not None and has_router else 0.0
 
 
-class Balanced:
+class BalancedCall:
     """Call of a model on `batch` that also stores the load-balancing loss.
 
     The loss is that of transformers (Switch Transformer, equations 4 to 6), over all tokens of the pass. It is not a

@@ -32,33 +32,33 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
-from refinesynth.train.config import SCRATCH, TrainConfig, bare
+from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
 from refinesynth.train.engine.adapters import (
+    add_adapters,
+    convert_trained_to_fp32,
     freeze,
     frozen_bytes,
-    hold_exactly,
     is_quantized,
     loading_options,
-    ready_to_train,
+    prepare_quantized,
     unused_by_text,
-    with_adapters,
 )
-from refinesynth.train.engine.lm_head import base_model, coefficient
-from refinesynth.train.inputs import TOKENIZER, located, refuse_adapter, underlying
+from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
+from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.template import NAMED, check_tokens, read_template
+from refinesynth.train.render.template import NAMED_TEMPLATES, check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
 """Types of the weights. `bf16` trains fp32 weights: bf16 weights would round away most steps of 5e-6."""
-_FEWEST_TOKENS: Final = 8
+_MIN_TOKENS: Final = 8
 """Minimum number of tokens of a tokenizer, without special tokens."""
-_LOOKED_AT: Final = 64
+_SAMPLED_EXAMPLES: Final = 64
 """Number of examples from which the ends of turns are read."""
-_MOST_ENDS: Final = 3
-_MAX_PROBLEM: Final = 400
+_MAX_END_TOKENS: Final = 3
+_MAX_PROBLEM_LENGTH: Final = 400
 
 
 def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = ()) -> PreTrainedTokenizerBase:
@@ -66,20 +66,20 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
-    if config.tokenizer is None and not Path(name, TOKENIZER).is_file() and not is_gguf(name):
-        name, base_revision, adapter = underlying(config)  # an adapter folder may have no tokenizer
+    if config.tokenizer is None and not Path(name, TOKENIZER_FILE).is_file() and not is_gguf(name):
+        name, base_revision, adapter = resolve_base(config)  # an adapter folder may have no tokenizer
         revision = config.tokenizer_revision or base_revision
-        if adapter is not None and revision == base_revision and (adapter.folder / TOKENIZER).is_file():
+        if adapter is not None and revision == base_revision and (adapter.folder / TOKENIZER_FILE).is_file():
             name, revision = str(adapter.folder), None  # downloaded with the adapter
-    source = located(name, revision)
-    with _refusing("tokenizer", name, config):
+    source = pretrained_arguments(name, revision)
+    with _loading_errors("tokenizer", name, config):
         tokenizer = cast(
             "PreTrainedTokenizerBase",
             AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
         )
         # From a folder without tokenizer files, transformers 5 makes a tokenizer with special tokens only (Qwen, Gemma,
         # T5).
-        if len(tokenizer) - len(tokenizer.all_special_ids) < _FEWEST_TOKENS:
+        if len(tokenizer) - len(tokenizer.all_special_ids) < _MIN_TOKENS:
             raise ValueError("its files are missing, or it knows no words")
     return tokenizer
 
@@ -102,26 +102,26 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     """The model's sizes, with adapters, computed without loading weights. A model from scratch needs its `tokenizer`.
     Raises `InputError`.
     """
-    name, revision, adapter = underlying(config)
-    source = {} if name == SCRATCH else located(name, revision)
-    with _refusing("model", name, config):
+    name, revision, adapter = resolve_base(config)
+    source = {} if name == SCRATCH else pretrained_arguments(name, revision)
+    with _loading_errors("model", name, config):
         if config.model == SCRATCH and tokenizer is not None:
-            found = cast("Any", make_config(config, tokenizer))
+            model_config = cast("Any", make_config(config, tokenizer))
         else:
-            found = cast("Any", AutoConfig.from_pretrained(**source, trust_remote_code=config.trust_remote_code))
+            model_config = cast("Any", AutoConfig.from_pretrained(**source, trust_remote_code=config.trust_remote_code))
         with torch.device("meta"):
             model = cast(
-                "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=config.trust_remote_code)
+                "nn.Module", AutoModelForCausalLM.from_config(model_config, trust_remote_code=config.trust_remote_code)
             )
-        unused = unused_by_text(found, trust_remote_code=config.trust_remote_code)
+        unused = unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
     freeze(model, unused)
-    held = frozen_bytes(model, config.quantize) if config.quantize is not None else None
+    quantized_bytes = frozen_bytes(model, config.quantize) if config.quantize is not None else None
     if config.lora is not None:
-        model = with_adapters(model, config.lora, adapter, exclude=unused, empty=True)
-    coefficient(config, model)
-    dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    found = shape_of(model, name if adapter else config.model)
-    return replace(found, dtype=dtype, frozen_bytes=held, unused=unused)
+        model = add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
+    router_loss_coefficient(config, model)
+    dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
+    shape = model_shape(model, name if adapter else config.model)
+    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused)
 
 
 def load_model(
@@ -138,22 +138,22 @@ def load_model(
     Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: meta tensors
     replace the weights. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
-    base, revision, adapter = underlying(config)
+    base, revision, adapter = resolve_base(config)
     if base == SCRATCH and tokenizer is not None:
-        source = made_from_scratch(config, tokenizer)
+        source = scratch_model_folder(config, tokenizer)
     else:
         source = contextlib.nullcontext(base)
-        located(base, revision)  # outside `_refusing`, which would rewrite the error
-    with _refusing("model", base, config), source as name:
+        pretrained_arguments(base, revision)  # outside `_loading_errors`, which would rewrite the error
+    with _loading_errors("model", base, config), source as name:
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
-        kind: Any = AutoModelForCausalLM
-        arguments = located(name, revision) | {"trust_remote_code": config.trust_remote_code}
+        model_class: Any = AutoModelForCausalLM
+        arguments = pretrained_arguments(name, revision) | {"trust_remote_code": config.trust_remote_code}
         if empty:
-            kind, arguments = _without_weights(arguments)
+            model_class, arguments = _without_weights(arguments)
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
-            kind.from_pretrained(
+            model_class.from_pretrained(
                 **arguments,
                 # Without this argument, the auto class looks for adapters on the hub, for 23 seconds when offline.
                 adapter_kwargs={"local_files_only": arguments["local_files_only"]},
@@ -165,7 +165,7 @@ def load_model(
         )
     model, loading_info = loaded
     if empty:
-        cast("Any", model).config.name_or_path = bare(name)
+        cast("Any", model).config.name_or_path = without_hub_prefix(name)
     missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
@@ -173,26 +173,26 @@ def load_model(
             f"it is not whole, or not a causal language model"
         )
     if is_quantized(model):
-        model = ready_to_train(model)
+        model = prepare_quantized(model)
     freeze(model, unused)
     if config.lora is not None:
-        model = with_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
+        model = add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
         if precision == "bf16":
-            hold_exactly(model)
+            convert_trained_to_fp32(model)
     if gradient_checkpointing:
         checkpoint_activations(model)
-    _mend_generation(model)
+    _repair_generation(model)
     return model
 
 
 def _without_weights(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The class of a model, and arguments for its `from_pretrained` with which no weights are read."""
-    found = cast("Any", AutoConfig.from_pretrained(**arguments))
+    config = cast("Any", AutoConfig.from_pretrained(**arguments))
     with torch.device("meta"):
-        made = cast(
-            "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=arguments["trust_remote_code"])
+        model = cast(
+            "nn.Module", AutoModelForCausalLM.from_config(config, trust_remote_code=arguments["trust_remote_code"])
         )
-    return type(made), arguments | {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
+    return type(model), arguments | {"pretrained_model_name_or_path": None, "config": config, "state_dict": {}}
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -204,7 +204,7 @@ def checkpoint_activations(model: nn.Module) -> None:
     enable({"use_reentrant": False})
 
 
-def _mend_generation(model: nn.Module) -> None:
+def _repair_generation(model: nn.Module) -> None:
     """Repair generation settings that transformers reads but does not write, such as a temperature without sampling."""
     base = cast("Any", base_model(model))
     if getattr(base, "generation_config", None) is None:
@@ -219,28 +219,28 @@ def _mend_generation(model: nn.Module) -> None:
             base.generation_config = GenerationConfig.from_model_config(base.config)
 
 
-def stop_at(model: nn.Module, store: TokenStore) -> None:
+def add_end_tokens(model: nn.Module, store: TokenStore) -> None:
     """Add the last tokens of trained turns to the tokens that stop generation."""
     ends = {
-        int(one.input_ids[span.stop - 1])
-        for one in islice(store, _LOOKED_AT)
-        for span in one.spans
-        if one.labels[span.stop - 1] == Label.TRAINED
+        int(example.input_ids[span.stop - 1])
+        for example in islice(store, _SAMPLED_EXAMPLES)
+        for span in example.spans
+        if example.labels[span.stop - 1] == Label.TRAINED
     }
     generation = getattr(cast("Any", base_model(model)), "generation_config", None)
     # No template has more end-of-turn tokens: the last tokens of turns are then ordinary text.
-    if generation is None or len(ends) > _MOST_ENDS:
+    if generation is None or len(ends) > _MAX_END_TOKENS:
         return
-    known: Any = generation.eos_token_id
-    before = [] if known is None else [known] if isinstance(known, int) else list(known)
-    if missing := sorted(ends.difference(before)):
-        found = [*missing, *before]
-        generation.eos_token_id = found[0] if len(found) == 1 else found
+    configured: Any = generation.eos_token_id
+    existing = [] if configured is None else [configured] if isinstance(configured, int) else list(configured)
+    if missing := sorted(ends.difference(existing)):
+        end_tokens = [*missing, *existing]
+        generation.eos_token_id = end_tokens[0] if len(end_tokens) == 1 else end_tokens
 
 
-def shape_of(model: nn.Module, name: str) -> ModelShape:
+def model_shape(model: nn.Module, name: str) -> ModelShape:
     """The sizes of a model, which may be sharded over ranks (ZeRO-3)."""
-    sizes = [(int(getattr(one, "ds_numel", one.numel())), one.requires_grad) for one in model.parameters()]
+    sizes = [(int(getattr(p, "ds_numel", p.numel())), p.requires_grad) for p in model.parameters()]
     config = cast("Any", base_model(model)).config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 0))
     return ModelShape(
@@ -256,28 +256,28 @@ def shape_of(model: nn.Module, name: str) -> ModelShape:
 
 
 @contextlib.contextmanager
-def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
+def _loading_errors(kind: str, name: str, config: TrainConfig) -> Generator[None]:
     try:
         yield
     except Exception as exc:  # The library raises many kinds of errors on third-party data.
         if name == config.model:
             refuse_adapter(config)  # adapters on the hub are not detected earlier
         # The first line of some messages is useless without the second: join the lines.
-        problem = shorten(str(exc), _MAX_PROBLEM, placeholder="...") or type(exc).__name__
+        problem = shorten(str(exc), _MAX_PROBLEM_LENGTH, placeholder="...") or type(exc).__name__
         if "trust_remote_code" in str(exc):
             problem += " It brings code of its own, which runs only with trust_remote_code."
         if not Path(name).is_dir():
             problem += " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
-        raise InputError(f"no {what} can be loaded from {name!r}: {problem}") from exc
+        raise InputError(f"no {kind} can be loaded from {name!r}: {problem}") from exc
 
 
 _SCRATCH_TEMPLATE: Final = "chatml"
 _END_OF_TEXT: Final = "<|endoftext|>"
-_VOCABULARY: Final = 2000
-_CHARACTERS: Final = 2_000_000
+_SCRATCH_VOCABULARY: Final = 2000
+_MAX_CHARACTERS: Final = 2_000_000
 """Characters of the data for the vocabulary: more data takes longer and changes little."""
-_LONGEST: Final = 32
-_WIDTH: Final = 128
+_MAX_TOKEN_LENGTH: Final = 32
+_HIDDEN_SIZE: Final = 128
 
 
 def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
@@ -285,28 +285,28 @@ def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizer
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    start, end = NAMED[_SCRATCH_TEMPLATE]
+    start, end = NAMED_TEMPLATES[_SCRATCH_TEMPLATE]
     trainer = trainers.BpeTrainer(
-        vocab_size=_VOCABULARY,
+        vocab_size=_SCRATCH_VOCABULARY,
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=[_END_OF_TEXT, start, end],
-        max_token_length=_LONGEST,
+        max_token_length=_MAX_TOKEN_LENGTH,
     )
     bpe.train_from_iterator(_texts(conversations), trainer)
-    made = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token=_END_OF_TEXT)
-    made.chat_template = cast("Any", read_template(_SCRATCH_TEMPLATE))
-    return made
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token=_END_OF_TEXT)
+    tokenizer.chat_template = cast("Any", read_template(_SCRATCH_TEMPLATE))
+    return tokenizer
 
 
 def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
-    left = _CHARACTERS
+    remaining = _MAX_CHARACTERS
     for conversation in conversations:
         for turn in conversation.turns:
             # A lone surrogate cannot be tokenized; the renderer raises the error with its position.
-            yield turn.content[:left].encode(errors="replace").decode()
-            left -= len(turn.content)
-            if left <= 0:
+            yield turn.content[:remaining].encode(errors="replace").decode()
+            remaining -= len(turn.content)
+            if remaining <= 0:
                 return
 
 
@@ -314,14 +314,14 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
     """Make a Llama configuration with two layers, at most a million parameters and `max_length` positions."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=_WIDTH,
-        intermediate_size=3 * _WIDTH,
+        hidden_size=_HIDDEN_SIZE,
+        intermediate_size=3 * _HIDDEN_SIZE,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=config.max_length,
         # The default of 0.02 is for widths in the thousands.
-        initializer_range=_WIDTH**-0.5,
+        initializer_range=_HIDDEN_SIZE**-0.5,
         bos_token_id=cast("Any", tokenizer).bos_token_id,
         eos_token_id=cast("Any", tokenizer).eos_token_id,
         pad_token_id=cast("Any", tokenizer).pad_token_id,
@@ -329,7 +329,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
 
 
 @contextmanager
-def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
+def scratch_model_folder(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
     """Context with a folder of the untrained model, whose weights depend only on the seed and the data."""
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

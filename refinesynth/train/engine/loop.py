@@ -28,18 +28,18 @@ from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
-from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, Balanced, base_model, token_losses
-from refinesynth.train.engine.model_writer import ModelWriter, Trained
-from refinesynth.train.engine.parallel import all_gather_objects, fit_to, make_optimizer, make_schedule, start_trackers
-from refinesynth.train.engine.schedule import Schedule, Step, best_fit, padded
+from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, BalancedCall, base_model, token_losses
+from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
+from refinesynth.train.engine.parallel import gather_objects, make_optimizer, make_schedule, start_trackers, wrap_layers
+from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit, pad_rows
 from refinesynth.train.events import Events
 from refinesynth.train.labelled_conversation import TurnLabel
 from refinesynth.train.ranks import signals_handled
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS
 
-_NAMED: Final = 10
-_LOSSES: Final = {
+_MAX_NAMED_IDS: Final = 10
+_LOSS_NAMES: Final = {
     TurnLabel.CORRECT: names.LOSS_CORRECT,
     TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
     TurnLabel.MISTAKE: names.LOSS_MISTAKE,
@@ -91,7 +91,7 @@ class Loop:
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         """Loss and conversation ids of each of the step's micro-batches."""
         kind = accelerator.distributed_type
-        lay_out = partial(
+        choose = partial(
             choose_layout,
             model,
             attention=config.attention,
@@ -100,25 +100,25 @@ class Loop:
             autocast=cast("Any", accelerator.autocast),
         )
         # DDP reads `requires_grad` when it wraps the model: freeze before. A sharded model can be called only wrapped.
-        splits = kind in {DistributedType.DEEPSPEED, DistributedType.FSDP}
-        layout = None if splits else lay_out()
+        is_sharded = kind in {DistributedType.DEEPSPEED, DistributedType.FSDP}
+        layout = None if is_sharded else choose()
         alpha = config.trainer.neftune_noise_alpha
         self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
-        trained = Trained.of(model)
-        fit_to(accelerator, model)
+        trained = TrainedTensors.from_model(model)
+        wrap_layers(accelerator, model)
         optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
         wrapped, self.optimizer = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped
-        self.rates = make_schedule(self.optimizer, config, task.schedule.steps)
+        self.lr_scheduler = make_schedule(self.optimizer, config, task.schedule.steps)
         self.writer = ModelWriter(accelerator, wrapped, trained, task.tokenizer, task.base)
         folder = Path(config.output) / CHECKPOINTS
         self.checkpoints = Checkpoints(
-            folder, self.writer, self.optimizer, self.rates, task.identity, config.keep, events
+            folder, self.writer, self.optimizer, self.lr_scheduler, task.identity, config.keep, events
         )
-        self.layout = layout or lay_out(call=wrapped)
+        self.layout = layout or choose(wrapped=wrapped)
         if self.layout.note:
             events.note(self.layout.note)
-        self._chunk = chunk_elements if self.layout.plain_head else None
+        self._chunk_elements = chunk_elements if self.layout.plain_head else None
         start_trackers(accelerator, config)
 
     # Steps.
@@ -133,34 +133,34 @@ class Loop:
         if start is not None:
             self.progress = self.checkpoints.read(start)
         config, progress, schedule = self.config, self.progress, self.task.schedule
-        every = config.evaluate_every if self.task.held_out is not None else "never"
-        evaluating, saving = (interval(each, schedule.steps_per_epoch) for each in (every, config.save_every))
-        self.stopped_early = self._is_no_better()  # the checkpoint may be of a stopped training
+        eval_every = config.evaluate_every if self.task.held_out is not None else "never"
+        evaluating, saving = (interval(every, schedule.steps_per_epoch) for every in (eval_every, config.save_every))
+        self.stopped_early = self._should_stop_early()  # the checkpoint may be of a stopped training
         while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
-            began = monotonic()
+            started = monotonic()
             norm, rate = self._step(*divmod(progress.step, schedule.steps_per_epoch))
-            self._seconds += monotonic() - began
+            self._seconds += monotonic() - started
             progress.step += 1
             last = progress.step == schedule.steps
-            ended = self.interruption.everywhere(self.accelerator.device)
-            if last or ended or progress.step % config.log_every == 0:
+            interrupted = self.interruption.check_all_ranks(self.accelerator.device)
+            if last or interrupted or progress.step % config.log_every == 0:
                 self._log(norm, rate)
-            saves = saving is not None and (last or progress.step % saving == 0)
+            save_now = saving is not None and (last or progress.step % saving == 0)
             if evaluating is not None and (last or progress.step % evaluating == 0):
-                better = self.evaluate_and_note()
-                self.stopped_early = self._is_no_better()
-                saves = saves or (saving is not None and (better or self.stopped_early))
-            if saves or ended:
+                improved = self.evaluate_and_report()
+                self.stopped_early = self._should_stop_early()
+                save_now = save_now or (saving is not None and (improved or self.stopped_early))
+            if save_now or interrupted:
                 self.checkpoints.write(progress)
         for tracker in self.accelerator.trackers:
             tracker.finish()
 
-    def _step(self, epoch: int, within: int) -> tuple[float, float]:
+    def _step(self, epoch: int, step_in_epoch: int) -> tuple[float, float]:
         """Do one optimizer step; return the gradient norm before clipping and the learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         kind = accelerator.distributed_type
-        packs = self.task.schedule.step(epoch, within)
-        tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, within)].sum())
+        packs = self.task.schedule.step(epoch, step_in_epoch)
+        tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, step_in_epoch)].sum())
         self._tokens += tokens
         self._trained_tokens += packs.trained
         self._losses.clear()
@@ -168,8 +168,8 @@ class Loop:
         for number, batch in enumerate(batches := [*self._batches(packs)], start=1):
             accelerator.sync_gradients = number == len(batches)
             # accelerate passes `sync_gradients` to DeepSpeed; FSDP without sync would hold unsharded gradients.
-            waits = kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
-            with accelerator.no_sync(wrapped) if waits else nullcontext():
+            skip_sync = kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
+            with accelerator.no_sync(wrapped) if skip_sync else nullcontext():
                 loss = self.loss(batch, packs.trained, tokens)
                 # The loss is already a share of the step's mean: DeepSpeed must not divide it again.
                 options = {"scale_wrt_gas": False} if kind == DistributedType.DEEPSPEED else {}
@@ -177,11 +177,11 @@ class Loop:
         total_norm = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
         norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
         if not math.isfinite(norm):
-            raise TrainingError(self._why_not_finite(norm))
-        rate = float(self.rates.get_last_lr()[0])
+            raise TrainingError(self._describe_non_finite(norm))
+        rate = float(self.lr_scheduler.get_last_lr()[0])
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.rates.step()
+        self.lr_scheduler.step()
         step_loss = torch.stack([loss for loss, _ in self._losses]).sum()
         self.progress.loss += float(cast("Tensor", accelerator.reduce(step_loss, "mean")))
         self.progress.unlogged += 1
@@ -190,8 +190,8 @@ class Loop:
     def _batches(self, step: Step) -> Iterator[Batch]:
         make = pack_batch if self.task.schedule.packed else pad_batch
         for packs in step.packs:
-            mine = packs[self.accelerator.process_index]
-            yield make([self.task.store[k] for k in mine]).to(self.accelerator.device)
+            pack = packs[self.accelerator.process_index]
+            yield make([self.task.store[k] for k in pack]).to(self.accelerator.device)
 
     def loss(self, batch: Batch, trained: int, tokens: int) -> Tensor:
         """A micro-batch's share of the step's mean loss, times the number of ranks.
@@ -201,7 +201,7 @@ class Loop:
         ranks, weight = self.task.schedule.ranks, self.task.router_aux_loss
         share = batch.weight * ranks / max(1, trained)
         if weight:
-            balanced = Balanced(self.wrapped, batch)
+            balanced = BalancedCall(self.wrapped, batch)
             loss = self.losses(batch, balanced).sum() * share
             loss = loss + balanced.loss * (weight * ranks * balanced.tokens / max(1, tokens))
         else:
@@ -214,19 +214,19 @@ class Loop:
         if self._noise is not None:
             self._noise.tokens = batch.lengths
         inputs = self.layout.inputs(batch)
-        return token_losses(call or self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk)
+        return token_losses(call or self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk_elements)
 
-    def _why_not_finite(self, norm: float) -> str:
+    def _describe_non_finite(self, norm: float) -> str:
         step = self.progress.step + 1
-        here = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
-        found = [each for rank in all_gather_objects(here) for each in rank]
+        bad_losses = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
+        all_bad_losses = [item for rank in gather_objects(bad_losses) for item in rank]
         sound = "No checkpoint holds this step; those of earlier steps are sound."
-        if not found:
+        if not all_bad_losses:
             return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
-        every = sorted({name for _, ids in found for name in ids})
-        shown = ", ".join([*every[:_NAMED], *(["..."] if len(every) > _NAMED else [])])
+        all_ids = sorted({name for _, ids in all_bad_losses for name in ids})
+        shown = ", ".join([*all_ids[:_MAX_NAMED_IDS], *(["..."] if len(all_ids) > _MAX_NAMED_IDS else [])])
         return (
-            f"the loss of step {step} is {found[0][0]}, in conversations {shown}. {sound} A lower learning rate helps if the loss had "
+            f"the loss of step {step} is {all_bad_losses[0][0]}, in conversations {shown}. {sound} A lower learning rate helps if the loss had "
             f"been rising; weights or data that are broken show themselves in the first steps."
         )
 
@@ -238,18 +238,18 @@ class Loop:
         if held_out is None:
             return {}
         lengths = [int(length) for length in held_out.lengths]
-        pack, make = (best_fit, pack_batch) if schedule.packed else (padded, pad_batch)
+        pack, make = (pack_best_fit, pack_batch) if schedule.packed else (pad_rows, pad_batch)
         packs = pack(lengths, max(schedule.capacity, max(lengths, default=1)))
-        number = {name: at for at, name in enumerate(held_out.sources)}
-        sums = torch.zeros(2, len(number) * KINDS, dtype=torch.float64, device=device)
+        source_index = {name: index for index, name in enumerate(held_out.sources)}
+        sums = torch.zeros(2, len(source_index) * KINDS, dtype=torch.float64, device=device)
         self.wrapped.eval()
         with torch.no_grad():
             # All ranks need the same number of forward passes: some batches may be empty.
-            for at in range(
+            for index in range(
                 self.accelerator.process_index, -(-len(packs) // schedule.ranks) * schedule.ranks, schedule.ranks
             ):
-                mine = [held_out[k] for k in packs[at]] if at < len(packs) else []
-                batch = make(mine, lambda one: labelled_targets(one, number[one.source])).to(device)
+                examples = [held_out[k] for k in packs[index]] if index < len(packs) else []
+                batch = make(examples, lambda item: labelled_targets(item, source_index[item.source])).to(device)
                 losses = self.losses(batch).double() * batch.weight
                 sums[0].index_add_(0, batch.kind, losses)
                 sums[1].index_add_(0, batch.kind, torch.full_like(losses, batch.weight))
@@ -258,24 +258,24 @@ class Loop:
         parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
         by_label, trained = parts.sum(1), parts[..., 1].sum(2)
         means = {names.LOSS: trained.sum(1)}
-        means |= {_LOSSES[label]: by_label[:, k].sum(1) for k, label in enumerate(TURN_LABELS)}
-        if len({*number, *self.task.store.sources}) > 1:
-            means |= {f"{names.LOSS_OF_SOURCE}{name}": trained[:, at] for name, at in number.items()}
+        means |= {_LOSS_NAMES[label]: by_label[:, k].sum(1) for k, label in enumerate(TURN_LABELS)}
+        if len({*source_index, *self.task.store.sources}) > 1:
+            means |= {f"{names.SOURCE_LOSS}{name}": trained[:, index] for name, index in source_index.items()}
         return {name: float(total / count) for name, (total, count) in means.items() if count > 0}
 
-    def evaluate_and_note(self) -> bool:
+    def evaluate_and_report(self) -> bool:
         """Evaluate and report; return True if the loss is the lowest so far."""
         means = self.evaluate()
-        better = self.progress.evaluated(means)
+        improved = self.progress.evaluated(means)
         self._report("eval", means)
-        return better
+        return improved
 
-    def _is_no_better(self) -> bool:
+    def _should_stop_early(self) -> bool:
         """Return True if at least `early_stop` evaluations followed the best one."""
         losses = [means[names.LOSS] for _, means in self.progress.evaluations]
         losses = [math.inf if math.isnan(loss) else loss for loss in losses]
-        waits = self.config.early_stop
-        return waits is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= waits
+        limit = self.config.early_stop
+        return limit is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= limit
 
     # Reports.
 
@@ -312,18 +312,18 @@ class EmbeddingNoise:
         self._alpha = alpha
         self.tokens = torch.ones(1, 1)
         """(rows, T) or (rows, 1) Length of each token's conversation in the next forward pass."""
-        cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._added)
+        cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._add_noise)
 
-    def _added(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+    def _add_noise(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         if not embeddings.training:
             return output
-        most = self._alpha / (self.tokens * output.shape[-1]).sqrt()
-        return output + torch.empty_like(output).uniform_(-1, 1) * most[..., None].to(output.dtype)
+        bound = self._alpha / (self.tokens * output.shape[-1]).sqrt()
+        return output + torch.empty_like(output).uniform_(-1, 1) * bound[..., None].to(output.dtype)
 
 
-_ONE_PRESS: Final = 0.2
+_SAME_SIGNAL_SECONDS: Final = 0.2
 """Seconds in which a second signal counts as the same: launcher and terminal may both send one."""
-_HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
+_INTERRUPTED_NOTE: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
 
 
 class Interruption:
@@ -332,35 +332,35 @@ class Interruption:
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note
         self.signal: int | None = None
-        """Signal that any rank received, as of the last call of `everywhere`."""
-        self._came = 0
+        """Signal that any rank received, as of the last call of `check_all_ranks`."""
+        self._received = 0
 
     @contextmanager
     def watched(self) -> Generator[None]:
         """Context in which the first signal is only recorded; a second signal has its usual effect."""
-        at = 0.0
+        received_at = 0.0
 
-        def hear(number: int, _frame: FrameType | None) -> None:
-            nonlocal at
-            if self._came:
-                if monotonic() - at > _ONE_PRESS:
-                    put_back()
+        def handle(number: int, _frame: FrameType | None) -> None:
+            nonlocal received_at
+            if self._received:
+                if monotonic() - received_at > _SAME_SIGNAL_SECONDS:
+                    restore()
                     signal.raise_signal(number)
                 return
-            self._came, at = number, monotonic()
+            self._received, received_at = number, monotonic()
             # A write to the same stream may be in progress; the message is then dropped.
             with suppress(RuntimeError):
-                self._note(_HEARD)
+                self._note(_INTERRUPTED_NOTE)
 
-        with signals_handled(hear) as put_back:
+        with signals_handled(handle) as restore:
             yield
 
-    def everywhere(self, device: torch.device) -> bool:
+    def check_all_ranks(self, device: torch.device) -> bool:
         """Return True if any rank received a signal; all ranks call this after the same steps."""
-        came = self._came
+        received = self._received
         if dist.is_available() and dist.is_initialized():
-            asked = torch.tensor(came, device=device)
-            dist.all_reduce(asked, op=dist.ReduceOp.MAX)
-            came = int(asked)
-        self.signal = came or None
-        return bool(came)
+            maximum = torch.tensor(received, device=device)
+            dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
+            received = int(maximum)
+        self.signal = received or None
+        return bool(received)

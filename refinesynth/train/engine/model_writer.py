@@ -30,45 +30,45 @@ from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 from refinesynth.errors import TrainingError
 from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file
-from refinesynth.train.config import SCRATCH, TrainConfig, bare
+from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.parallel import all_gather_objects
+from refinesynth.train.engine.parallel import gather_objects
 from refinesynth.train.plan import ModelShape
 
 SHARDS: Final = "pytorch_model_fsdp_0"
 """Folder of the shards in a checkpoint, as accelerate names it."""
-_MOST_NAMED: Final = 4
+_MAX_NAMES: Final = 4
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedTensors:
     """Expected tensors of a saved model."""
 
     shapes: Shapes
     """Shapes of all allowed tensors, by name."""
-    needed: tuple[frozenset[str], ...]
+    required: tuple[frozenset[str], ...]
     """Groups of names. One name per group is required: tied weights are saved once, under any of their names."""
 
-    def differences(self, found: Shapes) -> list[str]:
-        """Descriptions of the differences of the tensors `found`."""
+    def differences(self, actual: Shapes) -> list[str]:
+        """Descriptions of the differences of the tensors `actual`."""
         lines: list[str] = []
-        if missing := [" or ".join(sorted(names)) for names in self.needed if not names & found.keys()]:
-            lines.append(f"{len(missing)} of {len(self.needed)} tensors are missing: {_some(missing)}")
-        if unknown := found.keys() - self.shapes.keys():
-            lines.append(f"{len(unknown)} were not trained: {_some(unknown)}")
-        if other := [
-            f"{name} is {list(found[name])} and was {list(shape)}"
+        if missing := [" or ".join(sorted(names)) for names in self.required if not names & actual.keys()]:
+            lines.append(f"{len(missing)} of {len(self.required)} tensors are missing: {_shorten_names(missing)}")
+        if unknown := actual.keys() - self.shapes.keys():
+            lines.append(f"{len(unknown)} were not trained: {_shorten_names(unknown)}")
+        if reshaped := [
+            f"{name} is {list(actual[name])} and was {list(shape)}"
             for name, shape in self.shapes.items()
-            if name in found and found[name] != shape
+            if name in actual and actual[name] != shape
         ]:
-            lines.append(f"{len(other)} have other shapes: {_some(other)}")
+            lines.append(f"{len(reshaped)} have other shapes: {_shorten_names(reshaped)}")
         return lines
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedTensors:
     """Names and shapes of the trained tensors, of adapters or a whole model.
 
     Libraries silently omit tensors with unknown names. The names are therefore taken from the unwrapped model, in both
@@ -76,83 +76,83 @@ class Trained:
     """
 
     adapters: bool
-    in_files: Wanted
-    in_shards: Wanted
+    in_files: ExpectedTensors
+    in_shards: ExpectedTensors
 
     @classmethod
-    def of(cls, model: nn.Module) -> Self:
+    def from_model(cls, model: nn.Module) -> Self:
         """Read names and shapes from an unwrapped model, whose weights may be sharded (ZeRO-3) or on `meta`."""
-        tensors = {name: one for name, one in model.state_dict(keep_vars=True).items() if isinstance(one, Tensor)}
+        tensors = {name: item for name, item in model.state_dict(keep_vars=True).items() if isinstance(item, Tensor)}
         # A meta tensor for each distinct tensor identifies tied weights after renaming.
-        alike = {
-            id(one): torch.empty(tuple(getattr(one, "ds_shape", one.shape)), dtype=one.dtype, device="meta")
-            for one in tensors.values()
+        placeholders = {
+            id(item): torch.empty(tuple(getattr(item, "ds_shape", item.shape)), dtype=item.dtype, device="meta")
+            for item in tensors.values()
         }
-        held = {name: alike[id(one)] for name, one in tensors.items()}
+        meta = {name: placeholders[id(item)] for name, item in tensors.items()}
         if hasattr(model, "peft_config"):
-            trained = {name: held[name] for name, one in model.named_parameters() if one.requires_grad}
-            in_files = _wanted(_adapters(model, held), trained.values())
-            return cls(adapters=True, in_files=in_files, in_shards=_wanted(trained, trained.values()))
+            trained = {name: meta[name] for name, p in model.named_parameters() if p.requires_grad}
+            in_files = _expected(_saved_names(model, meta), trained.values())
+            return cls(adapters=True, in_files=in_files, in_shards=_expected(trained, trained.values()))
         left_out = set(cast("Iterable[str]", getattr(model, "_keys_to_ignore_on_save", None) or ()))
-        kept = {name: one for name, one in held.items() if name not in left_out}
+        kept = {name: tensor for name, tensor in meta.items() if name not in left_out}
         named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), kept))
-        return cls(adapters=False, in_files=_wanted(named, named.values()), in_shards=_wanted(held, held.values()))
+        return cls(adapters=False, in_files=_expected(named, named.values()), in_shards=_expected(meta, meta.values()))
 
 
-def saved_differences(trained: Trained, folder: Path, *, shards: bool = False) -> list[str]:
+def saved_differences(trained: TrainedTensors, folder: Path, *, shards: bool = False) -> list[str]:
     """Descriptions of the differences between the safetensors (or `shards`) in `folder` and the trained tensors."""
     try:
         if not shards:
-            return trained.in_files.differences(_in_files(folder, adapters=trained.adapters))
-        held = cast("dict[str, Any]", FileSystemReader(folder / SHARDS).read_metadata().state_dict_metadata)
-        sizes = {name.removeprefix("model."): tuple(one.size) for name, one in held.items() if hasattr(one, "size")}
+            return trained.in_files.differences(_file_shapes(folder, adapters=trained.adapters))
+        saved = cast("dict[str, Any]", FileSystemReader(folder / SHARDS).read_metadata().state_dict_metadata)
+        sizes = {name.removeprefix("model."): tuple(item.size) for name, item in saved.items() if hasattr(item, "size")}
         return trained.in_shards.differences(sizes)
     except (OSError, ValueError, KeyError, SafetensorError) as exc:
         return [f"it cannot be read again: {exc}"]
 
 
-def _adapters(model: nn.Module, held: dict[str, Tensor]) -> dict[str, Tensor]:
+def _saved_names(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """All tensors, adapters under peft's saved names. Tensors that peft does not save keep their names."""
     adapter = cast("str", cast("Any", model).active_adapter)
     # With the default `save_embedding_layers="auto"`, peft would look up the base model on the hub.
     named: dict[str, Tensor] = require("peft", "train").get_peft_model_state_dict(
-        model, dict(held), adapter_name=adapter, save_embedding_layers=False
+        model, dict(tensors), adapter_name=adapter, save_embedding_layers=False
     )
-    known = {id(one) for one in named.values()}
-    return named | {name: one for name, one in held.items() if id(one) not in known}
+    saved = {id(tensor) for tensor in named.values()}
+    return named | {name: tensor for name, tensor in tensors.items() if id(tensor) not in saved}
 
 
-def _wanted(named: Mapping[str, Tensor], needed: Iterable[Tensor]) -> Wanted:
+def _expected(named: Mapping[str, Tensor], required: Iterable[Tensor]) -> ExpectedTensors:
     groups: dict[int, set[str]] = {}
-    for name, one in named.items():
-        groups.setdefault(id(one), set()).add(name)
-    every = {id(one): frozenset(groups[id(one)]) for one in needed}
-    return Wanted({name: tuple(one.shape) for name, one in named.items()}, tuple(every.values()))
+    for name, tensor in named.items():
+        groups.setdefault(id(tensor), set()).add(name)
+    groups_by_id = {id(tensor): frozenset(groups[id(tensor)]) for tensor in required}
+    return ExpectedTensors({name: tuple(tensor.shape) for name, tensor in named.items()}, tuple(groups_by_id.values()))
 
 
-def _in_files(folder: Path, *, adapters: bool) -> Shapes:
+def _file_shapes(folder: Path, *, adapters: bool) -> Shapes:
     single = folder / (ADAPTER_SAFE_WEIGHTS_NAME if adapters else SAFE_WEIGHTS_NAME)
     index = folder / SAFE_WEIGHTS_INDEX_NAME
     if single.exists() or adapters or not index.exists():
-        return dict(_header(single)) if single.exists() else {}
+        return dict(_tensor_shapes(single)) if single.exists() else {}
     files = cast("dict[str, str]", json.loads(index.read_text(encoding="utf-8"))["weight_map"])
     # A tensor counts only in the file that the index names.
     return {
         name: shape
         for file in sorted(set(files.values()))
-        for name, shape in _header(folder / file)
+        for name, shape in _tensor_shapes(folder / file)
         if files.get(name) == file
     }
 
 
-def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _tensor_shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     with cast("Any", safe_open(path, framework="pt")) as file:
         for name in cast("list[str]", file.keys()):
             yield name, tuple(file.get_slice(name).get_shape())
 
 
-def _some(names: Collection[str]) -> str:
-    return ", ".join([*sorted(names)[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
+def _shorten_names(names: Collection[str]) -> str:
+    return ", ".join([*sorted(names)[:_MAX_NAMES], *(["..."] if len(names) > _MAX_NAMES else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class ModelWriter:
     accelerator: Accelerator
     model: nn.Module
     """Wrapped model."""
-    trained: Trained
+    trained: TrainedTensors
     """Names and shapes of the unwrapped model."""
     tokenizer: PreTrainedTokenizerBase | None
     base: tuple[str, str | None]
@@ -175,32 +175,32 @@ class ModelWriter:
         """
         is_main = self.accelerator.is_main_process
         model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model)))
-        state = self._gathered()
+        state = self._gather_state()
         failed: TrainingError | None = None
         try:
             if is_main and dtype is not None:
-                state = in_dtype(model, state, dtype)
+                state = convert_dtype(model, state, dtype)
         except TrainingError as exc:
             failed = exc
-        for each in all_gather_objects(failed):
-            if each is not None:
-                raise each
+        for error in gather_objects(failed):
+            if error is not None:
+                raise error
         differences: list[str] = []
         if is_main:
             folder.mkdir(parents=True, exist_ok=True)
             model.save_pretrained(str(folder), **({} if state is None else {"state_dict": state}))
-            note_written(model, folder, dtype, self.base)
+            update_settings(model, folder, dtype, self.base)
             if self.tokenizer is not None:
                 differences += save_tokenizer(self.tokenizer, folder)
             differences += saved_differences(self.trained, folder)
-        self._refuse(folder, differences)
+        self._refuse_differences(folder, differences)
 
     def check_shards(self, folder: Path) -> None:
         """Compare the ranks' shards with the trained tensors. Raises `TrainingError` on every rank if they differ."""
         is_main = self.accelerator.is_main_process
-        self._refuse(folder, saved_differences(self.trained, folder, shards=True) if is_main else [])
+        self._refuse_differences(folder, saved_differences(self.trained, folder, shards=True) if is_main else [])
 
-    def _gathered(self) -> dict[str, Any] | None:
+    def _gather_state(self) -> dict[str, Any] | None:
         """All weights, at least on the first rank, if they are sharded; None if every rank has whole weights."""
         kind = self.accelerator.distributed_type
         if kind == DistributedType.FSDP:
@@ -212,16 +212,16 @@ class ModelWriter:
         else:
             return None
         # Gathering makes a copy of a tied weight for each of its names.
-        for names in self.trained.in_shards.needed if state else ():
+        for names in self.trained.in_shards.required if state else ():
             if state and len(names) > 1 and names <= state.keys():
                 state.update(dict.fromkeys(names, state[min(names)]))
         return state
 
-    def _refuse(self, folder: Path, differences: list[str]) -> None:
+    def _refuse_differences(self, folder: Path, differences: list[str]) -> None:
         """Raises: TrainingError: On every rank, if the first rank has found differences."""
-        if found := all_gather_objects(differences)[0]:
+        if reported := gather_objects(differences)[0]:
             raise TrainingError(
-                f"what was saved in {folder} is not what was trained: {'; '.join(found)}. Do not use it. Checkpoints of earlier steps are "
+                f"what was saved in {folder} is not what was trained: {'; '.join(reported)}. Do not use it. Checkpoints of earlier steps are "
                 f"sound, and stay. Another parallel or gradient_checkpointing may be saved whole; please report this one."
             )
 
@@ -229,19 +229,19 @@ class ModelWriter:
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> list[str]:
     """Write a tokenizer with its chat template, and read it back; return descriptions of the differences."""
     tokenizer.save_pretrained(str(folder))
-    kept: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
-    if _prompt(kept) == _prompt(tokenizer):
+    reloaded: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
+    if _prompt_tokens(reloaded) == _prompt_tokens(tokenizer):
         return []
     return [
         f"the tokenizer ({type(tokenizer).__name__}) is read back with another chat template, or other tokens of a prompt"
     ]
 
 
-def _prompt(tokenizer: Any) -> tuple[Any, Any]:
+def _prompt_tokens(tokenizer: Any) -> tuple[Any, Any]:
     if tokenizer.chat_template is None:
         return None, tokenizer("Thought: go on.")["input_ids"]
-    asked = [{"role": "user", "content": "Go on."}]
-    return tokenizer.chat_template, tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=True)[
+    messages = [{"role": "user", "content": "Go on."}]
+    return tokenizer.chat_template, tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)[
         "input_ids"
     ]
 
@@ -249,7 +249,7 @@ def _prompt(tokenizer: Any) -> tuple[Any, Any]:
 @contextmanager
 def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[None]:
     """Convert errors on a checkpoint's files, such as full disks and damaged files, to `TrainingError`."""
-    what_to_do = "Make room or take another output folder" if verb == "written" else "Remove that folder"
+    advice = "Make room or take another output folder" if verb == "written" else "Remove that folder"
     try:
         yield
     except torch.OutOfMemoryError:
@@ -258,13 +258,13 @@ def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[Non
         if verb == "written" and not isinstance(exc, OSError | RuntimeError | SafetensorError):
             raise  # a bug in a library, which more disk space does not fix
         raise TrainingError(
-            f"{folder} cannot be {verb}: {exc}. {what_to_do}, and start again: the training goes on from the newest sound checkpoint."
+            f"{folder} cannot be {verb}: {exc}. {advice}, and start again: the training goes on from the newest sound checkpoint."
         ) from exc
 
 
 _ZERO_3: Final = 3
 _DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
-_FILES: Final = ("model.safetensors", "model.safetensors.index.json")
+_WEIGHT_FILES: Final = ("model.safetensors", "model.safetensors.index.json")
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
@@ -279,16 +279,16 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
 
 
 def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
-    where: dict[str, Any] = {"revision": config.revision, "local_files_only": True}
-    where["_raise_exceptions_for_missing_entries"] = False
-    found, index = (cached_file(bare(config.model), each, **where) for each in _FILES)
-    if found is None and index is not None:
+    options: dict[str, Any] = {"revision": config.revision, "local_files_only": True}
+    options["_raise_exceptions_for_missing_entries"] = False
+    path, index = (cached_file(without_hub_prefix(config.model), name, **options) for name in _WEIGHT_FILES)
+    if path is None and index is not None:
         first = min(orjson.loads(Path(index).read_bytes())["weight_map"].values())
-        found = cached_file(bare(config.model), first, **where)
-    return None if found is None else cast("Any", get_state_dict_dtype(load_state_dict(found, map_location="meta")))
+        path = cached_file(without_hub_prefix(config.model), first, **options)
+    return None if path is None else cast("Any", get_state_dict_dtype(load_state_dict(path, map_location="meta")))
 
 
-def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
+def convert_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
     """The state dict of `model` (or `state`, if gathered from the ranks) on the CPU and in `dtype`.
 
     Weights that the architecture requires in fp32 are written in fp32, and tied weights stay tied. Frozen weights under
@@ -296,38 +296,38 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
     """
     # transformers has no public name for the weights that it always loads in fp32.
     plan: Any = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
-    held = [re.compile(each.replace("*", ".*")) for each in cast("Iterable[str]", plan(dtype) if plan else ())]
+    patterns = [re.compile(glob.replace("*", ".*")) for glob in cast("Iterable[str]", plan(dtype) if plan else ())]
     adapted = base_model(model) is not model
-    frozen = {name for name, one in model.named_parameters() if not one.requires_grad} if adapted else set[str]()
-    made: dict[object, Tensor] = {}
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad} if adapted else set[str]()
+    converted: dict[object, Tensor] = {}
     cast_state: dict[str, Tensor] = {}
-    for name, one in (model.state_dict() if state is None else state).items():
-        if name in frozen or not one.is_floating_point():
-            cast_state[name] = one
+    for name, tensor in (model.state_dict() if state is None else state).items():
+        if name in frozen or not tensor.is_floating_point():
+            cast_state[name] = tensor
             continue
-        wanted = torch.float32 if any(each.search(name) for each in held) else dtype
-        place = (one.data_ptr(), one.shape, one.stride(), wanted)
-        if place not in made:
-            made[place] = one.detach().to("cpu", wanted)
-            if wanted is torch.float16 and not torch.equal(made[place].isfinite(), one.isfinite().cpu()):
+        target = torch.float32 if any(glob.search(name) for glob in patterns) else dtype
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), target)
+        if key not in converted:
+            converted[key] = tensor.detach().to("cpu", target)
+            if target is torch.float16 and not torch.equal(converted[key].isfinite(), tensor.isfinite().cpu()):
                 raise TrainingError(
                     f"weights of {name} are beyond what fp16 can say (65,504); give --save-dtype bf16 or fp32. The same command "
                     "with it goes on from the last checkpoint and only writes the model."
                 )
-        cast_state[name] = made[place]
+        cast_state[name] = converted[key]
     return cast_state
 
 
-def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
+def update_settings(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
     """Write the weights' type to `config.json`, and the published base model to the adapter's settings."""
     config = cast("Any", base_model(model)).config
-    settings = _read(folder / "config.json")
+    settings = _read_json(folder / "config.json")
     if settings is not None and dtype is not None:
-        for each in (settings, *(settings.get(name) for name in config.sub_configs)):
-            if isinstance(each, dict) and "dtype" in each:
-                each["dtype"] = str(dtype).removeprefix("torch.")
+        for section in (settings, *(settings.get(name) for name in config.sub_configs)):
+            if isinstance(section, dict) and "dtype" in section:
+                section["dtype"] = str(dtype).removeprefix("torch.")
         write_json_file(folder / "config.json", settings)
-    adapter = _read(folder / "adapter_config.json")
+    adapter = _read_json(folder / "adapter_config.json")
     if adapter is not None:
         adapter |= {"base_model_name_or_path": base[0], "revision": base[1]}
         write_json_file(folder / "adapter_config.json", adapter)
@@ -336,5 +336,5 @@ def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base
             generation.save_pretrained(str(folder))  # a merge needs the tokens that end turns
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path) -> dict[str, Any] | None:
     return orjson.loads(path.read_bytes()) if path.is_file() else None

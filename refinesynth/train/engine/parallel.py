@@ -36,7 +36,7 @@ from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.plan import ComputeSettings, Devices, Parallel, own_deepspeed
+from refinesynth.train.plan import ComputeSettings, Devices, Parallel, read_deepspeed
 from refinesynth.train.ranks import free_port, is_launched, rank
 from refinesynth.train.training_folder import TENSORBOARD
 
@@ -59,10 +59,10 @@ class Distributed:
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
         # Every process of this machine raises this error: none waits for another one.
-        here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
-        if gpu and here > torch.cuda.device_count():
+        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
+        if gpu and local_processes > torch.cuda.device_count():
             raise InputError(
-                f"there are {here} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
+                f"there are {local_processes} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
                 f"GPUs, or give device cpu"
             )
         # For a plan, the ranks are not started yet.
@@ -84,12 +84,12 @@ def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any
     return patch_environment(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
 
 
-def all_gather_objects(here: Any) -> list[Any]:
+def gather_objects(local: Any) -> list[Any]:
     """Gather an object from every rank, in rank order; all ranks call this function."""
     if not (dist.is_available() and dist.is_initialized()):
-        return [here]
+        return [local]
     gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, here)
+    dist.all_gather_object(gathered, local)
     return gathered
 
 
@@ -100,10 +100,10 @@ def destroy_process_group() -> None:
         dist.destroy_process_group()
 
 
-_BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
+_BITSANDBYTES_NAME = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
 
 
-def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: Distributed) -> Accelerator:
+def make_accelerator(config: TrainConfig, compute: ComputeSettings, distributed: Distributed) -> Accelerator:
     """Initialize the process group and accelerate; ZeRO-3 needs this before the model is loaded.
 
     Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` if DeepSpeed is not installed.
@@ -112,17 +112,17 @@ def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: D
     is_first = not dist.is_initialized()
     if is_launched() and is_first:
         dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=extra.ddp_timeout))
-    half = means.precision == "bf16" or (means.precision == "bf16-pure" and means.deepspeed)
+    half = compute.precision == "bf16" or (compute.precision == "bf16-pure" and compute.deepspeed)
     if extra.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
     # The state of an earlier training in this process would persist; accelerate has no public way to reset it.
     AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     PartialState(cpu=cpu)
     plugins: dict[str, Any] = {}
-    if means.deepspeed:
-        settings = deepspeed_json(config, means.parallel, distributed.kind, half=half)
+    if compute.deepspeed:
+        settings = deepspeed_json(config, compute.parallel, distributed.kind, half=half)
         plugins["deepspeed_plugin"] = DeepSpeedPlugin(hf_ds_config=settings)
-    elif means.parallel == "fsdp":
+    elif compute.parallel == "fsdp":
         plugins["fsdp_plugin"] = FullyShardedDataParallelPlugin(
             fsdp_version=2,
             reshard_after_forward=True,
@@ -131,7 +131,7 @@ def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: D
             # Gradients are reduced over ranks in fp32, and outputs of the model keep their type.
             mixed_precision_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else None,
         )
-    elif means.parallel == "ddp":
+    elif compute.parallel == "ddp":
         plugins["kwargs_handlers"] = [DistributedDataParallelKwargs(find_unused_parameters=False)]
     return Accelerator(
         # The loop splits steps itself: ignore ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
@@ -143,7 +143,7 @@ def make_accelerator(config: TrainConfig, means: ComputeSettings, distributed: D
     )
 
 
-def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
+def wrap_layers(accelerator: Accelerator, model: nn.Module) -> None:
     """Set the layer classes that FSDP shards separately, before the model is wrapped: those with gradient checkpointing
     in transformers, and those in the model's `_no_split_modules`.
     """
@@ -151,8 +151,8 @@ def fit_to(accelerator: Accelerator, model: nn.Module) -> None:
         return
     plugin = cast("Any", accelerator.state).fsdp_plugin
     layers = {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
-    named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
-    layers |= named.intersection(type(module).__name__ for module in model.modules())
+    unsplit = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
+    layers |= unsplit.intersection(type(module).__name__ for module in model.modules())
     plugin.transformer_cls_names_to_wrap = sorted(layers) or None
     plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
 
@@ -161,19 +161,19 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
     """Start a run in every tracker."""
     if _trackers(config):
         name = config.trainer.run_name or Path(config.output).name
-        named = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
-        started = {each: {key: name} for each, key in named.items() if each in config.trainer.report_to}
+        keys = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
+        init_options = {tracker: {key: name} for tracker, key in keys.items() if tracker in config.trainer.report_to}
         project = config.trainer.project or os.environ.get("WANDB_PROJECT") or "refinesynth"
-        accelerator.init_trackers(project, init_kwargs=started)
+        accelerator.init_trackers(project, init_kwargs=init_options)
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
     """Trackers; TensorBoard writes into the output folder, or into $TENSORBOARD_LOGGING_DIR."""
-    others = [name for name in config.trainer.report_to if name != "tensorboard"]
-    if len(others) == len(config.trainer.report_to) and not config.tensorboard:
-        return others
-    place = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", Path(config.output) / TENSORBOARD))
-    return [*others, TensorBoardTracker(place.name, place.parent)]
+    trackers = [name for name in config.trainer.report_to if name != "tensorboard"]
+    if len(trackers) == len(config.trainer.report_to) and not config.tensorboard:
+        return trackers
+    folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", Path(config.output) / TENSORBOARD))
+    return [*trackers, TensorBoardTracker(folder.name, folder.parent)]
 
 
 def deepspeed_json(
@@ -186,7 +186,7 @@ def deepspeed_json(
 
         # Compiling the shared-memory kernel for CPU ranks would take a minute and need a compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
-    ours: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
             "stage": 3 if parallel == "zero3" else 2,
@@ -195,7 +195,7 @@ def deepspeed_json(
             "stage3_gather_16bit_weights_on_model_save": True,
         },
     }
-    return (ours if config.deepspeed is None else own_deepspeed(config.deepspeed)) | {
+    return (defaults if config.deepspeed is None else read_deepspeed(config.deepspeed)) | {
         "train_micro_batch_size_per_gpu": 1,
         # Any number above 1: accelerate sets the boundary at each backward pass, and the real number varies.
         "gradient_accumulation_steps": 2,
@@ -206,11 +206,11 @@ def deepspeed_json(
 
 def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False) -> Optimizer:
     """Make the optimizer of the trained parameters, without weight decay for one-dimensional ones (biases, norms)."""
-    trained = [one for one in model.parameters() if one.requires_grad]
-    decays = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) > 1]
-    plain = [one for one in trained if len(getattr(one, "ds_shape", one.shape)) <= 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    decayed = [p for p in trained if len(getattr(p, "ds_shape", p.shape)) > 1]
+    undecayed = [p for p in trained if len(getattr(p, "ds_shape", p.shape)) <= 1]
     groups: list[Any] = [
-        {"params": each, "weight_decay": decay} for each, decay in ((decays, config.weight_decay), (plain, 0.0)) if each
+        {"params": ps, "weight_decay": decay} for ps, decay in ((decayed, config.weight_decay), (undecayed, 0.0)) if ps
     ]
     name, rate, betas = config.trainer.optim or "", config.learning_rate, config.adam_betas
     if name in {"", "adamw_torch", "adamw_torch_fused"}:
@@ -224,15 +224,15 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
         # The learning rate comes from the schedule, as with the other optimizers.
         return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
     library = require("bitsandbytes", "quantize").optim
-    paged, what, bits = _BITSANDBYTES.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    paged, algorithm, bits = _BITSANDBYTES_NAME.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
     if bits == "8bit":  # with the moments of embeddings in 32 bits, as bitsandbytes advises
         manager = library.GlobalOptimManager.get_instance()
         for module in model.modules():
             if isinstance(module, nn.Embedding):
                 manager.register_module_override(module, "weight", {"optim_bits": 32})
-    kind = getattr(library, f"{'Paged' if paged else ''}{'AdamW' if what == 'adamw' else 'Lion'}{bits}")
-    epsilon = {"eps": config.trainer.adam_epsilon} if what == "adamw" else {}
-    return kind(groups, lr=rate, betas=betas, **epsilon)
+    optimizer_class = getattr(library, f"{'Paged' if paged else ''}{'AdamW' if algorithm == 'adamw' else 'Lion'}{bits}")
+    epsilon = {"eps": config.trainer.adam_epsilon} if algorithm == "adamw" else {}
+    return optimizer_class(groups, lr=rate, betas=betas, **epsilon)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
@@ -260,13 +260,13 @@ def check_loop(config: TrainConfig) -> None:
         ) from error
 
 
-def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
+def load_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
     """Load a model for FSDP with `load(empty=...)`, on one rank per machine with weights. All ranks call this function.
 
     A model that cannot be broadcast is loaded on every rank. Raises `RefinesynthError` on every rank if one rank fails.
     """
 
-    def loaded(*, empty: bool) -> nn.Module | RefinesynthError:
+    def try_load(*, empty: bool) -> nn.Module | RefinesynthError:
         try:
             return load(empty=empty)
         except RefinesynthError as exc:
@@ -275,15 +275,15 @@ def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Mo
     is_first = distributed.local_rank == 0
     # transformers reads these variables when it loads a model.
     with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
-        model = loaded(empty=not is_first)
+        model = try_load(empty=not is_first)
     if isinstance(model, nn.Module) and not can_be_broadcast(model) and not is_first:
-        model = loaded(empty=False)
-    failed = all_gather_objects(None if isinstance(model, nn.Module) else model)
-    for each in (model, *failed):
-        if isinstance(each, RefinesynthError):
-            raise each
+        model = try_load(empty=False)
+    failed = gather_objects(None if isinstance(model, nn.Module) else model)
+    for result in (model, *failed):
+        if isinstance(result, RefinesynthError):
+            raise result
     model = cast("nn.Module", model)
-    _give_addresses(model)
+    _give_meta_addresses(model)
     return model
 
 
@@ -292,12 +292,12 @@ def can_be_broadcast(model: nn.Module) -> bool:
     return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
 
 
-def _give_addresses(model: nn.Module) -> None:
+def _give_meta_addresses(model: nn.Module) -> None:
     """Give meta parameters a memory address, with which accelerate identifies the parameters of an optimizer."""
-    made: dict[int, nn.Parameter] = {}  # tied weights stay tied
+    replacements: dict[int, nn.Parameter] = {}  # tied weights stay tied
     for module in model.modules():
-        for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            if one.is_meta:
-                shown = torch.zeros((), dtype=one.dtype).expand(one.shape)  # a view of one number
-                made.setdefault(id(one), nn.Parameter(shown, requires_grad=one.requires_grad))
-                setattr(module, name, made[id(one)])
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if parameter.is_meta:
+                scalar_view = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)  # a view of one number
+                replacements.setdefault(id(parameter), nn.Parameter(scalar_view, requires_grad=parameter.requires_grad))
+                setattr(module, name, replacements[id(parameter)])

@@ -16,26 +16,26 @@ from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data import Reading, read_configured, split
+from refinesynth.train.data import Reader, read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.lm_head import base_model, coefficient
+from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
 from refinesynth.train.engine.loading import (
+    add_end_tokens,
     describe_model,
     load_model,
     load_tokenizer,
     make_renderer,
-    stop_at,
 )
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
 from refinesynth.train.engine.parallel import (
     Distributed,
-    all_gather_objects,
     destroy_process_group,
+    gather_objects,
+    load_once,
     make_accelerator,
-    read_once,
     single_process_environment,
 )
 from refinesynth.train.engine.schedule import Schedule
@@ -46,7 +46,7 @@ from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank, write_outcome
 from refinesynth.train.tokens import TokenStore
-from refinesynth.train.training_folder import CHECKPOINTS, MAY_CHANGE
+from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
 
 
 @contextmanager
@@ -54,18 +54,18 @@ def libraries_silenced() -> Generator[None]:
     """Context in which libraries log errors only and show no progress bars."""
     bars = library.is_progress_bar_enabled()
     loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
-    levels = [each.level for each in loggers]
+    levels = [logger.level for logger in loggers]
     library.disable_progress_bar()
-    for each in loggers:
-        each.setLevel(logging.ERROR)
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             # DeepSpeed and FSDP use deprecated names of torch, which a user cannot change.
             warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
             yield
     finally:
-        for each, level in zip(loggers, levels, strict=True):
-            each.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if bars:
             library.enable_progress_bar()
 
@@ -87,18 +87,18 @@ def prepare_training(
 
     Raises `InputError` if data, tokenizer or model cannot be used, or if the plan is infeasible.
     """
-    reading = read_configured(config, sources).open()
-    conversations = list(reading) if config.model == SCRATCH else reading
+    reader = read_configured(config, sources).open()
+    conversations = list(reader) if config.model == SCRATCH else reader
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
     shape, devices = describe_model(config, tokenizer), distributed.devices()
-    means = compute_settings(config, devices, shape)
+    compute = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
-    trained, kept_out = (
+    trained, held_out_data = (
         prepare(part, renderer, config.max_length, config.over_length) for part in (training, held_out)
     )
-    evaluated = kept_out.store if len(kept_out.store) else None
-    by_source = {source.name: source for source in reading.taken}
+    held_out_store = held_out_data.store if len(held_out_data.store) else None
+    by_source = {source.name: source for source in reader.sizes}
     for example in trained.store:
         by_source[example.source].tokens += len(example)
         by_source[example.source].trained_tokens += example.trained
@@ -106,34 +106,34 @@ def prepare_training(
         by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
-        held_out=None if evaluated is None else kept_out.counts,
-        largest_id=max(trained.store.largest_id, kept_out.store.largest_id),
-        longest=max(int(part.store.lengths.max(initial=0)) for part in (trained, kept_out)),
+        held_out=None if held_out_store is None else held_out_data.counts,
+        largest_id=max(trained.store.largest_id, held_out_data.store.largest_id),
+        longest=max(int(part.store.lengths.max(initial=0)) for part in (trained, held_out_data)),
         digest=trained.store.digest,
-        sources=tuple(reading.taken),
+        sources=tuple(reader.sizes),
     )
-    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means)
-    plan = replace(plan, remarks=(*plan.remarks, *_remarks(reading)))
-    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan)
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, compute=compute)
+    plan = replace(plan, remarks=(*plan.remarks, *_remarks(reader)))
+    return PreparedTraining(renderer.tokenizer, trained.store, held_out_store, plan)
 
 
-def _remarks(reading: Reading) -> Iterator[str]:
-    for where in reading.torn:
-        yield f"{portable(where)}: the last line is cut off, as a run that was killed leaves it; it is left out"
-    if reading.emptied:
-        yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
+def _remarks(reader: Reader) -> Iterator[str]:
+    for location in reader.truncated:
+        yield f"{portable(location)}: the last line is cut off, as a run that was killed leaves it; it is left out"
+    if reader.emptied:
+        yield f"{reader.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
 
-_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
+_COVERED_SETTINGS = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
 """Settings whose effect is part of other entries of the identity."""
 
 
 def run_training(
-    config: TrainConfig, *, events: Events, ready: PreparedTraining | None = None, sources: Sequence[Any] | None = None
+    config: TrainConfig, *, events: Events, inputs: PreparedTraining | None = None, sources: Sequence[Any] | None = None
 ) -> TrainResult:
     """Train on this rank; every rank of a training calls this function.
 
-    `sources` replaces `config.data`; `ready` replaces the data, tokenizer and plan.
+    `sources` replaces `config.data`; `inputs` replaces the data, tokenizer and plan.
 
     Raises:
         InputError: The settings cannot be used.
@@ -142,17 +142,17 @@ def run_training(
     is_main = rank() == 0
     try:
         with libraries_silenced():
-            result = _Training(config, events, sources).result(ready)
+            result = _Training(config, events, sources).run(inputs)
     except RefinesynthError as exc:
         write_outcome(exc, is_main=is_main)
         raise
     except torch.OutOfMemoryError as exc:
-        short = TrainingError(
+        error = TrainingError(
             f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
             f"or parallel zero3 or fsdp on more devices."
         )
-        write_outcome(short, is_main=is_main)
-        raise short from exc
+        write_outcome(error, is_main=is_main)
+        raise error from exc
     if is_main:
         write_outcome(result)
     destroy_process_group()
@@ -166,103 +166,103 @@ class _Training:
         self._distributed = Distributed.from_environment(config)
         self._events: Events = events if self._distributed.rank == 0 else NullEvents()
 
-    def result(self, ready: PreparedTraining | None) -> TrainResult:
+    def run(self, prepared: PreparedTraining | None) -> TrainResult:
         config, distributed = self._config, self._distributed
         (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
-        ready = ready or prepare_training(config, distributed, self._sources)
-        identity = self._identity(ready)
+        prepared = prepared or prepare_training(config, distributed, self._sources)
+        identity = self._identity(prepared)
         # `planned` writes settings and plan into the folder; a refused command must not change them.
-        start, remarks = self._checkpoint(identity)
-        self._events.planned(ready.plan)
+        start, remarks = self._find_checkpoint(identity)
+        self._events.planned(prepared.plan)
         for remark in remarks:
             self._events.note(remark)
         # accelerate leaves these variables set; a later training in this process would read them.
-        neither = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
-        with neither, single_process_environment(ready.plan.means.parallel):
-            return self._trained(ready, identity, start)
+        environment = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
+        with environment, single_process_environment(prepared.plan.means.parallel):
+            return self._train(prepared, identity, start)
 
-    def _trained(self, ready: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
-        config, means, ranks = self._config, ready.plan.means, self._distributed.world_size
-        schedule = Schedule.configured(ready.store, config, ranks=ranks)
-        accelerator = make_accelerator(config, means, self._distributed)
-        digests = all_gather_objects((ready.store.digest, ready.held_out.digest if ready.held_out else ""))
-        if any(each != digests[0] for each in digests):
+    def _train(self, prepared: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
+        config, compute, ranks = self._config, prepared.plan.means, self._distributed.world_size
+        schedule = Schedule.from_config(prepared.store, config, ranks=ranks)
+        accelerator = make_accelerator(config, compute, self._distributed)
+        digests = gather_objects((prepared.store.digest, prepared.held_out.digest if prepared.held_out else ""))
+        if any(digest != digests[0] for digest in digests):
             raise TrainingError(
                 f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
             )
         load = partial(
             load_model,
             config,
-            means.precision,
-            gradient_checkpointing=means.gradient_checkpointing,
-            tokenizer=ready.tokenizer,
-            unused=ready.plan.model.unused,
+            compute.precision,
+            gradient_checkpointing=compute.gradient_checkpointing,
+            tokenizer=prepared.tokenizer,
+            unused=prepared.plan.model.unused,
         )
-        model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
-        stop_at(model, ready.store)
+        model = load_once(load, self._distributed) if compute.parallel == "fsdp" else load()
+        add_end_tokens(model, prepared.store)
 
-        if means.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
+        if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
             model.to(accelerator.device)
         task = Task(
-            ready.store,
-            ready.held_out,
+            prepared.store,
+            prepared.held_out,
             schedule,
             identity,
-            ready.tokenizer,
-            written_dtype(config, ready.plan.model),
-            coefficient(config, model),
+            prepared.tokenizer,
+            written_dtype(config, prepared.plan.model),
+            router_loss_coefficient(config, model),
             base_name(config),
         )
         loop = Loop(model, task, config, accelerator, events=self._events)
         with loop.interruption.watched():
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
-            loop.checkpoints.bring_best_back(loop.progress)
+            loop.checkpoints.restore_best(loop.progress)
             with file_errors(output := Path(config.output), "written"):
                 loop.writer.write(output, dtype=loop.task.save_dtype)
             self._events.saved(output)
-        return self._result(loop, start)
+        return self._make_result(loop, start)
 
-    def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
+    def _identity(self, prepared: PreparedTraining) -> Mapping[str, Any]:
         """Everything that determines the weights, by name."""
-        means, left_out = ready.plan.means, MAY_CHANGE | _STOOD_FOR
-        settings = {name: value for name, value in portable_config(self._config).items() if name not in left_out}
-        passed = {f"trainer.{name}": value for name, value in self._config.trainer.deciding().items()}
-        split = means.parallel in {"zero2", "zero3", "fsdp"}
-        computed = {
-            "tokens and labels": ready.store.digest,
-            "held-out tokens": ready.held_out.digest if ready.held_out else None,
-            "precision": means.precision,
+        compute, excluded = prepared.plan.means, FREE_SETTINGS | _COVERED_SETTINGS
+        settings = {name: value for name, value in portable_config(self._config).items() if name not in excluded}
+        trainer_settings = {f"trainer.{name}": value for name, value in self._config.trainer.weight_settings().items()}
+        is_sharded = compute.parallel in {"zero2", "zero3", "fsdp"}
+        computed_values = {
+            "tokens and labels": prepared.store.digest,
+            "held-out tokens": prepared.held_out.digest if prepared.held_out else None,
+            "precision": compute.precision,
             # Sharded optimizer states fit only the same number of ranks; whole states fit any number.
-            "parallel": means.parallel if split else "whole",
-            "ranks": self._distributed.world_size if split else None,
+            "parallel": compute.parallel if is_sharded else "whole",
+            "ranks": self._distributed.world_size if is_sharded else None,
         }
-        return settings | passed | computed
+        return settings | trainer_settings | computed_values
 
-    def _checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+    def _find_checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
         resume = self._config.resume
         if resume == "never":
             return None, []
         if resume == "auto":
-            found, remarks = checkpoints.newest(Path(self._config.output) / CHECKPOINTS)
+            checkpoint, remarks = checkpoints.find_newest(Path(self._config.output) / CHECKPOINTS)
         else:
-            found, remarks = checkpoints.read(Path(resume)), []
-            if isinstance(found, str):
+            checkpoint, remarks = checkpoints.read(Path(resume)), []
+            if isinstance(checkpoint, str):
                 raise InputError(
-                    f"the checkpoint {resume!r} cannot be used: {found}. Give another, or auto for the newest sound one."
+                    f"the checkpoint {resume!r} cannot be used: {checkpoint}. Give another, or auto for the newest sound one."
                 )
-        if found is not None:
-            checkpoints.refuse_differences(found, identity)
-            remarks.append(f"Going on from {found.path}, after step {found.step}.")
-        return found, remarks
+        if checkpoint is not None:
+            checkpoints.refuse_differences(checkpoint, identity)
+            remarks.append(f"Going on from {checkpoint.path}, after step {checkpoint.step}.")
+        return checkpoint, remarks
 
-    def _result(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
+    def _make_result(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
         progress = loop.progress
         best = progress.best[0] if progress.best is not None else None
         if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
             best = None
-        held_out = [means for step, means in progress.evaluations if step == (best or progress.step)]
+        held_out = [metrics for step, metrics in progress.evaluations if step == (best or progress.step)]
         return TrainResult(
             output=Path(self._config.output),
             steps=progress.step,

@@ -21,29 +21,29 @@ Pack = tuple[int, ...]
 """Indices of one pack's conversations; may be empty."""
 
 
-def best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
+def pack_best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
     """Pack into few packs of at most `capacity` tokens: longest first, each into the fullest pack with room. No pack is
     empty. A conversation longer than `capacity` gets its own pack.
     """
     packs: list[list[int]] = []
-    room: list[int] = []
+    remaining: list[int] = []
     for k in _longest_first(lengths):
-        fits = [p for p, left in enumerate(room) if left >= lengths[k]]
+        fits = [p for p, tokens_left in enumerate(remaining) if tokens_left >= lengths[k]]
         if fits:
-            p = min(fits, key=room.__getitem__)
+            p = min(fits, key=remaining.__getitem__)
             packs[p].append(k)
-            room[p] -= lengths[k]
+            remaining[p] -= lengths[k]
         else:
             packs.append([k])
-            room.append(capacity - lengths[k])
+            remaining.append(capacity - lengths[k])
     return [tuple(pack) for pack in packs]
 
 
-def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
+def balance(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
     """Pack into exactly `number` packs of similar size, largest first; some may be empty.
 
     Each conversation, longest first, goes into the emptiest pack. If a pack then exceeds `capacity`, the packs are
-    those of `best_fit`, and `number` must be at least as many.
+    those of `pack_best_fit`, and `number` must be at least as many.
     """
     heap = [(0, p) for p in range(number)]
     packs: list[list[int]] = [[] for _ in range(number)]
@@ -53,12 +53,12 @@ def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
         heapq.heappush(heap, (load + lengths[k], p))
     limit = max(capacity, max(lengths, default=0))
     if max(load for load, _ in heap) > limit:
-        tight = best_fit(lengths, capacity)
+        tight = pack_best_fit(lengths, capacity)
         return _largest_first([*tight, *[()] * (number - len(tight))], lengths)
     return _largest_first([tuple(pack) for pack in packs], lengths)
 
 
-def padded(lengths: Sequence[int], capacity: int) -> list[Pack]:
+def pad_rows(lengths: Sequence[int], capacity: int) -> list[Pack]:
     """Split into batches of at most `capacity` tokens including padding, one conversation per row, longest first."""
     batches: list[Pack] = []
     rows: list[int] = []
@@ -107,13 +107,13 @@ class Schedule:
     """Steps over all epochs; the last epoch may be partial."""
 
     @classmethod
-    def configured(cls, store: TokenStore, config: TrainConfig, *, ranks: int) -> Self:
+    def from_config(cls, store: TokenStore, config: TrainConfig, *, ranks: int) -> Self:
         """Schedule a training on `store`. A conversation longer than `pack_tokens` raises the capacity."""
         lengths = store.lengths
         return cls(
             lengths,
             # The first token of a conversation has no context to be predicted from.
-            np.asarray([np.count_nonzero(one.labels[1:] == Label.TRAINED) for one in store], dtype=np.int64),
+            np.asarray([np.count_nonzero(example.labels[1:] == Label.TRAINED) for example in store], dtype=np.int64),
             config.batch_size,
             ranks,
             max(config.pack_tokens, int(lengths.max(initial=1))),
@@ -132,14 +132,14 @@ class Schedule:
         """The packs of step `step` of epoch `epoch`; both count from 0."""
         chosen = self.conversations(epoch, step)
         lengths = [int(self.lengths[k]) for k in chosen]
-        packs = (best_fit if self.packed else padded)(lengths, self.capacity)
+        packs = (pack_best_fit if self.packed else pad_rows)(lengths, self.capacity)
         number = -(-len(packs) // self.ranks) * self.ranks
-        packs = balanced(lengths, self.capacity, number) if self.packed else [*packs, *[()] * (number - len(packs))]
-        named = [tuple(int(chosen[k]) for k in pack) for pack in packs]
-        dealt = [tuple(named[start : start + self.ranks]) for start in range(0, number, self.ranks)]
+        packs = balance(lengths, self.capacity, number) if self.packed else [*packs, *[()] * (number - len(packs))]
+        store_packs = [tuple(int(chosen[k]) for k in pack) for pack in packs]
+        micro_batches = [tuple(store_packs[start : start + self.ranks]) for start in range(0, number, self.ranks)]
         # Packs are sorted by size: every second micro-batch is reversed, to balance the ranks.
-        dealt[1::2] = [packs[::-1] for packs in dealt[1::2]]
-        return Step(tuple(dealt), int(self.trained[chosen].sum()))
+        micro_batches[1::2] = [packs[::-1] for packs in micro_batches[1::2]]
+        return Step(tuple(micro_batches), int(self.trained[chosen].sum()))
 
 
 @lru_cache(maxsize=4)

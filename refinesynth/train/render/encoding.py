@@ -22,7 +22,7 @@ class CharRange(NamedTuple):
     stop: int
 
 
-class Controls:
+class ControlTokens:
     """Added tokens of a tokenizer that are control tokens of its chat template.
 
     All special tokens are. Other added tokens, such as `<think>`, are if the template's source contains them. A model
@@ -30,33 +30,33 @@ class Controls:
     """
 
     def __init__(self, tokenizer: Any, template: str) -> None:
-        named: set[str] = {str(text) for text in tokenizer.all_special_tokens}
+        special_texts: set[str] = {str(text) for text in tokenizer.all_special_tokens}
         added: list[tuple[int, str, bool]] = [
-            (int(number), str(token.content), bool(token.special) or str(token.content) in named)
+            (int(number), str(token.content), bool(token.special) or str(token.content) in special_texts)
             for number, token in tokenizer.added_tokens_decoder.items()
             if not str(token.content).isspace()
         ]
         special = {text: number for number, text, is_special in added if is_special}
         controls = special | {text: number for number, text, _ in added if text in template}
-        self._any = _any_of(controls)
-        self._special = _any_of(special)
-        self._kind = np.zeros(max([len(tokenizer) - 1, *controls.values()]) + 1, np.int8)
-        self._kind[list(controls.values())] = 1
-        self._kind[list(special.values())] = 2
+        self._any_pattern = _compile_any(controls)
+        self._special_pattern = _compile_any(special)
+        self._kind_by_id = np.zeros(max([len(tokenizer) - 1, *controls.values()]) + 1, np.int8)
+        self._kind_by_id[list(controls.values())] = 1
+        self._kind_by_id[list(special.values())] = 2
         unknown: int | None = getattr(tokenizer, "unk_token_id", None)
         eos: int | None = getattr(tokenizer, "eos_token_id", None)
         if unknown is not None and unknown != eos:
-            self._kind[unknown] = 0  # Ordinary text outside the vocabulary gets this token.
+            self._kind_by_id[unknown] = 0  # Ordinary text outside the vocabulary gets this token.
         self.eos = str(getattr(tokenizer, "eos_token", None) or "")
         """End-of-sequence token; empty if the tokenizer has none."""
 
     def kinds(self, ids: NDArray[np.int32]) -> NDArray[np.int8]:
         """(tokens,) 0: no control token, 1: a control token that is not special, 2: a special token."""
-        return self._kind[ids]
+        return self._kind_by_id[ids]
 
     def first(self, text: str, start: int, stop: int) -> CharRange | None:
         """The first control token in `text[start:stop]`."""
-        match = self._any.search(text, start, stop)
+        match = self._any_pattern.search(text, start, stop)
         return CharRange(*match.span()) if match else None
 
     def end(self, text: str, start: int, stop: int) -> CharRange | None:
@@ -66,31 +66,31 @@ class Controls:
         """
         first = last = self.first(text, start, stop)
         while last is not None and text[slice(*last)] != self.eos:
-            following = self._any.match(text, last.stop, stop)
+            following = self._any_pattern.match(text, last.stop, stop)
             last = CharRange(*following.span()) if following else None
         return CharRange(first.start, last.stop) if first and last else first
 
     def closing(self, text: str, start: int, stop: int) -> CharRange | None:
         """The last special token of `text[start:stop]`, if only whitespace follows the token."""
-        matches = [*self._special.finditer(text, start, stop)]
+        matches = [*self._special_pattern.finditer(text, start, stop)]
         return CharRange(*matches[-1].span()) if matches and not text[matches[-1].end() : stop].strip() else None
 
     def opening(self, text: str, start: int) -> CharRange | None:
         """The special token at the beginning of `text[start:]`, leading whitespace skipped."""
-        match = self._special.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
+        match = self._special_pattern.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
         return CharRange(*match.span()) if match else None
 
-    def before(self, text: str, at: int) -> int:
-        """`at`, or the start of the control token around it."""
-        return next((match.start() for match in self._any.finditer(text) if match.start() < at < match.end()), at)
+    def token_start(self, text: str, position: int) -> int:
+        """`position`, or the start of the control token around it."""
+        return next((m.start() for m in self._any_pattern.finditer(text) if m.start() < position < m.end()), position)
 
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
         """Ranges of the message `text[start:stop]` that would be encoded as control tokens."""
-        pattern = self._special if assistant else self._any
+        pattern = self._special_pattern if assistant else self._any_pattern
         return (CharRange(*match.span()) for match in pattern.finditer(text, start, stop))
 
 
-def _any_of(texts: dict[str, int]) -> re.Pattern[str]:
+def _compile_any(texts: dict[str, int]) -> re.Pattern[str]:
     # Longest first, because a token may be a prefix of another one.
     return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
 
@@ -105,11 +105,11 @@ class Encoded(NamedTuple):
     stops: NDArray[np.int32]
     """(tokens,) One past its last character."""
 
-    def at(self, character: int) -> int:
+    def index_at(self, character: int) -> int:
         """The first token that ends after this character; `len(ids)` if there is none."""
         return int(np.searchsorted(self.stops, character, side="right"))
 
-    def behind(self, character: int) -> int:
+    def index_after(self, character: int) -> int:
         """The first token that begins at or after this character; `len(ids)` if there is none."""
         return int(np.searchsorted(self.starts, character, side="left"))
 
@@ -117,7 +117,7 @@ class Encoded(NamedTuple):
 class Encoder:
     """Encoder with one tokenizer."""
 
-    def __init__(self, tokenizer: Any, controls: Controls) -> None:
+    def __init__(self, tokenizer: Any, controls: ControlTokens) -> None:
         """Take a fast tokenizer. Raises `TemplateError` for a slow tokenizer, which returns no offsets."""
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateError(
@@ -147,39 +147,39 @@ class Encoder:
         """Encode `text`, with the ranges `forged` (sorted) as plain text. Raises `TemplateError`."""
         newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
         parts: list[Encoded] = []
-        at = 0
+        position = 0
         for place in (*forged, CharRange(len(text), len(text))):
-            if place.start > at:
-                parts.append(self._part(text[at : place.start], at, newline))
+            if place.start > position:
+                parts.append(self._encode_part(text[position : place.start], position, newline))
             if place.stop > place.start:
-                parts.append(self._as_text(text, place, newline))
-            at = place.stop
+                parts.append(self._encode_plain(text, place, newline))
+            position = place.stop
         return Encoded(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def _part(self, text: str, at: int, newline: Sequence[int]) -> Encoded:
-        """Encode the part at `at` with a newline before it: many tokenizers put a space before the first word."""
-        if at:
+    def _encode_part(self, text: str, start: int, newline: Sequence[int]) -> Encoded:
+        """Encode the part at `start` with a newline before it: many tokenizers put a space before the first word."""
+        if start:
             (encoded,) = self.encode(["\n" + text])
             count = len(newline)
             if encoded.ids[:count].tolist() == list(newline):
-                return Encoded(encoded.ids[count:], *(np.maximum(part[count:] + (at - 1), at) for part in encoded[1:]))
+                return Encoded(encoded.ids[count:], *(np.maximum(p[count:] + (start - 1), start) for p in encoded[1:]))
         (encoded,) = self.encode([text])
-        return Encoded(encoded.ids, encoded.starts + at, encoded.stops + at)
+        return Encoded(encoded.ids, encoded.starts + start, encoded.stops + start)
 
-    def _as_text(self, text: str, place: CharRange, newline: Sequence[int]) -> Encoded:
-        written = text[place.start : place.stop]
-        ids = self._plain("\n" + written)
-        ids = ids[len(newline) :] if ids[: len(newline)] == list(newline) else self._plain(written)
+    def _encode_plain(self, text: str, place: CharRange, newline: Sequence[int]) -> Encoded:
+        forged_text = text[place.start : place.stop]
+        ids = self._plain_ids("\n" + forged_text)
+        ids = ids[len(newline) :] if ids[: len(newline)] == list(newline) else self._plain_ids(forged_text)
         if self._controls.kinds(np.array(ids, np.int32)).any():
             raise TemplateError(
-                f"the tokenizer always makes a control token of {written!r}; leave this conversation out"
+                f"the tokenizer always makes a control token of {forged_text!r}; leave this conversation out"
             )
         # Exact offsets are not needed: the whole range lies within one message.
         return Encoded(
             np.array(ids, np.int32), np.full(len(ids), place.start, np.int32), np.full(len(ids), place.stop, np.int32)
         )
 
-    def _plain(self, text: str) -> list[int]:
+    def _plain_ids(self, text: str) -> list[int]:
         """Encode without any added token."""
         backend = self._tokenizer.backend_tokenizer
         if backend.normalizer is not None:
@@ -191,8 +191,8 @@ class Encoder:
 
 
 def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
-    places = np.fromiter(chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
-    starts, stops = places[:, 0], places[:, 1]
+    pairs = np.fromiter(chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
+    starts, stops = pairs[:, 0], pairs[:, 1]
     if np.any(np.diff(starts) < 0) or np.any(np.diff(stops) < 0):
         raise TemplateError(
             "the tokenizer's tokens are in another order than their characters; labels cannot be placed"
@@ -200,15 +200,15 @@ def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
     return Encoded(np.array(ids, np.int32), starts, stops)
 
 
-def refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:
+def refuse_forged(controls: ControlTokens, messages: Sequence[ChatMessage], tools: Tools) -> None:
     """Raises: TemplateError: A call or a tool contains text that looks like a control token."""
-    calls = [(f"a call of message {at + 1}", message.get("tool_calls")) for at, message in enumerate(messages)]
-    for what, value in (("a function that may be called", list(tools)), *calls):
+    calls = [(f"a call of message {index + 1}", message.get("tool_calls")) for index, message in enumerate(messages)]
+    for subject, value in (("a function that may be called", list(tools)), *calls):
         for text in _texts(value):
             place = controls.first(text, 0, len(text))
             if place is not None:
                 raise TemplateError(
-                    f"{what} holds text that reads like a control token ({text[slice(*place)]!r}); leave this conversation out"
+                    f"{subject} holds text that reads like a control token ({text[slice(*place)]!r}); leave this conversation out"
                 )
 
 

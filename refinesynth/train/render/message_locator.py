@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
 from refinesynth.train.labelled_conversation import THOUGHTS
-from refinesynth.train.render.encoding import CharRange, Controls, refuse_forged
+from refinesynth.train.render.encoding import CharRange, ControlTokens, refuse_forged
 from refinesynth.train.render.template import (
     ChatMessage,
     ChatTemplate,
@@ -29,7 +29,7 @@ from refinesynth.train.render.template import (
     refuse_unwritten_tools,
 )
 
-_SHOWN = 40
+_WINDOW = 40
 
 
 class MessagePart(NamedTuple):
@@ -62,7 +62,7 @@ class Locator(NamedTuple):
     """Finder of messages and turns, for one template and the functions of one conversation."""
 
     template: ChatTemplate
-    controls: Controls
+    controls: ControlTokens
     tools: Tools
     calls: bool
     """True if functions may be called."""
@@ -76,54 +76,54 @@ class Locator(NamedTuple):
             TemplateError: An assistant turn has no end-of-turn token, the template omits part of a call or a function,
                 or one of those contains a control token.
         """
-        written, last = self._written(messages), len(messages) - 1
+        rendered, last = self._write_checked(messages), len(messages) - 1
         parts = message_parts(messages)
-        places = self._find_parts(written, messages)
+        places = self._find_parts(rendered, messages)
         ranges: dict[int, CharRange] = {}
         for part, place in zip(parts, places, strict=True):
             ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
-        text, stop = self._ended(messages, written, ranges.get(last))
+        text, stop = self._cut_at_end(messages, rendered, ranges.get(last))
         turns: dict[int, CharRange] = {}
-        for at in (at for at, message in enumerate(messages) if message["role"] == "assistant"):
-            start = self._begin(messages, at, text, ranges.get(at))
-            if at == last:
-                turns[at] = CharRange(start, stop)
+        for k in (k for k, message in enumerate(messages) if message["role"] == "assistant"):
+            start = self._turn_start(messages, k, text, ranges.get(k))
+            if k == last:
+                turns[k] = CharRange(start, stop)
             elif self.calls:
-                turns[at] = CharRange(start, self._end_of_begun(messages[: at + 1], text, start))
+                turns[k] = CharRange(start, self._turn_end_in(messages[: k + 1], text, start))
             else:
-                turns[at] = CharRange(start, self._end_of_turn(text, ranges[at].stop, ranges[at + 1].start, at))
+                turns[k] = CharRange(start, self._turn_end(text, ranges[k].stop, ranges[k + 1].start, k))
         self._refuse_headers(text, messages, ranges, turns)
         self._refuse_different_openings(text, messages, ranges, turns)
-        return _undoubled(Located(text, tuple(parts), tuple(places), turns))
+        return _check_marks(Located(text, tuple(parts), tuple(places), turns))
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
         """Locate the last message, an assistant message; the template may rewrite earlier messages.
 
         Raises `RewritesHistoryError` if the text does not begin with the message's prompt; `TemplateError` as `locate`.
         """
-        written = self._written(messages)
-        last, before = len(messages) - 1, messages[:-1]
+        rendered = self._write_checked(messages)
+        last, earlier = len(messages) - 1, messages[:-1]
         parts = message_parts(messages)
-        own = [part for part in parts if part.message == last]
-        prompt = self._write(before, prompt=True)
-        places = laid_out(own, written, len(prompt)) if written.startswith(prompt) else []
-        if not places:  # The prompt may open the message itself (<think>). `_begin` refuses a prompt that differs.
-            bare = self._write(before)
-            places = laid_out(own, written, len(bare)) if written.startswith(bare) else []
-        if own and not places and written.startswith(prompt):
+        last_parts = [part for part in parts if part.message == last]
+        prompt = self._write(earlier, prompt=True)
+        places = find_in_order(last_parts, rendered, len(prompt)) if rendered.startswith(prompt) else []
+        if not places:  # The prompt may open the message itself (<think>). `_turn_start` refuses a prompt that differs.
+            history = self._write(earlier)
+            places = find_in_order(last_parts, rendered, len(history)) if rendered.startswith(history) else []
+        if last_parts and not places and rendered.startswith(prompt):
             raise RewritesHistoryError(
                 "it leaves out or changes part of an assistant turn even where it is the last one"
             )
         message = CharRange(places[0].start, places[-1].stop) if places else None
-        start = self._begin(messages, last, written, message)
-        text, stop = self._ended(messages, written, message)
+        start = self._turn_start(messages, last, rendered, message)
+        text, stop = self._cut_at_end(messages, rendered, message)
         turns = {last: CharRange(start, stop)}
-        return _undoubled(Located(text, tuple(parts), (*self._find_spoken(text, before), *places), turns))
+        return _check_marks(Located(text, tuple(parts), (*self._find_prompt_parts(text, earlier), *places), turns))
 
     def _write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
         return self.template.write(messages, prompt=prompt, tools=self.tools)
 
-    def _written(self, messages: Sequence[ChatMessage]) -> str:
+    def _write_checked(self, messages: Sequence[ChatMessage]) -> str:
         if self.calls:
             refuse_forged(self.controls, messages, self.tools)
             refuse_unwritten_tools(self.template, messages, self.tools)
@@ -148,61 +148,61 @@ class Locator(NamedTuple):
         for part, head, start in zip(parts, heads, starts, strict=True):
             core = part.core + closing
             if start < 0 or marked.count(head) > 1 or not marked.startswith(core, start + len(head)):
-                what = "" if part.key == "content" else f", the {part.key}"
+                field = "" if part.key == "content" else f", the {part.key}"
                 raise RewritesHistoryError(
-                    f"it leaves out, repeats or changes part of message {part.message + 1} ({part.role}{what})"
+                    f"it leaves out, repeats or changes part of message {part.message + 1} ({part.role}{field})"
                 )
         if starts != sorted(starts):
             raise RewritesHistoryError("it changes the order of the messages")
-        without = marked
+        unmarked = marked
         for mark in (*heads, closing):
-            without = without.replace(mark, "")
-        if without != text:
+            unmarked = unmarked.replace(mark, "")
+        if unmarked != text:
             raise RewritesHistoryError("what it writes depends on what the messages hold")
-        return list(_unmarked(parts, heads, starts, closing))
+        return list(_unmarked_ranges(parts, heads, starts, closing))
 
-    def _find_spoken(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
+    def _find_prompt_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
         """Ranges of the parts in the prompt at the beginning of `text`; None for assistant and changed parts."""
         parts = message_parts(messages)
-        spoken = [number for number, part in enumerate(parts) if part.role != "assistant"]
-        marked, heads, closing = self._marked(text, messages, spoken, prompt=True)
-        written = [parts[number] for number in spoken]
-        places = list(_unmarked(written, heads, [marked.find(head) for head in heads], closing))
-        if any(not text.startswith(part.core, max(0, at.start)) for part, at in zip(written, places, strict=True)):
+        numbers = [number for number, part in enumerate(parts) if part.role != "assistant"]
+        marked, heads, closing = self._marked(text, messages, numbers, prompt=True)
+        inputs = [parts[number] for number in numbers]
+        places = list(_unmarked_ranges(inputs, heads, [marked.find(head) for head in heads], closing))
+        if any(not text.startswith(part.core, max(0, place.start)) for part, place in zip(inputs, places, strict=True)):
             return [None] * len(parts)
-        found = dict(zip(spoken, places, strict=True))
-        return [found.get(number) for number in range(len(parts))]
+        by_number = dict(zip(numbers, places, strict=True))
+        return [by_number.get(number) for number in range(len(parts))]
 
-    def find_calls(self, messages: Sequence[ChatMessage], at: int, located: Located) -> tuple[CharRange, ...] | None:
-        """Ranges of the calls of message `at`; None if they are not certain.
+    def find_calls(self, messages: Sequence[ChatMessage], index: int, located: Located) -> tuple[CharRange, ...] | None:
+        """Ranges of the calls of message `index`; None if they are not certain.
 
         A range begins at the token with which a model decides to make the call and ends at the next decision. The
         message is rendered with 0, 1, ... calls and one extra call: a call begins where two successive texts differ.
         That place must lie after the message's text and within its turn. A changed name must change the range's text.
         """
-        message, turn = messages[at], located.turns[at]
+        message, turn = messages[index], located.turns[index]
         calls: list[Any] = message["tool_calls"]
-        ways = [[*calls, calls[-1]][:number] for number in range(len(calls) + 2)]
+        versions = [[*calls, calls[-1]][:number] for number in range(len(calls) + 2)]
         for number, call in enumerate(calls):
             function = {**call["function"], "name": f"{call['function']['name']}_"}
-            ways.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
-        own = (place for part, place in zip(located.parts, located.places, strict=True) if part.message == at)
-        least = max((place.stop for place in own if place), default=turn.start)
-        bare = {key: value for key, value in message.items() if key != "tool_calls"}
-        for behind in ((), messages[at + 1 :]):
+            versions.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
+        own_places = (span for part, span in zip(located.parts, located.places, strict=True) if part.message == index)
+        min_start = max((span.stop for span in own_places if span), default=turn.start)
+        base = {key: value for key, value in message.items() if key != "tool_calls"}
+        for following in ((), messages[index + 1 :]):
             with suppress(TemplateError):
-                variants = [{**bare, "tool_calls": way} if way else bare for way in ways]
-                written = [self._write([*messages[:at], one, *behind]) for one in variants]
-                fewer, complete, renamed = written[: len(calls) + 2], written[len(calls)], written[len(calls) + 2 :]
-                edges = [self.controls.before(one, _same(one, more)) for one, more in pairwise(fewer)]
+                variants = [{**base, "tool_calls": version} if version else base for version in versions]
+                texts = [self._write([*messages[:index], variant, *following]) for variant in variants]
+                fewer, full, renamed = (texts[: len(calls) + 2], texts[len(calls)], texts[len(calls) + 2 :])
+                edges = [self.controls.token_start(text, _common(text, longer)) for text, longer in pairwise(fewer)]
                 places = [CharRange(*pair) for pair in pairwise(edges)]
                 inside = all(
-                    each.start <= _same(complete, one) < each.stop for each, one in zip(places, renamed, strict=True)
+                    span.start <= _common(full, text) < span.stop for span, text in zip(places, renamed, strict=True)
                 )
                 if (
                     inside
-                    and located.text.startswith(complete[: edges[-1]])
-                    and least <= edges[0]
+                    and located.text.startswith(full[: edges[-1]])
+                    and min_start <= edges[0]
                     and edges[-1] < turn.stop
                 ):
                     return tuple(places)
@@ -210,24 +210,24 @@ class Locator(NamedTuple):
 
     # Turns.
 
-    def _begin(self, messages: Sequence[ChatMessage], at: int, text: str, message: CharRange | None) -> int:
-        """The first character of turn `at`, at the end of its prompt; `message` is the range of its text.
+    def _turn_start(self, messages: Sequence[ChatMessage], index: int, text: str, message: CharRange | None) -> int:
+        """The first character of turn `index`, at the end of its prompt; `message` is the range of its text.
 
         With a template that has headers but no generation prompt, the turn begins with the message. Raises
         `RewritesHistoryError` if `text` does not begin with the prompt, or if the prompt contains the whole message.
         """
-        prompt = self._write(messages[:at], prompt=True)
+        prompt = self._write(messages[:index], prompt=True)
         if not text.startswith(prompt) or len(prompt) >= (message.stop if message else len(text)):
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False)))
-            since = max(0, same - _SHOWN // 2)
+            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False)))
+            start = max(0, common - _WINDOW // 2)
             raise RewritesHistoryError(
-                f"a model that is asked for message {at + 1} is given ...{prompt[since : since + _SHOWN]!r}, and the text of the "
-                f"conversation has ...{text[since : since + _SHOWN]!r} there"
+                f"a model that is asked for message {index + 1} is given ...{prompt[start : start + _WINDOW]!r}, and the text of the "
+                f"conversation has ...{text[start : start + _WINDOW]!r} there"
             )
-        headed = message is not None and not self.calls and text[len(prompt) : message.start].strip()
-        return message.start if message and headed and prompt == self._write(messages[:at]) else len(prompt)
+        has_header = message is not None and not self.calls and text[len(prompt) : message.start].strip()
+        return message.start if message and has_header and prompt == self._write(messages[:index]) else len(prompt)
 
-    def _end_of_turn(self, text: str, start: int, stop: int, turn: int) -> int:
+    def _turn_end(self, text: str, start: int, stop: int, turn: int) -> int:
         """The end of the first control token in `text[start:stop]`. Raises `TemplateError` if text precedes it."""
         token = self.controls.end(text, start, stop)
         if token is None or text[start : token[0]].strip():
@@ -237,30 +237,30 @@ class Locator(NamedTuple):
             )
         return token[1]
 
-    def _ended(self, messages: Sequence[ChatMessage], written: str, message: CharRange | None) -> tuple[str, int]:
+    def _cut_at_end(self, messages: Sequence[ChatMessage], rendered: str, message: CharRange | None) -> tuple[str, int]:
         """The text up to the end of the last turn or further, and that end. For GLM, the next header is appended."""
         if self.calls or message is None:
-            text = self._upto(messages, written)
+            text = self._cut_after_turn(messages, rendered)
             return text, len(text)
         try:
-            return written, self._end_of_turn(written, message.stop, len(written), len(messages) - 1)
+            return rendered, self._turn_end(rendered, message.stop, len(rendered), len(messages) - 1)
         except TemplateError:
-            text = self._headed(messages, written)
-            if text is None or written[message.stop :].strip():
+            text = self._with_next_header(messages, rendered)
+            if text is None or rendered[message.stop :].strip():
                 raise
             return text, len(text)
 
-    def _upto(self, messages: Sequence[ChatMessage], written: str) -> str:
+    def _cut_after_turn(self, messages: Sequence[ChatMessage], rendered: str) -> str:
         """The text up to the end of the last turn, which may have calls. Raises `TemplateError` without an end."""
-        before = self._write(messages[:-1])
-        if len(before) >= len(written):
+        earlier = self._write(messages[:-1])
+        if len(earlier) >= len(rendered):
             raise RewritesHistoryError(
                 f"it leaves something out of earlier messages once message {len(messages)} follows"
             )
-        token = self.controls.closing(written, len(before), len(written))
-        if token is not None and not self._closes_calls(messages, written[slice(*token)], written):
-            return written[: token[1]]
-        text = self._headed(messages, written)
+        token = self.controls.closing(rendered, len(earlier), len(rendered))
+        if token is not None and not self._closes_calls(messages, rendered[slice(*token)], rendered):
+            return rendered[: token[1]]
+        text = self._with_next_header(messages, rendered)
         if text is None:
             raise TemplateError(
                 f"the chat template writes no end-of-turn token after message {len(messages)}, an assistant's; a model tuned on it "
@@ -268,35 +268,35 @@ class Locator(NamedTuple):
             )
         return text
 
-    def _end_of_begun(self, messages: Sequence[ChatMessage], text: str, start: int) -> int:
+    def _turn_end_in(self, messages: Sequence[ChatMessage], text: str, start: int) -> int:
         """The end of the last of `messages` in the longer `text`; some templates add a token after the last message.
 
         Raises `RewritesHistoryError` if `text` does not begin with the rendered `messages`.
         """
-        rest = full = self._upto(messages, self._write(messages))
-        closing = self.controls.closing(rest, start, len(rest))
-        while closing is not None and not text.startswith(rest):
-            closing = self.controls.closing(rest, start, closing[0])
-            rest = rest[: closing[1]] if closing is not None else rest
-            if closing is not None and self._closes_calls(messages, rest[slice(*closing)], full):
+        prefix = full = self._cut_after_turn(messages, self._write(messages))
+        closing = self.controls.closing(prefix, start, len(prefix))
+        while closing is not None and not text.startswith(prefix):
+            closing = self.controls.closing(prefix, start, closing[0])
+            prefix = prefix[: closing[1]] if closing is not None else prefix
+            if closing is not None and self._closes_calls(messages, prefix[slice(*closing)], full):
                 closing = None
         if closing is None:
             raise RewritesHistoryError(f"it writes message {len(messages)} otherwise once others follow")
-        return len(rest)
+        return len(prefix)
 
-    def _closes_calls(self, messages: Sequence[ChatMessage], token: str, written: str) -> bool:
+    def _closes_calls(self, messages: Sequence[ChatMessage], token: str, rendered: str) -> bool:
         """Return True if the template writes `token` after every call: an extra call adds an extra token."""
-        *before, message = messages
+        *earlier, message = messages
         calls: list[Any] = message.get("tool_calls") or []
         if not calls:
             return False
         try:
-            more = self._write([*before, {**message, "tool_calls": [*calls, calls[-1]]}])
+            extended = self._write([*earlier, {**message, "tool_calls": [*calls, calls[-1]]}])
         except TemplateError:  # The template accepts one call per turn.
             return False
-        return more.count(token) > written.count(token)
+        return extended.count(token) > rendered.count(token)
 
-    def _headed(self, messages: Sequence[ChatMessage], text: str) -> str | None:
+    def _with_next_header(self, messages: Sequence[ChatMessage], text: str) -> str | None:
         """`text` with the control token of the next message's header; None if there is none or all headers share it."""
         calls: list[Any] = messages[-1].get("tool_calls") or []
         answer = {"role": "tool", "content": ".", "tool_call_id": calls[0]["id"]} if calls else None
@@ -304,15 +304,15 @@ class Locator(NamedTuple):
         # Templates may drop the thoughts of a turn once another message follows: only the turn's end is compared.
         text = text.rstrip()
         content = str(messages[-1]["content"]).rstrip()
-        end = (content if text.endswith(content) else text.rpartition("\n")[2])[-_SHOWN:] or text[-_SHOWN:]
-        behind = len(text) if continued.startswith(text) else continued.rfind(end) + len(end)
-        header = self.controls.opening(continued, behind) if behind >= len(end) else None
-        prompt = self._header(messages[:-1])
+        end = (content if text.endswith(content) else text.rpartition("\n")[2])[-_WINDOW:] or text[-_WINDOW:]
+        end_index = len(text) if continued.startswith(text) else continued.rfind(end) + len(end)
+        header = self.controls.opening(continued, end_index) if end_index >= len(end) else None
+        prompt = self._generation_prompt(messages[:-1])
         if header is None or continued[slice(*header)] in prompt or self.controls.first(prompt, 0, len(prompt)) is None:
             return None
-        return text + continued[behind : header[1]]
+        return text + continued[end_index : header[1]]
 
-    def _header(self, messages: Sequence[ChatMessage]) -> str:
+    def _generation_prompt(self, messages: Sequence[ChatMessage]) -> str:
         return self._write(messages, prompt=True)[len(self._write(messages)) :]
 
     # Refusals.
@@ -325,15 +325,15 @@ class Locator(NamedTuple):
         turns: Mapping[int, CharRange],
     ) -> None:
         """Raises: RewritesHistoryError: Only some turns have text before their message, such as an empty thought."""
-        spoken = [at for at in turns if at in ranges]
-        headers = not self.calls and not self._header(messages[: min(turns)])
-        begins = {at: ranges[at - 1].stop if headers and at else turns[at].start for at in spoken}
-        openings = {at: text[begins[at] : ranges[at].start].strip() for at in spoken}
-        for at, opening in openings.items():
-            if opening != openings[spoken[0]]:
+        indices = [index for index in turns if index in ranges]
+        headers = not self.calls and not self._generation_prompt(messages[: min(turns)])
+        starts = {index: ranges[index - 1].stop if headers and index else turns[index].start for index in indices}
+        openings = {index: text[starts[index] : ranges[index].start].strip() for index in indices}
+        for index, opening in openings.items():
+            if opening != openings[indices[0]]:
                 raise RewritesHistoryError(
-                    f"{'the header of' if headers else 'what a model writes in'} a turn begins with {opening!r} in message {at + 1}, and with "
-                    f"{openings[spoken[0]]!r} in message {spoken[0] + 1}"
+                    f"{'the header of' if headers else 'what a model writes in'} a turn begins with {opening!r} in message {index + 1}, and with "
+                    f"{openings[indices[0]]!r} in message {indices[0] + 1}"
                 )
 
     def _refuse_headers(
@@ -348,24 +348,24 @@ class Locator(NamedTuple):
         A template may write an end-of-turn token after the last turn only; a model tuned on it would write the user's
         header. A token that also ends other messages is no header, unless a generation prompt contains it.
         """
-        if self.calls:  # `_end_of_begun` has compared the text up to each turn.
+        if self.calls:  # `_turn_end_in` has compared the text up to each turn.
             return
 
-        def ending(at: int) -> str:
-            stop = turns[at].stop if at in turns else ranges[at + 1].start
-            found = self.controls.end(text, ranges[at].stop, stop)
-            return text[slice(*found)] if found else ""
+        def ending(index: int) -> str:
+            stop = turns[index].stop if index in turns else ranges[index + 1].start
+            token = self.controls.end(text, ranges[index].stop, stop)
+            return text[slice(*token)] if token else ""
 
         last = ending(max(turns))
-        others = {at: found for at in turns if (found := ending(at)) not in {last, self.controls.eos}}
-        if not others:
+        other_endings = {index: token for index in turns if (token := ending(index)) not in {last, self.controls.eos}}
+        if not other_endings:
             return
-        spoken = {ending(at) for at in range(max(turns)) if at not in turns}
-        prompt = self._header(messages[: min(turns)])
-        for at, found in others.items():
-            if found not in spoken or found in prompt:
+        prompt_endings = {ending(index) for index in range(max(turns)) if index not in turns}
+        prompt = self._generation_prompt(messages[: min(turns)])
+        for index, token in other_endings.items():
+            if token not in prompt_endings or token in prompt:
                 raise TemplateError(
-                    f"the chat template writes {found!r} after message {at + 1}, an assistant's, and {last!r} after the last one: the "
+                    f"the chat template writes {token!r} after message {index + 1}, an assistant's, and {last!r} after the last one: the "
                     "former is the header of the next turn, and no end-of-turn token. Give a template that writes one after every turn"
                 )
 
@@ -373,14 +373,14 @@ class Locator(NamedTuple):
 def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
     """All parts in text order: thoughts before content, without calls."""
     return [
-        MessagePart(at, message["role"], key, message[key])
-        for at, message in enumerate(messages)
+        MessagePart(index, message["role"], key, message[key])
+        for index, message in enumerate(messages)
         for key in (*THOUGHTS, "content")
         if message.get(key)
     ]
 
 
-def _unmarked(
+def _unmarked_ranges(
     parts: Sequence[MessagePart], heads: Sequence[str], starts: Sequence[int], closing: str
 ) -> Iterator[CharRange]:
     """Ranges in the text without marks: earlier marks shift later ranges."""
@@ -409,18 +409,18 @@ def _unused_characters(text: str, messages: Sequence[ChatMessage]) -> tuple[str,
     return first, second, third
 
 
-def _same(text: str, other: str) -> int:
+def _common(text: str, other: str) -> int:
     """Length of the common prefix, in characters."""
     return len(commonprefix((text, other)))  # noqa: RUF071 - characters are meant
 
 
-def _undoubled(located: Located) -> Located:
+def _check_marks(located: Located) -> Located:
     """Return `located`; raise `RewritesHistoryError` if a thinking mark precedes content that holds thoughts."""
     for part, place in zip(located.parts, located.places, strict=True):
         if part.role != "assistant" or place is None or part.key != "content" or thinking_in(part.text).form is None:
             continue
-        before = located.text[: place.start].rstrip()
-        mark = before[max(map(before.rfind, ("<", "[", "\u25c1"))) :]
+        preceding = located.text[: place.start].rstrip()
+        mark = preceding[max(map(preceding.rfind, ("<", "[", "\u25c1"))) :]
         if thinking_in(mark).form is not None:
             raise RewritesHistoryError(
                 f"it writes {mark!r} before the thoughts that message {part.message + 1} holds itself"
@@ -428,17 +428,17 @@ def _undoubled(located: Located) -> Located:
     return located
 
 
-def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
+def find_in_order(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
     """Ranges of the parts in `text[start:]`, in order, whitespace ignored; empty if a part is missing."""
-    places = [at for at in range(start, len(text)) if not text[at].isspace()]
-    squeezed = "".join(text[place] for place in places)
+    positions = [index for index in range(start, len(text)) if not text[index].isspace()]
+    squeezed = "".join(text[position] for position in positions)
     ranges: list[CharRange] = []
-    after = 0
+    offset = 0
     for part in parts:
         core = "".join(part.text.split())
-        at = squeezed.find(core, after)
-        if at < 0:
+        index = squeezed.find(core, offset)
+        if index < 0:
             return []
-        after = at + len(core)
-        ranges.append(CharRange(places[at], places[after - 1] + 1))
+        offset = index + len(core)
+        ranges.append(CharRange(positions[index], positions[offset - 1] + 1))
     return ranges

@@ -13,7 +13,7 @@ import numpy as np
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
-from refinesynth.train.render.encoding import CharRange, Controls, Encoded, Encoder
+from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder
 from refinesynth.train.render.message_locator import Located, Locator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.tokens import Label, Rendered, Span
@@ -26,7 +26,7 @@ class LabelTask(NamedTuple):
     conversation: Conversation
     located: Located
     trained: tuple[bool, ...]
-    apart: int | None = None
+    separate_turn: int | None = None
     """Turn that is encoded separately from its prompt; None: the whole text is encoded at once."""
     masked: Mapping[int, tuple[CharRange, ...] | None] = MappingProxyType({})
     """Ranges of mistaken calls, by trained turn; None for a turn that is masked as a whole because of them."""
@@ -44,36 +44,36 @@ class _Prompt(NamedTuple):
 class Labeller:
     """Maker of labelled examples with one tokenizer."""
 
-    def __init__(self, tokenizer: Any, controls: Controls) -> None:
+    def __init__(self, tokenizer: Any, controls: ControlTokens) -> None:
         self._tokenizer = tokenizer
         self._controls = controls
         self._encoder = Encoder(tokenizer, controls)
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
 
-    def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
-        """Label each record; the result is an error if tokens of a trained turn merge with those of its prompt.
+    def label(self, tasks: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
+        """Label each task; the result is an error if tokens of a trained turn merge with those of its prompt.
 
-        Raises `TemplateError` if the labels of a record are not certain.
+        Raises `TemplateError` if the labels of a task are not certain.
         """
-        forged = [self._forged(record) for record in records]
-        plain = [record for record, places in zip(records, forged, strict=True) if not places]
-        together = iter(self._encoder.encode([record.located.text for record in plain]))
+        forged = [self._forged_ranges(task) for task in tasks]
+        unforged = [task for task, places in zip(tasks, forged, strict=True) if not places]
+        batch = iter(self._encoder.encode([task.located.text for task in unforged]))
         encoded: list[Encoded] = []
-        for record, places in zip(records, forged, strict=True):
+        for task, places in zip(tasks, forged, strict=True):
             try:
-                encoded.append(self._encoder.encode_forged(record.located.text, places) if places else next(together))
+                encoded.append(self._encoder.encode_forged(task.located.text, places) if places else next(batch))
             except TemplateError as error:
-                raise TemplateError(f"{record.conversation.where}: {error}") from error
-        prompts = [self._prompts(*each) for each in zip(records, encoded, strict=True)]
+                raise TemplateError(f"{task.conversation.location}: {error}") from error
+        prompts = [self._prompts(*each) for each in zip(tasks, encoded, strict=True)]
         # Most prompts share their end: each distinct end is encoded once.
-        ends = sorted({prompt.end for each in prompts for prompt in each.values()})
-        alone = zip(ends, self._encoder.encode(ends), strict=True)
-        tokens = {end: found.ids.tobytes() for end, found in alone}
-        return [self._labelled(*each, tokens) for each in zip(records, encoded, forged, prompts, strict=True)]
+        ends = sorted({prompt.end for turn_prompts in prompts for prompt in turn_prompts.values()})
+        encoded_ends = zip(ends, self._encoder.encode(ends), strict=True)
+        tokens = {end: encoded_end.ids.tobytes() for end, encoded_end in encoded_ends}
+        return [self._label_one(*each, tokens) for each in zip(tasks, encoded, forged, prompts, strict=True)]
 
-    def _forged(self, record: LabelTask) -> list[CharRange]:
-        """Ranges to encode separately, sorted: message text that looks like a control token, and the cut at `apart`."""
-        located = record.located
+    def _forged_ranges(self, task: LabelTask) -> list[CharRange]:
+        """Ranges to encode separately, sorted: message text that looks like a control token, and the cut at `separate_turn`."""
+        located = task.located
         ranges: list[CharRange] = []
         for part, place in zip(located.parts, located.places, strict=True):
             assistant = part.role == "assistant"
@@ -81,126 +81,126 @@ class Labeller:
                 ranges += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
             elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
                 raise TemplateError(
-                    f"{record.conversation.where}: a message holds text that reads like a control token, and the chat template changes that "
+                    f"{task.conversation.location}: a message holds text that reads like a control token, and the chat template changes that "
                     "message, so it cannot be kept apart; leave this conversation out"
                 )
-        if record.apart is not None:
-            start = located.turns[record.apart].start
+        if task.separate_turn is not None:
+            start = located.turns[task.separate_turn].start
             ranges.append(CharRange(start, start))
         return sorted(ranges)
 
-    def _labelled(
+    def _label_one(
         self,
-        record: LabelTask,
+        task: LabelTask,
         encoded: Encoded,
         forged: Sequence[CharRange],
         prompts: Mapping[int, _Prompt],
         ends: Mapping[str, bytes],
         /,
     ) -> Rendered | RewritesHistoryError:
-        """Label one record; `ends` are the token ids of each prompt's end, encoded alone."""
-        conversation, located = record.conversation, record.located
+        """Label one task; `ends` are the token ids of each prompt's end, encoded alone."""
+        conversation, located = task.conversation, task.located
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
         spans: list[Span] = []
-        for at, place in located.turns.items():
-            turn_label = conversation.turns[at].label or TurnLabel.HISTORY
-            if record.masked.get(at, ()) is None:
+        for index, place in located.turns.items():
+            turn_label = conversation.turns[index].label or TurnLabel.HISTORY
+            if task.masked.get(index, ()) is None:
                 turn_label = TurnLabel.MISTAKE
-            start, stop = self._tokens(record, encoded, place)
-            self._refuse_textual_end(record, encoded, at, stop)
+            start, stop = self._token_range(task, encoded, place)
+            self._refuse_textual_end(task, encoded, index, stop)
             spans.append(Span(start, stop, turn_label))
-            if record.trained[at]:
-                prompt = prompts[at]
-                stands = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
-                if not stands:  # the whole prompt may still give the same tokens
-                    before = [each for each in forged if each.stop <= prompt.stop]
-                    whole = self._encoder.encode_forged(located.text[: prompt.stop], before)
-                    stands = encoded.ids[:start].tobytes() == whole.ids.tobytes()
-                if not stands:
+            if task.trained[index]:
+                prompt = prompts[index]
+                is_same = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
+                if not is_same:  # the whole prompt may still give the same tokens
+                    earlier = [forged_range for forged_range in forged if forged_range.stop <= prompt.stop]
+                    alone = self._encoder.encode_forged(located.text[: prompt.stop], earlier)
+                    is_same = encoded.ids[:start].tobytes() == alone.ids.tobytes()
+                if not is_same:
                     return RewritesHistoryError(
-                        f"the tokenizer makes other tokens of the prompt for message {at + 1} by itself than before what is "
+                        f"the tokenizer makes other tokens of the prompt for message {index + 1} by itself than before what is "
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
                     )
                 labels[start:stop] = Label.TRAINED
-                for wrong in record.masked.get(at) or ():
-                    labels[encoded.at(wrong.start) : encoded.behind(wrong.stop)] = Label.MISTAKE
+                for wrong in task.masked.get(index) or ():
+                    labels[encoded.index_at(wrong.start) : encoded.index_after(wrong.stop)] = Label.MISTAKE
             elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
-        self._refuse_control_tokens(record, encoded)
-        whole = sum(places is None for places in record.masked.values())
-        return Rendered(record.id, encoded.ids, labels, tuple(spans), calls=len(record.masked) - whole, whole=whole)
+        self._refuse_control_tokens(task, encoded)
+        n = sum(places is None for places in task.masked.values())
+        return Rendered(task.id, encoded.ids, labels, tuple(spans), masked_calls=len(task.masked) - n, masked_whole=n)
 
-    def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
+    def _prompts(self, task: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
         prompts: dict[int, _Prompt] = {}
-        for turn, (stop, _) in record.located.turns.items():
-            if record.trained[turn]:
-                k = int(np.searchsorted(controls, encoded.at(stop)))
+        for turn, (stop, _) in task.located.turns.items():
+            if task.trained[turn]:
+                k = int(np.searchsorted(controls, encoded.index_at(stop)))
                 token = int(controls[k - 1]) if k else 0
                 since = int(encoded.starts[token]) if k else 0
-                prompts[turn] = _Prompt(token, record.located.text[since:stop], stop)
+                prompts[turn] = _Prompt(token, task.located.text[since:stop], stop)
         return prompts
 
-    def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
+    def _token_range(self, task: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
         A token that begins with whitespace before the turn belongs to the turn: many tokenizers join a space with the
         next word. A token outside the turn that includes whitespace at its edge, such as a control token, does not.
         """
-        start, stop = encoded.at(place.start), encoded.behind(place.stop)
-        text = record.located.text
-        while start < stop and _swallows(
+        start, stop = encoded.index_at(place.start), encoded.index_after(place.stop)
+        text = task.located.text
+        while start < stop and _is_outside(
             text[encoded.starts[start] : place.start], text[place.start : encoded.stops[start]]
         ):
             start += 1
-        while start < stop and _swallows(
+        while start < stop and _is_outside(
             text[place.stop : encoded.stops[stop - 1]], text[encoded.starts[stop - 1] : place.stop]
         ):
             stop -= 1
-        after = text[place.stop : encoded.stops[stop - 1]] if start < stop else ""
-        if start >= stop or after.strip():
+        following = text[place.stop : encoded.stops[stop - 1]] if start < stop else ""
+        if start >= stop or following.strip():
             raise TemplateError(
-                f"{record.conversation.where}: the tokenizer makes one token of an assistant turn's end and what the chat template writes "
-                f"behind it ({after!r}); give a chat_template with a control token there"
+                f"{task.conversation.location}: the tokenizer makes one token of an assistant turn's end and what the chat template writes "
+                f"behind it ({following!r}); give a chat_template with a control token there"
             )
         return start, stop
 
-    def _refuse_textual_end(self, record: LabelTask, encoded: Encoded, at: int, stop: int) -> None:
+    def _refuse_textual_end(self, task: LabelTask, encoded: Encoded, index: int, stop: int) -> None:
         """Raises: TemplateError: The template's end-of-turn token is no control token of the tokenizer."""
-        located = record.located
-        own = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == at]
-        calls = bool(record.conversation.turns[at].calls)  # Templates may write calls with control tokens.
-        behind = stop - 1 if calls or own[-1] is None else encoded.at(own[-1].stop)
-        if not self._controls.kinds(encoded.ids[behind:stop]).any():
+        located = task.located
+        places = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == index]
+        calls = bool(task.conversation.turns[index].calls)  # Templates may write calls with control tokens.
+        first = stop - 1 if calls or places[-1] is None else encoded.index_at(places[-1].stop)
+        if not self._controls.kinds(encoded.ids[first:stop]).any():
             raise TemplateError(
-                f"{record.conversation.where}: the tokenizer makes no control token of what ends message {at + 1}, an assistant's "
-                f"({self._tokenizer.convert_ids_to_tokens(encoded.ids[behind:stop].tolist())}), so a model would not learn to stop; "
+                f"{task.conversation.location}: the tokenizer makes no control token of what ends message {index + 1}, an assistant's "
+                f"({self._tokenizer.convert_ids_to_tokens(encoded.ids[first:stop].tolist())}), so a model would not learn to stop; "
                 "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
             )
 
-    def _refuse_control_tokens(self, record: LabelTask, encoded: Encoded) -> None:
+    def _refuse_control_tokens(self, task: LabelTask, encoded: Encoded) -> None:
         """Raises: TemplateError: The tokenizer encodes message text as a control token, or the text has two BOS."""
-        ids, located = encoded.ids, record.located
+        ids, located = encoded.ids, task.located
         if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
             raise TemplateError(
                 "the chat template begins with two beginning-of-sequence tokens; take one out of it and give it as chat_template"
             )
         kinds = self._controls.kinds(ids)
-        known = [each for each in zip(located.parts, located.places, strict=True) if each[1] is not None]
-        at = np.flatnonzero(kinds)
-        which = np.searchsorted([place.stop for _, place in known if place], encoded.starts[at], side="right")
-        for token, k in zip(map(int, at), map(int, which), strict=True):
-            part, place = known[k] if k < len(known) else (None, None)
+        parts = [pair for pair in zip(located.parts, located.places, strict=True) if pair[1] is not None]
+        tokens = np.flatnonzero(kinds)
+        owners = np.searchsorted([place.stop for _, place in parts if place], encoded.starts[tokens], side="right")
+        for token, k in zip(map(int, tokens), map(int, owners), strict=True):
+            part, place = parts[k] if k < len(parts) else (None, None)
             if part is None or place is None or encoded.stops[token] <= place.start:
                 continue
             if part.role != "assistant" or kinds[token] != 1:
                 raise TemplateError(
-                    f"{record.conversation.where}: the tokenizer makes a control token of text in message {part.message + 1} "
+                    f"{task.conversation.location}: the tokenizer makes a control token of text in message {part.message + 1} "
                     f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
                 )
 
 
-def _swallows(outside: str, inside: str) -> bool:
+def _is_outside(outside: str, inside: str) -> bool:
     """Return True if a token across a turn's edge has only whitespace inside the turn."""
     return bool(outside.strip()) and not inside.strip()
 
@@ -211,7 +211,7 @@ VARIABLES: Final = ("enable_thinking", "thinking", "preserve_thinking", "truncat
 OnRewrite = Literal["refuse", "expand"]
 ThoughtAs = Literal["content", "reasoning", "omit"]
 
-_TOGETHER = 64
+_BATCH_SIZE = 64
 """Conversations per tokenizer call; a call uses all processor cores."""
 
 
@@ -258,15 +258,15 @@ class Renderer:
         """
         self._template = ChatTemplate(tokenizer, template, variables=chat_template_kwargs)
         self.tokenizer: Any = tokenizer
-        own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
-        if self._template.source != own:
-            among = {**own, "default": self._template.source} if isinstance(own, Mapping) else self._template.source
-            tokenizer.chat_template = among
+        old: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
+        if self._template.source != old:
+            update = {**old, "default": self._template.source} if isinstance(old, Mapping) else self._template.source
+            tokenizer.chat_template = update
         if thought_as == "reasoning" and self._template.thought is None:
             raise TemplateError(
                 f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
             )
-        self._controls = Controls(tokenizer, self._template.source)
+        self._controls = ControlTokens(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
         self.loss_on = loss_on
         self.on_rewrite: OnRewrite = on_rewrite
@@ -280,7 +280,7 @@ class Renderer:
 
     def prompt(self, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Write the prompt of the next turn as in training, with these functions. Raises as `render`."""
-        messages = [self._message(turn, f"message {at + 1}") for at, turn in enumerate(turns)]
+        messages = [self._message(turn, f"message {index + 1}") for index, turn in enumerate(turns)]
         return self._template.write(messages, prompt=True, tools=tools)
 
     def render(self, conversation: Conversation) -> list[Rendered]:
@@ -296,87 +296,87 @@ class Renderer:
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
         """Render conversations in batches, in order; several times faster than `render` on several cores."""
         source = iter(conversations)
-        while batch := list(islice(source, _TOGETHER)):
-            records = [self._records(conversation) for conversation in batch]
-            labelled = iter(self._labeller.label([record for tasks in records for record in tasks]))
-            for conversation, tasks in zip(batch, records, strict=True):
-                yield self._checked(conversation, tasks, [next(labelled) for _ in tasks])
+        while batch := list(islice(source, _BATCH_SIZE)):
+            task_lists = [self._label_tasks(conversation) for conversation in batch]
+            labelled = iter(self._labeller.label([task for tasks in task_lists for task in tasks]))
+            for conversation, tasks in zip(batch, task_lists, strict=True):
+                yield self._check_labels(conversation, tasks, [next(labelled) for _ in tasks])
 
-    def _records(self, conversation: Conversation) -> list[LabelTask]:
+    def _label_tasks(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
         if not messages:
             return []
         trained = conversation.trained(self.loss_on)
         try:
-            locator = self._locator(conversation)
+            locator = self._make_locator(conversation)
             located = locator.locate(messages)
-            return [self._masked(LabelTask(conversation.id, conversation, located, trained), locator, messages)]
+            return [self._mask_mistakes(LabelTask(conversation.id, conversation, located, trained), locator, messages)]
         except RewritesHistoryError as error:
-            return self._expanded(conversation, error)
+            return self._expand(conversation, error)
         except TemplateError as error:
-            raise TemplateError(f"{conversation.where}: {error}") from error
+            raise TemplateError(f"{conversation.location}: {error}") from error
 
-    def _masked(self, task: LabelTask, locator: Locator, messages: Sequence[ChatMessage]) -> LabelTask:
+    def _mask_mistakes(self, task: LabelTask, locator: Locator, messages: Sequence[ChatMessage]) -> LabelTask:
         """Add the ranges of mistaken calls in mixed turns; a turn without certain ranges is not trained."""
         masked: dict[int, tuple[CharRange, ...] | None] = {}
-        for at in task.located.turns:
-            turn = task.conversation.turns[at]
-            if turn.mistakes and task.trained[at] and self.loss_on is not LossOn.ALL_TURNS:
-                places = locator.find_calls(messages, at, task.located)
-                every = zip(places or (), turn.calls, strict=False)
-                masked[at] = places and tuple(place for place, call in every if call.id in turn.mistakes)
-        trained = (train and masked.get(at, ()) is not None for at, train in enumerate(task.trained))
+        for index in task.located.turns:
+            turn = task.conversation.turns[index]
+            if turn.mistakes and task.trained[index] and self.loss_on is not LossOn.ALL_TURNS:
+                places = locator.find_calls(messages, index, task.located)
+                placed_calls = zip(places or (), turn.calls, strict=False)
+                masked[index] = places and tuple(place for place, call in placed_calls if call.id in turn.mistakes)
+        trained = (train and masked.get(index, ()) is not None for index, train in enumerate(task.trained))
         return task._replace(trained=tuple(trained), masked=masked)
 
-    def _locator(self, conversation: Conversation) -> Locator:
+    def _make_locator(self, conversation: Conversation) -> Locator:
         calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
         return Locator(self._template, self._controls, conversation.tools, calls)
 
-    def _checked(
-        self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
+    def _check_labels(
+        self, conversation: Conversation, tasks: Sequence[LabelTask], results: Sequence[Rendered | RewritesHistoryError]
     ) -> list[Rendered]:
         """The examples of a conversation; prompts are encoded separately if their tokens merge with those of turns."""
-        error = next((each for each in made if isinstance(each, RewritesHistoryError)), None)
+        error = next((item for item in results if isinstance(item, RewritesHistoryError)), None)
         if error is None:
-            return [each for each in made if isinstance(each, Rendered)]
-        if any(record.apart is not None for record in records):
-            raise TemplateError(f"{conversation.where}: {error}")
-        apart = self._expanded(conversation, error, apart=True)
-        return self._checked(conversation, apart, self._labeller.label(apart))
+            return [item for item in results if isinstance(item, Rendered)]
+        if any(task.separate_turn is not None for task in tasks):
+            raise TemplateError(f"{conversation.location}: {error}")
+        separate_tasks = self._expand(conversation, error, separate=True)
+        return self._check_labels(conversation, separate_tasks, self._labeller.label(separate_tasks))
 
-    def _expanded(
-        self, conversation: Conversation, error: RewritesHistoryError, *, apart: bool = False
+    def _expand(
+        self, conversation: Conversation, error: RewritesHistoryError, *, separate: bool = False
     ) -> list[LabelTask]:
         """Make an example for each trained turn, which ends with that turn and trains on it alone.
 
         Raises `RewritesHistoryError` if a turn before the last is trained and `on_rewrite` is `refuse`.
         """
         messages = self._messages(conversation)
-        targets = [at for at, train in enumerate(conversation.trained(self.loss_on)) if train]
-        last = max(at for at, turn in enumerate(conversation.turns) if turn.role == "assistant")
-        if self.on_rewrite == "refuse" and any(at != last for at in targets):
-            raise self._refusal(conversation, error) from error
+        targets = [index for index, train in enumerate(conversation.trained(self.loss_on)) if train]
+        last_index = max(index for index, turn in enumerate(conversation.turns) if turn.role == "assistant")
+        if self.on_rewrite == "refuse" and any(index != last_index for index in targets):
+            raise self._rewrite_error(conversation, error) from error
         try:
-            locator = self._locator(conversation)
+            locator = self._make_locator(conversation)
             tasks = (
                 LabelTask(
-                    f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
+                    f"{conversation.id}@{index + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
-                    locator.locate_last(messages[: at + 1]),
-                    (*(False,) * at, True),
-                    at if apart else None,
+                    locator.locate_last(messages[: index + 1]),
+                    (*(False,) * index, True),
+                    index if separate else None,
                 )
-                for at in targets
+                for index in targets
             )
-            return [self._masked(task, locator, messages[: len(task.trained)]) for task in tasks]
-        except RewritesHistoryError as last:
-            raise self._refusal(conversation, last) from last
-        except TemplateError as last:
-            raise TemplateError(f"{conversation.where}: {last}") from last
+            return [self._mask_mistakes(task, locator, messages[: len(task.trained)]) for task in tasks]
+        except RewritesHistoryError as inner:
+            raise self._rewrite_error(conversation, inner) from inner
+        except TemplateError as inner:
+            raise TemplateError(f"{conversation.location}: {inner}") from inner
 
-    def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
+    def _rewrite_error(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
         options = [
-            f"--set chat_template_kwargs.{each}=true|false" for each in VARIABLES if mentions(self._template.bare, each)
+            f"--set chat_template_kwargs.{name}=true|false" for name in VARIABLES if mentions(self._template.raw, name)
         ]
         options += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
         options += ["--thought-as omit"] if self.thought_as != "omit" else []
@@ -386,7 +386,7 @@ class Renderer:
             )
         model = getattr(self.tokenizer, "name_or_path", "")
         return RewritesHistoryError(
-            f"{conversation.where}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
+            f"{conversation.location}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
             f"behind other text than it is given when it plays: {error}. Try {', '.join([*options, '--chat-template FILE'])}, or several "
             "of them; docs/training.md lists what each family of templates needs"
         )
@@ -394,53 +394,53 @@ class Renderer:
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
         """The turns up to the last assistant turn, as messages without labels."""
         turns = conversation.turns
-        count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
+        count = max((index + 1 for index, turn in enumerate(turns) if turn.role == "assistant"), default=0)
         if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
             raise InputError(
-                f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
+                f"{conversation.location}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
             )
-        return [self._message(turn, f"{conversation.where}: message {at + 1}") for at, turn in enumerate(turns[:count])]
+        return [self._message(t, f"{conversation.location}: message {k + 1}") for k, t in enumerate(turns[:count])]
 
-    def _message(self, turn: Turn, where: str) -> ChatMessage:
-        called = [call.message(text=True)["function"]["arguments"] for call in turn.calls]
+    def _message(self, turn: Turn, location: str) -> ChatMessage:
+        arguments = [call.message(text=True)["function"]["arguments"] for call in turn.calls]
         try:
-            "".join((turn.thinking, turn.content, *called)).encode()
+            "".join((turn.thinking, turn.content, *arguments)).encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"{where} holds half a character ({error.object[error.start]!r}, a lone surrogate), which no tokenizer takes; fix it or "
+                f"{location} holds half a character ({error.object[error.start]!r}, a lone surrogate), which no tokenizer takes; fix it or "
                 "leave this conversation out"
             ) from error
         if turn.role == "tool":
-            return {"role": turn.role, "content": turn.content, "tool_call_id": turn.answers}
-        calls = [call.message(text=self._template.wants_text) for call in turn.calls]
+            return {"role": turn.role, "content": turn.content, "tool_call_id": turn.call_id}
+        calls = [call.message(text=self._template.arguments_as_text) for call in turn.calls]
         fields = {"content": turn.content}
         if turn.role == "assistant":
-            fields = self._in_content(turn, where) if self.thought_as == "content" else self._in_field(turn)
+            fields = self._joined_fields(turn, location) if self.thought_as == "content" else self._split_fields(turn)
         return {"role": turn.role, **fields, **({"tool_calls": calls} if calls else {})}
 
-    def _in_content(self, turn: Turn, where: str) -> dict[str, str]:
+    def _joined_fields(self, turn: Turn, location: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
-        mark, why = thinking_in(content).form, ""
+        mark, problem = thinking_in(content).form, ""
         if mark is not None and any(self._controls.forged(mark, 0, len(mark), assistant=True)):
-            why = "is a special token to the tokenizer, and special tokens in a message stay text"
+            problem = "is a special token to the tokenizer, and special tokens in a message stay text"
         elif mark is not None and self._template.thought and mark not in self._template.source.casefold():
-            why = "is nothing to the chat template, which writes thoughts otherwise"
-        if why:
+            problem = "is nothing to the chat template, which writes thoughts otherwise"
+        if problem:
             raise TemplateError(
-                f"{where} holds thoughts, and what ends them, {mark!r}, {why}. Give --thought-as reasoning where the template reads "
+                f"{location} holds thoughts, and what ends them, {mark!r}, {problem}. Give --thought-as reasoning where the template reads "
                 "thoughts apart, else --thought-as omit"
             )
         return {"content": content}
 
-    def _in_field(self, turn: Turn) -> dict[str, str]:
-        thought, rest = _split(turn)
+    def _split_fields(self, turn: Turn) -> dict[str, str]:
+        thought, rest = _split_turn(turn)
         if self.thought_as == "omit" or self._template.thought is None:
             return {"content": "" if turn.calls else split_thought(rest)[1]}
         return {**({self._template.thought: thought} if thought else {}), "content": rest}
 
 
-def _split(turn: Turn) -> tuple[str, str]:
+def _split_turn(turn: Turn) -> tuple[str, str]:
     """Split an assistant turn into its thought and the rest of its message.
 
     The thought is the record's thinking, else thinking between marks, else the text before the action or with a call.

@@ -29,7 +29,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, ToolCall
 
 _FOLDER: Final = Path(__file__).with_name("templates")
-NAMED: Final[Mapping[str, tuple[str, ...]]] = {
+NAMED_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     "chatml": ("<|im_start|>", "<|im_end|>"),
     "react": (),
@@ -43,19 +43,19 @@ def read_template(name: str | None) -> str | None:
     """Read a named template or a Jinja file; None stays None. Raises `InputError` if the file cannot be read."""
     if name is None:
         return None
-    path = _FOLDER / f"{name}.jinja" if name in NAMED else Path(name)
+    path = _FOLDER / f"{name}.jinja" if name in NAMED_TEMPLATES else Path(name)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the chat template {name!r} is none of {', '.join(NAMED)}, and as a file it cannot be read: {error}"
+            f"the chat template {name!r} is none of {', '.join(NAMED_TEMPLATES)}, and as a file it cannot be read: {error}"
         ) from error
 
 
 def check_tokens(template: str | None, tokenizer: Any) -> None:
     """Raises: InputError: The tokenizer lacks a control token of the named template and would split its text."""
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
-    missing = [token for token in NAMED.get(template or "", ()) if token not in vocabulary]
+    missing = [token for token in NAMED_TEMPLATES.get(template or "", ()) if token not in vocabulary]
     if missing:
         raise InputError(
             f"the chat template {template!r} is not made for this model: its tokenizer has no {' and no '.join(missing)}. "
@@ -96,16 +96,16 @@ class ChatTemplate:
         nor an end-of-sequence token.
         """
         self._tokenizer = tokenizer
-        self.bare = source if source is not None else _own(tokenizer)
+        self.raw = source if source is not None else _tokenizer_template(tokenizer)
         """The template without the variables."""
-        self.source = _with_defaults(self.bare, variables)
+        self.source = _with_defaults(self.raw, variables)
         """The template with the variables as defaults, for the tuned model's tokenizer."""
 
     @cached_property
     def thought(self) -> str | None:
         """The first of `THOUGHTS` that the template reads; None if it reads none."""
-        read = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
-        return next(read, None)
+        keys = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
+        return next(keys, None)
 
     def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False, tools: Tools = ()) -> str:
         """Write messages and `tools` as text; `prompt` adds the generation prompt. Raises `TemplateError`."""
@@ -120,25 +120,25 @@ class ChatTemplate:
             ) from error
 
     @cached_property
-    def wants_text(self) -> bool:
+    def arguments_as_text(self) -> bool:
         """True if the template takes a call's arguments as JSON text, not as an object."""
         arguments = {"word": "words"}
         call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
-        asked = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
+        messages = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
         for tools in ([_PROBE], ()):  # Some templates fail without tools, and some fail on these tools.
             with suppress(TemplateError):
-                return str(arguments) in self.write(asked, tools=tools)
+                return str(arguments) in self.write(messages, tools=tools)
         return True
 
     @cached_property
-    def left_out(self) -> Mapping[tuple[bool, bool], str | None]:
+    def omitted_call_part(self) -> Mapping[tuple[bool, bool], str | None]:
         """The part of a call that the template omits, or None, by (tools given, several calls per turn).
 
         Two turns of calls are rendered with a mark for each name, key and value; the opposite truth value must change
         the text. None also if the template raises for all such turns.
         """
-        ways = product(((), (_PROBE,)), (1, 2))
-        return {(bool(tools), calls > 1): _left_out(self, tools, calls) for tools, calls in ways}
+        cases = product(((), (_PROBE,)), (1, 2))
+        return {(bool(tools), calls > 1): _find_omitted_part(self, tools, calls) for tools, calls in cases}
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
@@ -161,26 +161,26 @@ def mentions(source: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", source) is not None
 
 
-def _own(tokenizer: Any) -> str:
-    own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
-    if isinstance(own, Mapping):
-        if "default" not in own:
+def _tokenizer_template(tokenizer: Any) -> str:
+    template: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, Mapping):
+        if "default" not in template:
             raise TemplateError(
-                f"the tokenizer has the chat templates {sorted(own)} and none is called 'default'; "
+                f"the tokenizer has the chat templates {sorted(template)} and none is called 'default'; "
                 "write the one to use to a file and give it as chat_template"
             )
-        return own["default"]
-    if own is None and not getattr(tokenizer, "eos_token", None):
+        return template["default"]
+    if template is None and not getattr(tokenizer, "eos_token", None):
         raise TemplateError(
             "the tokenizer has neither a chat template nor an end-of-sequence token, so nothing could end a turn; "
             "give a chat_template, or a tokenizer with an eos_token"
         )
-    return own if own is not None else REACT_TEMPLATE
+    return template if template is not None else REACT_TEMPLATE
 
 
 def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
     """Raises: TemplateError: The first prompt lacks the name of a function."""
-    task = messages[: next(at for at, message in enumerate(messages) if message["role"] == "assistant")]
+    task = messages[: next(index for index, message in enumerate(messages) if message["role"] == "assistant")]
     prompt = template.write(task, prompt=True, tools=tools)
     names = [str(tool["function"]["name"]) for tool in tools]
     missing = [name for name in names if name not in prompt]
@@ -195,8 +195,8 @@ def refuse_unwritten_tools(template: ChatTemplate, messages: Sequence[ChatMessag
 
 def refuse_unwritten_calls(template: ChatTemplate, messages: Sequence[ChatMessage], tools: Tools) -> None:
     """Raises: TemplateError: The template omits part of a call."""
-    most = max((len(message.get("tool_calls") or ()) for message in messages), default=0)
-    if most and (missing := template.left_out[bool(tools), most > 1]):
+    max_calls = max((len(message.get("tool_calls") or ()) for message in messages), default=0)
+    if max_calls and (missing := template.omitted_call_part[bool(tools), max_calls > 1]):
         raise TemplateError(
             f"the chat template does not write {missing} of a call, so a model tuned on it would not learn to call. Give as "
             "--chat-template a file with a template that writes name and arguments of all tool_calls, or train a run folder on "
@@ -204,15 +204,15 @@ def refuse_unwritten_calls(template: ChatTemplate, messages: Sequence[ChatMessag
         )
 
 
-def _left_out(template: ChatTemplate, tools: Tools, calls: int) -> str | None:
+def _find_omitted_part(template: ChatTemplate, tools: Tools, calls: int) -> str | None:
     # Some templates accept no content with a call, or only strings as arguments.
     for rich, content in product((True, False), ("words", "")):
         with suppress(TemplateError):
-            (written, marks), (other, _) = (
+            (written, marks), (opposite, _) = (
                 _marked_calls(template, tools, calls, content, truth=truth, rich=rich) for truth in (True, False)
             )
-            missing = (what for mark, what in marks.items() if mark not in written)
-            return next(missing, "a truth value" if rich and written == other else None)
+            missing = (meaning for mark, meaning in marks.items() if mark not in written)
+            return next(missing, "a truth value" if rich and written == opposite else None)
     return None
 
 
@@ -222,13 +222,13 @@ def _marked_calls(
     """Render a turn with `calls` calls and one with a single call; return the text and the meaning of each mark."""
     marks: dict[str, str] = {}
 
-    def mark(what: str) -> str:
-        marks[made := f"zq{len(marks)}qz"] = what
-        return made
+    def mark(meaning: str) -> str:
+        marks[token := f"zq{len(marks)}qz"] = meaning
+        return token
 
     messages: list[ChatMessage] = [{"role": "user", "content": "words"}]
     for number in (calls, 1):
-        made: list[dict[str, Any]] = []
+        call_messages: list[dict[str, Any]] = []
         for _ in range(number):
             name, arguments = mark("the name"), dict[str, Any]({mark("a key"): mark("a text")})
             if rich:
@@ -236,7 +236,7 @@ def _marked_calls(
                 nested = {mark("a nested key"): [mark("a nested text")]}
                 arguments |= {mark("a key"): value for value in ("", None, truth, digits, nested)}
             call = ToolCall(f"call{len(marks):05}", name, arguments)
-            made.append(call.message(text=template.wants_text))
-        messages.append({"role": "assistant", "content": content, "tool_calls": made})
-        messages += [{"role": "tool", "content": "words", "tool_call_id": call["id"]} for call in made]
+            call_messages.append(call.message(text=template.arguments_as_text))
+        messages.append({"role": "assistant", "content": content, "tool_calls": call_messages})
+        messages += [{"role": "tool", "content": "words", "tool_call_id": call["id"]} for call in call_messages]
     return template.write(messages, tools=tools), marks

@@ -62,7 +62,7 @@ def train(config: TrainConfig, told: Ending) -> dict[str, Any]:
     store, held_out = toys.store(20, seed=3), toys.store(5, seed=9) if config.held_out else None
     ready = toys.ready(config, store, held_out)
     try:
-        result = run_training(config, events=told, ready=ready)
+        result = run_training(config, events=told, inputs=ready)
     except RefinesynthError as exc:
         return {"error": f"{type(exc).__name__}: {exc}", "notes": told.notes}
     return {

@@ -104,7 +104,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         **options,
     )
     last.train()
-    last.evaluate_and_note()
+    last.evaluate_and_report()
     last.writer.write(folder / name, dtype=last.task.save_dtype)
     last.task = replace(last.task, save_dtype=torch.bfloat16)
     last.writer.write(folder / name / "half", dtype=last.task.save_dtype)

@@ -23,7 +23,7 @@ from transformers import AutoTokenizer
 
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.train.engine import loop, parallel, rank_training
-from refinesynth.train.engine.parallel import Distributed, all_gather_objects, read_once
+from refinesynth.train.engine.parallel import Distributed, gather_objects, load_once
 
 fsdp: Any = _param_group
 SPLIT = ("ddp", "zero2", "zero3", "fsdp")
@@ -79,18 +79,18 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         **settings,
     )
     told: dict[str, Any] = {"bytes": [], "gathered": 0}
-    stop_at, gather, make = rank_training.stop_at, fsdp.foreach_all_gather, parallel.make_accelerator
+    stop_at, gather, make = rank_training.add_end_tokens, fsdp.foreach_all_gather, parallel.make_accelerator
 
     def loaded(model: torch.nn.Module, store: Any) -> None:
         places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
-        told["bytes"] = all_gather_objects(sum(places.values()))
+        told["bytes"] = gather_objects(sum(places.values()))
         stop_at(model, store)
 
     def gathered(*args: Any, **kwargs: Any) -> Any:
         told["gathered"] += 1
         return gather(*args, **kwargs)
 
-    rank_training.stop_at, fsdp.foreach_all_gather = loaded, gathered
+    rank_training.add_end_tokens, fsdp.foreach_all_gather = loaded, gathered
     rank_training.make_accelerator = (
         (lambda *args, **how: [as_if_on_gpus(), make(*args, **how)][1]) if split == "fsdp" else make
     )
@@ -99,12 +99,12 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer") if model == "scratch" else None
     ready = toys.ready(asked, toys.store(11, seed=3), held_out, parallel=split, tokenizer=tokenizer)
     try:
-        result = rank_training.run_training(asked, events=toys.NullEvents(), ready=ready)
+        result = rank_training.run_training(asked, events=toys.NullEvents(), inputs=ready)
         told |= {"steps": result.steps, "resumed": result.resumed_from, "best": result.best_step}
     except RefinesynthError as exc:
         told["error"] = str(exc)
     finally:
-        rank_training.stop_at, fsdp.foreach_all_gather = stop_at, gather
+        rank_training.add_end_tokens, fsdp.foreach_all_gather = stop_at, gather
     return told
 
 
@@ -120,15 +120,15 @@ def gone_on(folder: Path, split: str, name: str) -> dict[str, Any]:
 
 def as_the_library_would(folder: Path) -> dict[str, Any]:
     """Its own wrappers, by whose names adapters are lost."""
-    plain = parallel.fit_to
+    plain = parallel.wrap_layers
 
     def fit_to(accelerator: Any, model: torch.nn.Module) -> None:
         plain(accelerator, model)
         accelerator.state.fsdp_plugin.activation_checkpointing = True
 
-    loop.fit_to = fit_to
+    loop.wrap_layers = fit_to
     told = train(folder, "fsdp", "lora, checkpointing off", folder / "lost")
-    loop.fit_to = plain
+    loop.wrap_layers = plain
     return told
 
 
@@ -141,7 +141,7 @@ def that_one_cannot_load(folder: Path) -> dict[str, Any]:
         return torch.nn.Linear(1, 1)
 
     try:
-        read_once(load, Distributed.from_environment(toys.config(folder)))
+        load_once(load, Distributed.from_environment(toys.config(folder)))
     except InputError as exc:
         return {"error": str(exc)}
     return {}
@@ -153,7 +153,7 @@ def main() -> None:
     told: dict[str, Any] = {}
 
     def note(name: str, found: dict[str, Any]) -> None:
-        told[name] = all_gather_objects(found)
+        told[name] = gather_objects(found)
         reset()
 
     for split, name in WAYS:

@@ -152,7 +152,7 @@ def config(output: Path, **fields: Any) -> TrainConfig:
 
 
 def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Schedule:
-    return Schedule.configured(examples, asked, ranks=ranks)
+    return Schedule.from_config(examples, asked, ranks=ranks)
 
 
 def ready(
@@ -173,7 +173,7 @@ def ready(
         attention="auto",
     )
     described = describe_model(asked, tokenizer)
-    plan = make_plan(asked, sizes=sizes, model=described, devices=Devices("cpu", "CPU"), means=means)
+    plan = make_plan(asked, sizes=sizes, model=described, devices=Devices("cpu", "CPU"), compute=means)
     return PreparedTraining(tokenizer, examples, held_out, plan)
 
 

@@ -168,7 +168,7 @@ def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Pa
         with pytest.raises(InputError, match=r"lora is off.*--lora.*merge_and_unload"):
             look()
     inputs.find_on_hub.cache_clear()
-    adapters._fetched.cache_clear()
+    adapters._download_adapter.cache_clear()
 
 
 def test_an_adapter_of_the_hub_is_fetched_with_its_tokenizer_and_where_its_turns_end(
@@ -193,7 +193,7 @@ def test_an_adapter_of_the_hub_is_fetched_with_its_tokenizer_and_where_its_turns
     assert str(load_tokenizer(asked).chat_template).startswith("{# own #}")
     assert (here / "generation_config.json").read_text() == (there / "generation_config.json").read_text()
     assert not (here / "checkpoints").exists()
-    adapters._fetched.cache_clear()
+    adapters._download_adapter.cache_clear()
 
 
 # Beside the adapters, and below them.

@@ -48,7 +48,7 @@ def test_a_mark_that_cannot_be_read_makes_it_unsound(tmp_path: Path, mark: bytes
 
 
 def test_large_files_are_known_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(checkpoints, "_HASHED", 4)
+    monkeypatch.setattr(checkpoints, "_MAX_HASHED_BYTES", 4)
     path = make(tmp_path, 3)
     (path / "model.safetensors").write_bytes(b"Weights" * 3)
     assert isinstance(checkpoints.read(path), Checkpoint)
@@ -61,7 +61,7 @@ def test_the_newest_sound_one_is_taken_by_number_and_others_are_named(tmp_path: 
         make(tmp_path, step)
     make(tmp_path, 12, marked=False)
     (tmp_path / "checkpoint-best").mkdir()
-    found, remarks = checkpoints.newest(tmp_path)
+    found, remarks = checkpoints.find_newest(tmp_path)
     assert found is not None
     assert found.step == 10
     assert len(remarks) == 1
@@ -69,7 +69,7 @@ def test_the_newest_sound_one_is_taken_by_number_and_others_are_named(tmp_path: 
 
 
 def test_there_may_be_none(tmp_path: Path):
-    assert checkpoints.newest(tmp_path / "nowhere") == (None, [])
+    assert checkpoints.find_newest(tmp_path / "nowhere") == (None, [])
 
 
 def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path):
@@ -97,6 +97,6 @@ def test_a_checkpoint_of_an_earlier_form_is_refused_with_what_to_do(tmp_path: Pa
     path = make(tmp_path, 3)
     mark = (path / MARK).read_text()
     (path / MARK).write_text(mark.replace('"format": 2,', ""))
-    for look in (lambda: checkpoints.read(path), lambda: checkpoints.newest(tmp_path)):
+    for look in (lambda: checkpoints.read(path), lambda: checkpoints.find_newest(tmp_path)):
         with pytest.raises(InputError, match=r"written by refinesynth .* never"):
             look()

@@ -65,7 +65,7 @@ def test_what_ended_early_and_is_started_again_is_ended(tmp_path: Path):
     first = overfitting(tmp_path, early_stop=2)
     first.train()
     assert first.stopped_early
-    newest, _ = checkpoints.newest(tmp_path / "checkpoints")
+    newest, _ = checkpoints.find_newest(tmp_path / "checkpoints")
     assert newest is not None
     again = overfitting(tmp_path, early_stop=2)
     again.train(newest.path)
@@ -77,7 +77,7 @@ def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it
     first = overfitting(tmp_path / "here")
     first.train()
     (tmp_path / "here").rename(tmp_path / "there")
-    newest, _ = checkpoints.newest(tmp_path / "there" / "checkpoints")
+    newest, _ = checkpoints.find_newest(tmp_path / "there" / "checkpoints")
     assert newest is not None
     told = Told()
     again = overfitting(tmp_path / "there", told)
@@ -88,11 +88,11 @@ def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it
     last = again.model.lm_head.weight.detach().clone()
     shutil.copy(best / "optimizer.pt", tmp_path / "kept")
     (best / "optimizer.pt").unlink()
-    again.checkpoints.bring_best_back(again.progress)
+    again.checkpoints.restore_best(again.progress)
     assert "cannot be kept: optimizer.pt is missing" in told.notes[-1]
     assert torch.equal(again.model.lm_head.weight, last)
     shutil.copy(tmp_path / "kept", best / "optimizer.pt")
-    again.checkpoints.bring_best_back(again.progress)
+    again.checkpoints.restore_best(again.progress)
     assert not torch.equal(again.model.lm_head.weight, last)
 
 
@@ -100,10 +100,10 @@ def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it
 def test_large_files_that_are_damaged_inside_are_said_to_be_by_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    monkeypatch.setattr(checkpoints, "_HASHED", 0)
+    monkeypatch.setattr(checkpoints, "_MAX_HASHED_BYTES", 0)
     settings = toys.config(tmp_path, save_every="epoch")
     toys.loop(toys.model(), toys.store(8), settings).train()
-    newest, _ = checkpoints.newest(tmp_path / "checkpoints")
+    newest, _ = checkpoints.find_newest(tmp_path / "checkpoints")
     assert newest is not None
     path = newest.path / name
     path.write_bytes(b"\0" * path.stat().st_size)
@@ -149,7 +149,7 @@ def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch):
 def test_many_conversations_without_a_number_are_named_in_part_and_clipping_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loop, "_NAMED", 2)
+    monkeypatch.setattr(loop, "_MAX_NAMED_IDS", 2)
     toy = toys.model()
     with torch.no_grad():
         toy.lm_head.weight[0, 0] = math.inf

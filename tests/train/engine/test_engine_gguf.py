@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refinesynth.errors import ConfigurationError, InputError, StorageError
-from refinesynth.files.gguf import unpacked
+from refinesynth.files.gguf import unpack_gguf
 from refinesynth.train import Trainer, write_tokens
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
 
@@ -56,7 +56,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 def opened(name: str) -> Any:
-    return AutoModelForCausalLM.from_pretrained(unpacked(name), dtype="auto", local_files_only=True)
+    return AutoModelForCausalLM.from_pretrained(unpack_gguf(name), dtype="auto", local_files_only=True)
 
 
 def factors(model: Any, plain: Any) -> list[float]:
@@ -76,7 +76,7 @@ def test_the_unpacked_model_has_the_weights_logits_and_tokens_of_the_file(tied: 
     assert found.config.tie_word_embeddings is tied
     assert (found.lm_head.weight is found.model.embed_tokens.weight) is tied
     assert found.dtype == torch.float32
-    tokenizer = AutoTokenizer.from_pretrained(unpacked("toy.gguf"))
+    tokenizer = AutoTokenizer.from_pretrained(unpack_gguf("toy.gguf"))
     ours = tiny.tokenizer(vocabulary=400)
     asked = [{"role": "user", "content": "Thought: café  12\n\nAction: open <drawer> 3"}]
     prompts = [one.apply_chat_template(asked, add_generation_prompt=True)["input_ids"] for one in (tokenizer, ours)]
@@ -106,13 +106,13 @@ def test_the_scaled_rotary_embedding_of_llama_3_is_restored():
 
 def test_a_file_is_unpacked_once_and_again_when_it_has_changed(cache: Path):
     write_gguf(Path("toy.gguf"), toys.model(**SIZES))
-    first = unpacked("toy.gguf")
+    first = unpack_gguf("toy.gguf")
     shutil.copy("toy.gguf", "copy.gguf")
-    assert unpacked("toy.gguf") == first
-    assert unpacked(str(Path("toy.gguf").resolve())) == first
-    assert unpacked(first) == first
+    assert unpack_gguf("toy.gguf") == first
+    assert unpack_gguf(str(Path("toy.gguf").resolve())) == first
+    assert unpack_gguf(first) == first
     write_gguf(Path("toy.gguf"), toys.model(**SIZES, seed=1))
-    second = unpacked("toy.gguf")
+    second = unpack_gguf("toy.gguf")
     assert second != first
     assert not torch.equal(logits(opened(first)), logits(opened(second)))
     assert {one.name for one in cache.iterdir() if one.is_dir()} == {Path(first).name, Path(second).name}
@@ -121,7 +121,7 @@ def test_a_file_is_unpacked_once_and_again_when_it_has_changed(cache: Path):
 @pytest.mark.parametrize("lost", ["model.safetensors", "config.json", "tokenizer.json", "unpacked.json", "cut"])
 def test_a_damaged_folder_is_unpacked_again_and_unfinished_ones_are_removed(lost: str, cache: Path):
     write_gguf(Path("toy.gguf"), toys.model(**SIZES))
-    folder = Path(unpacked("toy.gguf"))
+    folder = Path(unpack_gguf("toy.gguf"))
     if lost == "cut":
         weights = folder / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-100])
@@ -142,7 +142,7 @@ def test_a_failure_of_safetensors_to_write_is_said(cache: Path, monkeypatch: pyt
     write_gguf(Path("toy.gguf"), toys.model(**SIZES))
     monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
     with pytest.raises(StorageError, match=r"'toy\.gguf' cannot be unpacked to .*No space left on device; make room"):
-        unpacked("toy.gguf")
+        unpack_gguf("toy.gguf")
     assert [one for one in cache.iterdir() if one.is_dir()] == []
 
 
@@ -187,7 +187,7 @@ def test_a_file_that_is_no_model_here_is_refused_in_words(case: str, cache: Path
     write, message = REFUSED[case]
     write()
     with pytest.raises(InputError, match=message):
-        unpacked("toy.gguf")
+        unpack_gguf("toy.gguf")
     assert not cache.is_dir() or [one for one in cache.iterdir() if one.is_dir()] == []
 
 
@@ -196,14 +196,14 @@ def test_a_missing_package_and_a_cache_that_cannot_be_written_are_said(cache: Pa
     with monkeypatch.context() as full:
         full.setattr("refinesynth.files.gguf.disk_usage", lambda _: SimpleNamespace(free=1_000))
         with pytest.raises(StorageError, match=r"'toy\.gguf' cannot be unpacked to .*No space left"):
-            unpacked("toy.gguf")
+            unpack_gguf("toy.gguf")
     shutil.rmtree(cache.parent)
     cache.parent.write_text("a file")
     with pytest.raises(StorageError, match=r"make room .*, or set REFINESYNTH_CACHE to another folder"):
-        unpacked("toy.gguf")
+        unpack_gguf("toy.gguf")
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ConfigurationError, match=r"package 'gguf', .*pip install 'refinesynth\[gguf\]'"):
-        unpacked("toy.gguf")
+        unpack_gguf("toy.gguf")
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_tokens_are_those_of_the_file_and_no_weights_are_unpacked(talks: Path, t
     write_gguf(Path("toy.gguf"), toys.model(**SIZES))
     write_tokens(talks, tmp_path / "tokens.jsonl", model="toy.gguf")
     assert not cache.exists()
-    write_tokens(talks, tmp_path / "again.jsonl", model=unpacked("toy.gguf"))
+    write_tokens(talks, tmp_path / "again.jsonl", model=unpack_gguf("toy.gguf"))
     assert (tmp_path / "tokens.jsonl").read_bytes() == (tmp_path / "again.jsonl").read_bytes()
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.train
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run this in the place of every rank."""
     script = textwrap.dedent(code)
-    monkeypatch.setattr(launcher, "command", lambda settings: [sys.executable, "-c", script, str(settings)])
+    monkeypatch.setattr(launcher, "rank_command", lambda settings: [sys.executable, "-c", script, str(settings)])
 
 
 def two(tmp_path: Path) -> TrainConfig:
@@ -82,7 +82,7 @@ def test_ranks_that_end_without_a_word_are_an_error(tmp_path: Path, monkeypatch:
 
 
 def test_a_rank_that_waits_in_vain_for_one_that_failed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(launcher, "_LAST_WORDS", 0.2)
+    monkeypatch.setattr(launcher, "_KILL_TIMEOUT", 0.2)
     stand_in(monkeypatch, "import os, time; os.environ['RANK'] == '1' and os._exit(7); time.sleep(600)")
     with pytest.raises(TrainingError, match="exit code 7"):
         launch(two(tmp_path))
@@ -97,7 +97,7 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
         from refinesynth.train.config import TrainConfig
         from refinesynth.train.engine import launcher
         send = "os.environ['RANK'] == '0' and os.kill(os.getppid(), int(os.environ['SENT']))"
-        launcher.command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
+        launcher.rank_command = lambda _settings: [sys.executable, "-c", f"import os, time; {send}; time.sleep(60)"]
         launcher.check_inputs = lambda _config, _sources: None
         config = TrainConfig(data=("x",), model="x", output="x", processes=2)
         try:
@@ -129,7 +129,7 @@ def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
         import sys
         from refinesynth.train.config import TrainConfig
         from refinesynth.train.engine import launcher
-        launcher.command = lambda _settings: [sys.executable, "saving.py"]
+        launcher.rank_command = lambda _settings: [sys.executable, "saving.py"]
         launcher.check_inputs = lambda _config, _sources: None
         launcher.launch(TrainConfig(data=("x",), model="x", output="x", processes=2))
     """

@@ -85,7 +85,7 @@ def test_a_model_that_takes_no_boundaries_is_packed_by_positions():
 
     model = Strict(toys.model().config)
     layout = choose_layout(model)
-    assert (layout.packed, layout.boundaries, layout.attention) == (True, False, "sdpa")
+    assert (layout.packed, layout.takes_boundaries, layout.attention) == (True, False, "sdpa")
     batch = pack_batch([toys.example(1)])
     assert layout.inputs(batch).keys() == {"input_ids", "position_ids"}
 
@@ -390,12 +390,12 @@ def test_an_installed_kernel_comes_before_ours(
     model: Any = toys.model()
     on_gpu = type("Weights", (), {"is_cuda": True})
     monkeypatch.setattr(model, "parameters", lambda: iter([on_gpu]))
-    assert layouts._preferred(model, "sdpa", half=True) == wanted
-    assert layouts._preferred(model, "sdpa", half=False) == SEGMENTS
+    assert layouts._preferred_attention(model, "sdpa", half_precision=True) == wanted
+    assert layouts._preferred_attention(model, "sdpa", half_precision=False) == SEGMENTS
 
 
 def test_an_implementation_that_cannot_be_set_leaves_the_librarys_own(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(layouts, "_preferred", lambda *_, **__: "flash_attention_2")
+    monkeypatch.setattr(layouts, "_preferred_attention", lambda *_, **__: "flash_attention_2")
     model: Any = toys.model()
     plain = model.set_attn_implementation
 

@@ -206,9 +206,9 @@ def test_tokens_of_assistant_turns_are_told_apart():
     one = toys.example(3)
     targets = labelled_targets(one)
     for span in one.spans:
-        inside = (targets.at >= span.start) & (targets.at < span.stop)
+        inside = (targets.positions >= span.start) & (targets.positions < span.stop)
         assert inside.sum() == span.stop - span.start
         assert set(targets.kind[inside].tolist()) == {
             2 * TURN_LABELS.index(span.label) + (span.label is not TurnLabel.MISTAKE)
         }
-    assert len(targets.at) == sum(span.stop - span.start for span in one.spans)
+    assert len(targets.positions) == sum(span.stop - span.start for span in one.spans)

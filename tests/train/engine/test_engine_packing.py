@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_values import a_config
 
-from refinesynth.train.engine.schedule import Schedule, balanced, best_fit, padded
+from refinesynth.train.engine.schedule import Schedule, balance, pack_best_fit, pad_rows
 
 pytestmark = pytest.mark.train
 
 
 def scheduled(store: toys.TokenStore, *, capacity: int, ranks: int = 1, **fields: Any) -> Schedule:
     config = a_config(max_length=capacity, **{"epochs": 1, "seed": 0, **fields})
-    return Schedule.configured(store, config, ranks=ranks)
+    return Schedule.from_config(store, config, ranks=ranks)
 
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
@@ -26,7 +26,7 @@ LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 @pytest.mark.representative
 @given(LENGTHS, st.integers(40, 90))
 def test_packs_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
-    packs = best_fit(lengths, capacity)
+    packs = pack_best_fit(lengths, capacity)
     assert sorted(k for pack in packs for k in pack) == list(range(len(lengths)))
     assert all(pack and sum(lengths[k] for k in pack) <= capacity for pack in packs)
     # Any two packs together would not fit into one, or best fit would not have opened the second.
@@ -36,8 +36,8 @@ def test_packs_hold_every_conversation_once_and_never_too_much(lengths: list[int
 
 @given(LENGTHS, st.integers(40, 90), st.integers(0, 5))
 def test_balanced_packs_are_as_many_as_asked_for_and_hold_the_same(lengths: list[int], capacity: int, more: int):
-    number = max(1, len(best_fit(lengths, capacity)) + more)
-    packs = balanced(lengths, capacity, number)
+    number = max(1, len(pack_best_fit(lengths, capacity)) + more)
+    packs = balance(lengths, capacity, number)
     assert len(packs) == number
     assert sorted(k for pack in packs for k in pack) == list(range(len(lengths)))
     loads = [sum(lengths[k] for k in pack) for pack in packs]
@@ -47,19 +47,19 @@ def test_balanced_packs_are_as_many_as_asked_for_and_hold_the_same(lengths: list
 
 def test_balanced_packs_differ_by_less_than_the_longest_conversation():
     lengths = [7, 5, 5, 4, 3, 3, 2, 2, 1]
-    loads = [sum(lengths[k] for k in pack) for pack in balanced(lengths, 100, 4)]
+    loads = [sum(lengths[k] for k in pack) for pack in balance(lengths, 100, 4)]
     assert max(loads) - min(loads) < 7
 
 
 def test_where_balance_would_overflow_it_is_best_fit():
     lengths = [3, 3, 2, 2, 2]
-    packs = balanced(lengths, 6, 2)  # longest first into the emptiest gives 7 and 5
+    packs = balance(lengths, 6, 2)  # longest first into the emptiest gives 7 and 5
     assert [sum(lengths[k] for k in pack) for pack in packs] == [6, 6]
 
 
 @given(LENGTHS, st.integers(40, 200))
 def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
-    batches = padded(lengths, capacity)
+    batches = pad_rows(lengths, capacity)
     assert sorted(k for batch in batches for k in batch) == list(range(len(lengths)))
     assert all(len(batch) * max(lengths[k] for k in batch) <= capacity for batch in batches)
 
@@ -89,7 +89,7 @@ def test_a_step_has_as_many_micro_batches_as_its_conversations_need(ranks: int):
     for epoch, number in itertools.product(range(2), range(schedule.steps_per_epoch)):
         lengths = [int(store.lengths[k]) for k in schedule.conversations(epoch, number)]
         packs = schedule.step(epoch, number).packs
-        assert len(packs) == -(-len(best_fit(lengths, 60)) // ranks)
+        assert len(packs) == -(-len(pack_best_fit(lengths, 60)) // ranks)
         assert sum(not pack for micro in packs for pack in micro) < ranks
 
 

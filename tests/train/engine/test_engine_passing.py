@@ -15,7 +15,7 @@ from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
 from refinesynth.train.engine.parallel import check_loop, make_optimizer
 from refinesynth.train.engine.rank_training import _Training
-from refinesynth.train.plan import own_deepspeed
+from refinesynth.train.plan import read_deepspeed
 
 pytestmark = pytest.mark.train
 
@@ -62,10 +62,10 @@ def test_a_deepspeed_file_sets_nothing_that_is_a_setting_of_ours(tmp_path: Path,
     path = tmp_path / "ds.json"
     path.write_text(json.dumps({"zero_optimization": {"stage": 2}, **section}))
     with pytest.raises(InputError, match=next(iter(section))):
-        own_deepspeed(str(path))
+        read_deepspeed(str(path))
     for left_open in ({}, "auto", False, None, {"enabled": "auto"}):
         path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "gradient_clipping": "auto", "fp16": left_open}))
-        found = own_deepspeed(str(path))
+        found = read_deepspeed(str(path))
         assert (found["zero_optimization"]["stage"], found.get("fp16")) == (2, None), "accelerate takes a mapping alone"
 
 
@@ -111,7 +111,7 @@ def test_an_optimizer_and_the_settings_of_a_schedule_take_effect(tmp_path: Path)
         trainer={"optim": "adafactor", "lr_scheduler_kwargs": {"min_lr": 0.005}},
     )
     assert "Adafactor" in type(made.optimizer.optimizer).__name__
-    assert made.rates.get_last_lr()[0] == pytest.approx(0.005)
+    assert made.lr_scheduler.get_last_lr()[0] == pytest.approx(0.005)
 
 
 class Told(toys.NullEvents):

@@ -79,12 +79,12 @@ def test_accumulated_over_packs_with_warm_up_decay_and_a_smaller_last_step(tmp_p
 
 def test_checkpointed_below_adapters_is_plain(tmp_path: Path):
     from refinesynth.train.config import LoraConfig
-    from refinesynth.train.engine.adapters import with_adapters
+    from refinesynth.train.engine.adapters import add_adapters
     from refinesynth.train.engine.loading import checkpoint_activations
 
     found: list[dict[str, torch.Tensor]] = []
     for checkpointed in (False, True):
-        toy = with_adapters(toys.model(), LoraConfig(rank=2, alpha=4, targets=r".*(q_proj|up_proj|lm_head)"))
+        toy = add_adapters(toys.model(), LoraConfig(rank=2, alpha=4, targets=r".*(q_proj|up_proj|lm_head)"))
         for name, one in toy.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(one, std=0.1, generator=torch.Generator().manual_seed(1))

@@ -12,7 +12,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine.batch import pad_batch
-from refinesynth.train.engine.lm_head import Balanced, coefficient
+from refinesynth.train.engine.lm_head import BalancedCall, router_loss_coefficient
 from refinesynth.train.engine.loading import describe_model
 
 pytestmark = pytest.mark.train
@@ -69,7 +69,9 @@ def a_loop(family: str, folder: Path, store: Any, *, ranks: int = 1, **fields: A
     asked = toys.config(folder, precision="fp64", **fields)
     made = toys.loop(moe(family), store, asked)
     steps = toys.schedule(store, asked, ranks=ranks)
-    made.task = replace(made.task, schedule=steps, router_aux_loss=coefficient(asked, cast("Any", made.model)))
+    made.task = replace(
+        made.task, schedule=steps, router_aux_loss=router_loss_coefficient(asked, cast("Any", made.model))
+    )
     return made
 
 
@@ -110,13 +112,13 @@ def test_padding_and_what_stands_for_an_empty_batch_do_not_count():
     model, examples = moe("mixtral"), [toys.example(1), toys.example(2, longest=30)]
     told: list[torch.Tensor] = []
     for batch in (toys.pack_batch(examples), pad_batch(examples)):
-        call = Balanced(model, batch)
+        call = BalancedCall(model, batch)
         call(**{name: value for name, value in batch.inputs.items() if name in {"input_ids", "position_ids"}})
         assert call.tokens == sum(map(len, examples))
         told.append(call.loss)
     # Attention of the pack is joined here, so that hidden states differ; what is counted does not.
     assert told[1].item() == pytest.approx(by_hand(model, examples)[1].item(), rel=1e-5)
-    assert [Balanced(model, make([])).tokens for make in (toys.pack_batch, pad_batch)] == [0, 0]
+    assert [BalancedCall(model, make([])).tokens for make in (toys.pack_batch, pad_batch)] == [0, 0]
 
 
 def test_it_is_learned_from_with_all_weights_and_left_out_where_that_is_asked_for(tmp_path: Path):
@@ -127,10 +129,10 @@ def test_it_is_learned_from_with_all_weights_and_left_out_where_that_is_asked_fo
         ({"router_aux_loss": 0.25}, 0.25),
         ({"lora": {}}, 0),
     ):
-        assert coefficient(toys.config(tmp_path, **asked), model) == wanted
+        assert router_loss_coefficient(toys.config(tmp_path, **asked), model) == wanted
     model.float().save_pretrained(tmp_path / "moe")
     toys.model().save_pretrained(tmp_path / "dense")
     assert describe_model(toys.config(tmp_path, model=str(tmp_path / "moe"), router_aux_loss=0.1)).parameters
-    assert coefficient(toys.config(tmp_path), toys.model()) == 0
+    assert router_loss_coefficient(toys.config(tmp_path), toys.model()) == 0
     with pytest.raises(InputError, match=r"router_aux_loss is 0\.1, and LlamaForCausalLM has no such loss"):
         describe_model(toys.config(tmp_path, model=str(tmp_path / "dense"), router_aux_loss=0.1))

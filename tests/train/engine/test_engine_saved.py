@@ -174,7 +174,7 @@ def test_adapters_that_would_be_saved_empty_end_the_training_on_all_ranks(
     first, second = (said["error"] for said in told["lost"])
     assert first == second
     assert "is not what was trained: 28 of 28 tensors are missing: base_model.model.model.layers.0" in first
-    assert checkpoints.newest(folder / "lost" / "checkpoints")[0] is None
+    assert checkpoints.find_newest(folder / "lost" / "checkpoints")[0] is None
 
 
 def test_weights_beyond_the_written_type_end_the_training_on_all_ranks(told: dict[str, list[dict[str, Any]]]):

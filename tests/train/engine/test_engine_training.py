@@ -14,7 +14,7 @@ import torch
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
-from refinesynth.train.engine.adapters import with_adapters
+from refinesynth.train.engine.adapters import add_adapters
 from refinesynth.train.engine.checkpoints import Checkpoint, Checkpoints
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
@@ -101,7 +101,7 @@ def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
     held_out = toys.store(7, seed=5)
     toy, told = toys.model(dtype=torch.float64), Told()
     loop = toys.loop(toy, toys.store(4), toys.config(tmp_path, precision="fp64"), held_out=held_out, events=told)
-    loop.evaluate_and_note()
+    loop.evaluate_and_report()
     sums: dict[str, list[float]] = {}
     for one in held_out:
         logits = toy(torch.tensor(one.input_ids.tolist())[None], use_cache=False).logits[0]
@@ -128,7 +128,7 @@ def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp
         told = Told()
         asked = toys.config(tmp_path, precision="fp64", packing=packed)
         loop = toys.loop(toys.model(dtype=torch.float64), toys.store(4), asked, held_out=store, events=told)
-        loop.evaluate_and_note()
+        loop.evaluate_and_report()
         return told.evaluations[0][1]
 
     found = evaluated(held_out)
@@ -151,7 +151,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
     assert best < loop.progress.step  # overfitted, or there is nothing to be seen here
     kept = [path.name for path in checkpoints.checkpoint_folders(tmp_path / "checkpoints")]
     assert kept == [f"checkpoint-{best}", "checkpoint-20"]
-    loop.checkpoints.bring_best_back(loop.progress)
+    loop.checkpoints.restore_best(loop.progress)
     assert loop.evaluate()["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
 
 
@@ -188,7 +188,7 @@ def test_a_full_disk_is_said_and_leaves_no_sound_checkpoint(
     loop = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every="epoch"))
     with pytest.raises(TrainingError, match="cannot be written"):
         loop.train()
-    found, remarks = checkpoints.newest(tmp_path / "checkpoints")
+    found, remarks = checkpoints.find_newest(tmp_path / "checkpoints")
     assert found is None
     assert "not written to its end" in remarks[0]
 
@@ -205,7 +205,7 @@ def test_checkpoints_hold_no_pickled_arguments_and_only_safetensors(tmp_path: Pa
 
 
 def test_with_adapters_only_these_move(tmp_path: Path):
-    toy = with_adapters(toys.model(), LoraConfig(rank=4, alpha=8))
+    toy = add_adapters(toys.model(), LoraConfig(rank=4, alpha=8))
     before = weights(toy)
     toys.loop(toy, toys.store(8), toys.config(tmp_path)).train()
     after = weights(toy)

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints
-from refinesynth.train.engine.model_writer import Trained, saved_differences
+from refinesynth.train.engine.model_writer import TrainedTensors, saved_differences
 
 # peft's own remarks, on a model that lies nowhere.
 pytestmark = [
@@ -63,7 +63,7 @@ MODELS: dict[str, Any] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_what_the_libraries_save_is_what_was_trained(tmp_path: Path, name: str):
     model = MODELS[name]()
-    trained = Trained.of(model)
+    trained = TrainedTensors.from_model(model)
     model.save_pretrained(str(tmp_path))
     assert saved_differences(trained, tmp_path) == []
     # And whatever of it is lost is missed.
@@ -74,13 +74,13 @@ def test_what_the_libraries_save_is_what_was_trained(tmp_path: Path, name: str):
             continue  # saved besides
         save_file({key: one for key, one in whole.items() if key != lost}, path, {"format": "pt"})
         [said] = saved_differences(trained, tmp_path)
-        assert said.startswith(f"1 of {len(trained.in_files.needed)} tensors are missing: ")
+        assert said.startswith(f"1 of {len(trained.in_files.required)} tensors are missing: ")
         assert lost in said
 
 
 def test_a_model_in_several_files_is_compared_by_their_index(tmp_path: Path):
     model = toys.model()
-    trained = Trained.of(model)
+    trained = TrainedTensors.from_model(model)
     model.save_pretrained(str(tmp_path), max_shard_size="20KB")
     index = tmp_path / "model.safetensors.index.json"
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
@@ -94,7 +94,7 @@ def test_a_model_in_several_files_is_compared_by_their_index(tmp_path: Path):
 
 def test_every_difference_is_said_in_words(tmp_path: Path):
     model = toys.model()
-    trained = Trained.of(model)
+    trained = TrainedTensors.from_model(model)
     assert saved_differences(trained, tmp_path)[0].startswith("21 of 21 tensors are missing: lm_head.weight, model.")
     whole = {key: one.contiguous() for key, one in model.state_dict().items()}
     odd = {"model.norm.weight": torch.zeros(0), "model.norm.bias": torch.zeros(32)}
@@ -128,7 +128,7 @@ def test_a_checkpoint_that_lost_weights_ends_the_training_and_the_one_before_sta
     losing(loop, from_step=2)
     with pytest.raises(TrainingError, match=r"checkpoint-2 is not what was trained: (\d+) of \1 tensors are missing: "):
         loop.train()
-    newest, [remark] = checkpoints.newest(tmp_path / "checkpoints")
+    newest, [remark] = checkpoints.find_newest(tmp_path / "checkpoints")
     assert newest is not None
     assert newest.step == 1
     assert "checkpoint-2 is passed over: it was not written to its end" in remark
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_which_the_first_rank_sees_a_part_is_no_checkpoint(
 ):
     loop: Any = toys.loop(toys.model(), toys.store(4), toys.config(tmp_path, save_every=1))
     elsewhere = "rng_state_1.pth"
-    monkeypatch.setattr(checkpoints, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
+    monkeypatch.setattr(checkpoints, "gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
     with pytest.raises(TrainingError, match=rf"rank 1 has written {elsewhere} .* all machines share"):
         loop.train()
-    assert checkpoints.newest(tmp_path / "checkpoints")[0] is None
+    assert checkpoints.find_newest(tmp_path / "checkpoints")[0] is None

@@ -74,7 +74,7 @@ def test_the_towers_are_frozen_in_what_is_trained_and_told_in_the_plan(tmp_path:
     asked = toys.config(tmp_path / "out", model=str(tmp_path / "model"), lora=lora)
     shape = describe_model(asked)
     assert shape.unused.keys() == TOWERS
-    assert shape.adapted == (lora is not None)
+    assert shape.has_adapters == (lora is not None)
     model = load_model(asked, "fp32", gradient_checkpointing=False, unused=shape.unused)
     trained = {name for name, one in model.named_parameters() if one.requires_grad}
     assert trained

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train import Trainer, inputs
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.model_writer import in_dtype, written_dtype
+from refinesynth.train.engine.model_writer import convert_dtype, written_dtype
 
 pytestmark = [
     pytest.mark.train,
@@ -152,7 +152,7 @@ def test_a_model_from_scratch_is_written_in_fp32(tmp_path: Path):
 def test_what_an_architecture_holds_in_fp32_stays_so():
     toy: Any = toys.model()
     toy._keep_in_fp32_modules_strict = {"layers.*.input_layernorm"}
-    found = {name: one.dtype for name, one in in_dtype(toy, None, torch.bfloat16).items()}
+    found = {name: one.dtype for name, one in convert_dtype(toy, None, torch.bfloat16).items()}
     assert {name for name, dtype in found.items() if dtype == torch.float32} == {
         f"model.layers.{k}.input_layernorm.weight" for k in range(2)
     }
@@ -162,4 +162,4 @@ def test_weights_that_fp16_cannot_say_are_not_written_as_infinity():
     toy: Any = toys.model()
     toy.lm_head.weight.data[0, 0] = 1e5
     with pytest.raises(TrainingError, match=r"lm_head\.weight.*--save-dtype bf16"):
-        in_dtype(toy, None, torch.float16)
+        convert_dtype(toy, None, torch.float16)

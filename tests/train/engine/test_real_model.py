@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import refinesynth as rs
 from refinesynth.cli import app
-from refinesynth.files.gguf import unpacked
+from refinesynth.files.gguf import unpack_gguf
 from refinesynth.settings.grounding import Grounding
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations
@@ -72,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_weight_is_that_of_the_file(smol: Path):
-    model: Any = AutoModelForCausalLM.from_pretrained(unpacked(str(smol)), dtype="auto")
+    model: Any = AutoModelForCausalLM.from_pretrained(unpack_gguf(str(smol)), dtype="auto")
     tensors = {one.name: one for one in gguf.GGUFReader(str(smol)).tensors}
     weights = dict(model.named_parameters())
     assert {gguf_name(name) for name in weights} == tensors.keys()
@@ -84,7 +84,7 @@ def test_every_weight_is_that_of_the_file(smol: Path):
 
 
 def test_the_trained_tokens_are_the_right_turns_and_their_ends(smol: Path, run: Path):
-    tokenizer = AutoTokenizer.from_pretrained(unpacked(str(smol)))
+    tokenizer = AutoTokenizer.from_pretrained(unpack_gguf(str(smol)))
     mistakes = 0
     for conversation in read_conversations(run):
         (example,) = Renderer(tokenizer).render(conversation)
@@ -156,7 +156,7 @@ def test_four_worlds_are_played_from_the_file(smol: Path, run: Path, tmp_path: P
 
 @pytest.mark.parametrize("role", ["script_writer", "dungeon_master", "player"])
 def test_prompts_leave_room_for_an_answer_in_its_window(role: str, smol: Path):
-    tokenizer = AutoTokenizer.from_pretrained(unpacked(str(smol)))
+    tokenizer = AutoTokenizer.from_pretrained(unpack_gguf(str(smol)))
     shown = CliRunner().invoke(app, ["prompts", "show", role, "--json"])
     request = json.loads(shown.stdout)
     found = len(tokenizer.apply_chat_template(request["messages"])["input_ids"])
