@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ def as_jsonl(texts: Iterable[str]) -> bytes:
     return b"".join(orjson.dumps({"persona": text}) + b"\n" for text in texts)
 
 
-def as_csv(texts: Iterable[str]) -> bytes:
+def as_csv(texts: Iterable[str], delimiter: str = ",") -> bytes:
     out = io.StringIO()
-    writer = csv.writer(out)
+    writer = csv.writer(out, delimiter=delimiter)
     writer.writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
     return out.getvalue().encode()
 
@@ -42,13 +43,6 @@ def as_parquet(texts: Iterable[str]) -> bytes:
     return as_table(id=list(range(len(given))), persona=given)
 
 
-def as_tsv(texts: Iterable[str]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter="\t")
-    writer.writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
-    return out.getvalue().encode()
-
-
 def as_json(texts: Iterable[str]) -> bytes:
     return orjson.dumps([{"persona": text} for text in texts], option=orjson.OPT_INDENT_2)
 
@@ -62,7 +56,7 @@ FORMATS: dict[str, Callable[[Iterable[str]], bytes]] = {
     ".ndjson": as_jsonl,
     ".json": as_json,
     ".csv": as_csv,
-    ".tsv": as_tsv,
+    ".tsv": partial(as_csv, delimiter="\t"),
     ".parquet": as_parquet,
     ".txt": as_lines,
 }
