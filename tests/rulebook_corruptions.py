@@ -3,6 +3,7 @@
 from typing import cast
 
 from hypothesis import strategies as st
+from samples import with_rulebook
 
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts
 from refinesynth.testing.valid import Breaks, Corruption, broken, change_action, integer, pick, rules_of, whether
@@ -16,11 +17,6 @@ def rulebook_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
     among those that find something.
     """
     return broken(valid_grounded_scripts(), _BREAKS, names)
-
-
-def _book(script: Script, **fields: object) -> Script:
-    rulebook = cast("Rulebook", script.rulebook)
-    return script.model_copy(update={"rulebook": rulebook.model_copy(update=fields)})
 
 
 def _requires(script: Script, at: int, *more: Requirement) -> Script:
@@ -40,7 +36,7 @@ def _no_condition(script: Script, draw: st.DrawFn) -> Script:
     wrong = pick(draw, ("state.you.at =", "state.you.matches('a')", "place == 'hall'", "map(state)", "'x'.y("))
     if whether(draw):
         return _requires(script, _GO, Requirement(condition=wrong.replace("place", "room")))
-    return _book(script, goal=(wrong, *cast("Rulebook", script.rulebook).goal[1:]))
+    return with_rulebook(script, goal=(wrong, *cast("Rulebook", script.rulebook).goal[1:]))
 
 
 def _no_path(script: Script, draw: st.DrawFn) -> Script:
@@ -70,31 +66,31 @@ def _condition_without_answer(script: Script, draw: st.DrawFn) -> Script:
 
 def _invariant_broken(script: Script, draw: st.DrawFn) -> Script:
     del draw
-    return _book(
+    return with_rulebook(
         script, invariants=(Invariant(condition="size(state.you.holding) == 1", sentence="Never empty-handed."),)
     )
 
 
 def _done_already(script: Script, draw: st.DrawFn) -> Script:
     done = pick(draw, ("true", "size(state.you.holding) == 0"))
-    return _book(script, goal=(done,) * len(script.completion_conditions), solution=())
+    return with_rulebook(script, goal=(done,) * len(script.completion_conditions), solution=())
 
 
 def _solution_stops_short(script: Script, draw: st.DrawFn) -> Script:
     solution = cast("Rulebook", script.rulebook).solution
-    return _book(script, solution=solution[: integer(draw, 1, len(solution) - 1)])
+    return with_rulebook(script, solution=solution[: integer(draw, 1, len(solution) - 1)])
 
 
 def _solution_goes_wrong(script: Script, draw: st.DrawFn) -> Script:
     solution = cast("Rulebook", script.rulebook).solution
     wrong = pick(draw, ("juggle everything", "go to the moon", solution[-1]))
-    return _book(script, solution=(wrong, *solution))
+    return with_rulebook(script, solution=(wrong, *solution))
 
 
 def _goal_out_of_reach(script: Script, draw: st.DrawFn) -> Script:
     rulebook = cast("Rulebook", script.rulebook)
     goal = pick(draw, ("false", "size(state.you.holding) == 2", "state.you.at == 'the moon'"))
-    return _book(script, goal=(goal, *rulebook.goal[1:]), solution=())
+    return with_rulebook(script, goal=(goal, *rulebook.goal[1:]), solution=())
 
 
 def _never_usable(script: Script, draw: st.DrawFn) -> Script:
@@ -118,7 +114,7 @@ def _too_easy(script: Script, draw: st.DrawFn) -> Script:
     rung = script.model_copy(
         update={"environment": {**script.environment, "bell": "silent"}, "actions": (*script.actions, ring)}
     )
-    return _book(rung, goal=("state.bell == 'rung'",) * len(script.completion_conditions), solution=("ring",))
+    return with_rulebook(rung, goal=("state.bell == 'rung'",) * len(script.completion_conditions), solution=("ring",))
 
 
 _BREAKS: Breaks[Script] = {

@@ -136,6 +136,12 @@ SHED_GROUNDED = Script.model_validate(
 """The shed with a rulebook. The key is hidden until the box is open; there is neither a saw nor a window."""
 
 
+def with_rulebook(script: Script, **parts: object) -> Script:
+    """The script with other parts of its rulebook."""
+    assert script.rulebook is not None
+    return script.model_copy(update={"rulebook": script.rulebook.model_copy(update=parts)})
+
+
 def player(action: str, thought: str = "I try this.") -> PlayerTurn:
     return PlayerTurn(thought=thought, action=action)
 

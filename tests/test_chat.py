@@ -162,15 +162,6 @@ def test_what_the_player_saw_before_is_what_it_sees_later(script: Script, played
     assert later[len(earlier) - 1].content.startswith(earlier[-1].content)
 
 
-def test_an_opening_observation_joins_the_task() -> None:
-    messages = render_turns(
-        SCRIPT, [dm("You wake up."), player("look"), dm("A bed.", "logic"), player("take a from b")]
-    )
-    assert [message.role for message in messages] == ["user", "assistant", "user", "assistant"]
-    assert messages[0].content == render_task(SCRIPT) + "\n\nYou wake up."
-    assert [message.loss for message in messages] == [False, False, False, True]
-
-
 def test_a_trajectory_is_rendered_whole() -> None:
     played = (player("look"), dm("No.", "logic"), player("take a from b"), dm("Task Succeed"))
     whole = trajectory(*played, script=SCRIPT)

@@ -12,14 +12,7 @@ from samples import accepted, dm, in_messages, player
 
 from refinesynth.actions.calls import Call, Tool, call_of, python_call, text_of, tools_of
 from refinesynth.actions.matching import action_key, match_in
-from refinesynth.chat import (
-    TOOL_INSTRUCTIONS,
-    Message,
-    render_tool_task,
-    render_tool_turns,
-    render_turns,
-    to_react,
-)
+from refinesynth.chat import TOOL_INSTRUCTIONS, Message, render_tool_task, render_tool_turns, render_turns, to_react
 from refinesynth.testing import scripts, texts, turns, valid_drafts, valid_grounded_drafts
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Script
 

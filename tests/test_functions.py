@@ -185,36 +185,11 @@ def test_only_the_allowed_tools_are_read() -> None:
         actions_of([union, GIVEN["nothing"]], allowed=["nope"])
 
 
-WORDS = st.sampled_from(
-    [
-        "type",
-        "enum",
-        "const",
-        "default",
-        "minimum",
-        "maximum",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "$ref",
-        "properties",
-        "required",
-        "name",
-        "parameters",
-        "function",
-        "tools",
-        "object",
-        "string",
-        "integer",
-        "number",
-        "array",
-        "boolean",
-        "null",
-        "#/properties/x",
-        "x",
-        "a",
-    ]
-)
+WORDS = st.sampled_from((
+    "type", "enum", "const", "default", "minimum", "maximum", "anyOf", "oneOf", "allOf", "$ref", "properties", "required",
+    "name", "parameters", "function", "tools", "object", "string", "integer", "number", "array", "boolean", "null",
+    "#/properties/x", "x", "a",
+))  # fmt: skip
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from rehearsal_stage import PERFECT, Spoken, text, user
+from rehearsal_stage import PERFECT, Spoken, ask_json, text
 
 from refinesynth import chat
 from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
@@ -16,7 +16,6 @@ from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
 from refinesynth.roles.dungeon_master import history, player_view
 from refinesynth.rules.observation_words import judge_words
-from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.world import Ruling, World, world_of
 
@@ -33,12 +32,6 @@ FAILURES = st.sets(st.integers(0, 20), max_size=4)
 def grounded(label: str) -> Script:
     """The script of a grounded scene."""
     return draw_scene(label).grounded
-
-
-def ask_json(rehearsal: Rehearsal, *blocks: str, seed: int = 0) -> dict[str, JsonValue]:
-    answer = read_json(text(rehearsal, user(*blocks), seed=seed))
-    assert isinstance(answer, dict)
-    return answer
 
 
 def written(

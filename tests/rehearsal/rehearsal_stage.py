@@ -12,14 +12,7 @@ from refinesynth import chat
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.text.json_reader import read_json
-from refinesynth.trajectory import (
-    DungeonMasterTurn,
-    MalformedTurn,
-    MistakeKind,
-    PlayerTurn,
-    Script,
-    read_turns,
-)
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, Script, read_turns
 
 Spoken = PlayerTurn | DungeonMasterTurn
 
@@ -66,12 +59,16 @@ def text(rehearsal: Rehearsal, messages: object, **options: object) -> str:
     return cast("str", ask(rehearsal, messages, **options)["choices"][0]["message"]["content"])
 
 
+def ask_json(rehearsal: Rehearsal, *texts: str, seed: int | None = 0) -> dict[str, JsonValue]:
+    answer = read_json(text(rehearsal, user(*texts), seed=seed))
+    assert isinstance(answer, dict)
+    return answer
+
+
 def write_json(rehearsal: Rehearsal, persona: str, *, seed: int | None = 0, **blocks: object) -> dict[str, JsonValue]:
     """The ScriptWriter's answer."""
     extra = [block(value, name) for name, value in blocks.items()]
-    answer = read_json(text(rehearsal, user("The person:", block(persona, "persona"), *extra), seed=seed))
-    assert isinstance(answer, dict)
-    return answer
+    return ask_json(rehearsal, "The person:", block(persona, "persona"), *extra, seed=seed)
 
 
 def write(rehearsal: Rehearsal, persona: str, *, seed: int | None = 0, **blocks: object) -> Script:
@@ -100,9 +97,8 @@ def narrate(
         for turn, after in zip(turns[::2], turns[1::2], strict=True)
         if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn)
     ]
-    request = user(block(script, "script"), block(history, "history"), block(action, "action"))
-    answer = read_json(text(rehearsal, request, seed=seed))
-    assert isinstance(answer, dict)
+    blocks = (block(script, "script"), block(history, "history"), block(action, "action"))
+    answer = ask_json(rehearsal, *blocks, seed=seed)
     return DungeonMasterTurn.model_validate({**answer, "role": "DM"})
 
 

@@ -4,11 +4,11 @@ find."""
 from collections.abc import Iterator
 
 import pytest
-from grounded_stage import LABELS, ask_json, grounded, problems, ruled_of, worded
+from grounded_stage import LABELS, grounded, problems, ruled_of, worded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from rehearsal_stage import PERFECT, SEEDS, STRANGE, always
+from rehearsal_stage import PERFECT, SEEDS, STRANGE, always, ask_json
 
 from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
 from refinesynth.prompts.data_blocks import block

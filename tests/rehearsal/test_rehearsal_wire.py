@@ -118,13 +118,8 @@ def test_a_play_is_the_same_with_and_without_what_is_remembered(seed: int) -> No
 
 def test_settings_of_the_model_change_nothing_but_its_name() -> None:
     plain = ask(PERFECT, PERSONA, seed=4)
-    settings = {
-        "temperature": 1.5,
-        "stream": False,
-        "extra_headers": {"x-session-id": "7"},
-        "api_key": "k",
-        "timeout": 3,
-    }
+    headers = {"x-session-id": "7"}
+    settings = {"temperature": 1.5, "stream": False, "extra_headers": headers, "api_key": "k", "timeout": 3}
     assert ask(PERFECT, PERSONA, seed=4, **settings) == plain
     assert PERFECT.answer("openai/rehearsal", PERSONA, {"seed": 4}) == {**plain, "model": "openai/rehearsal"}
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from samples import dm, player
 
-from refinesynth.rules import BaseRule, Rule, Violation
+from refinesynth.rules import BaseRule, Rule, Violation, verify
+from refinesynth.rules.registry import BUILT_IN
+from refinesynth.testing import Corruption
 from refinesynth.trajectory import ActionSpec, Draft, DraftTurn, MistakeKind, PlayerTurn, Script, read_turn
 from refinesynth.world import world_of
 
@@ -53,6 +55,23 @@ def executed(script: Script, *acts: str, finished: bool = False, opening: str = 
         answer = dm(ruling.text, ruling.kind) if ruling.kind else dm(ruling.text)
         turns += [player(action), answer.model_copy(update={"progress": ruling.progress})]
     return Draft(script=script, turns=tuple(turns), finished=finished)
+
+
+def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:
+    """Code and turn of each violation."""
+    return [(violation.code, violation.turn) for violation in rule(subject)]
+
+
+def accepts(rule: Rule, subject: Draft) -> bool:
+    return verify(subject, rule).accepted
+
+
+def assert_caught(corruption: Corruption, chain: Rule) -> None:
+    """The chain refuses it, also by the rule named for it, which refuses it alone."""
+    verdict = verify(corruption.draft, chain)
+    assert not verdict.accepted
+    assert corruption.rule in {violation.rule for violation in verdict.violations}
+    assert not accepts(BUILT_IN[corruption.rule](), corruption.draft)
 
 
 END = right("look", "There it is. Task Succeed")

@@ -118,13 +118,6 @@ def test_algorithm_one(line: Line) -> None:
     assert verdict.verified_turns == line.kept
 
 
-def test_only_too_few_errors_starts_over() -> None:
-    found = [violation for line in LINES for violation in agentrefine(line.minimum)(line.draft)]
-    over = {violation.code for violation in found if not violation.keeps_prefix}
-
-    assert over == {"too_few_errors"}
-
-
 def test_the_default_minimum_is_the_methods_two() -> None:
     assert agentrefine() == agentrefine(min_refinements=2)
     assert "EnoughMistakes(minimum=2)" in repr(agentrefine())

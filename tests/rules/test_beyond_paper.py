@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rule_drafts import END, GARBAGE, HOUSE, LOOK, draft, right, wrong
+from rule_drafts import END, GARBAGE, HOUSE, LOOK, draft, found, right, wrong
 from samples import dm, player
 
 from refinesynth.chat import parse_player, render_player
@@ -15,38 +15,18 @@ from refinesynth.rules import (
     NothingBlank,
     ReadsBack,
     RealRefinement,
-    Rule,
     SizeLimits,
     SucceedsOnce,
     TurnLimit,
     strict,
     verify,
 )
-from refinesynth.trajectory import Draft, MistakeKind, PlayerTurn
+from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 PIECES = (
-    "look",
-    "Action",
-    "action:",
-    "Thought",
-    ":",
-    "\n",
-    "\n\n",
-    " ",
-    "**",
-    "`",
-    '"',
-    "> ",
-    "- ",
-    "é",
-    "#",
-    "Observation:",
-)
+    "look", "Action", "action:", "Thought", ":", "\n", "\n\n", " ", "**", "`", '"', "> ", "- ", "é", "#", "Observation:",
+)  # fmt: skip
 TEXT = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
-
-
-def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:
-    return [(violation.code, violation.turn) for violation in rule(subject)]
 
 
 class TestAlternation:

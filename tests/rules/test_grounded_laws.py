@@ -4,6 +4,7 @@ import pytest
 from grounded_corruptions import GROUNDED_CORRUPTIONS, grounded_corruptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_drafts import accepts, assert_caught
 from rulebook_corruptions import RULEBOOK_CORRUPTIONS, rulebook_corruptions
 
 from refinesynth import rules, testing
@@ -16,10 +17,6 @@ FEWER = settings(max_examples=max(8, settings().max_examples // 8))
 
 CHAIN = rules.grounded()
 STAGES = rules.grounded_script(difficulty=(2, 40))
-
-
-def accepts(rule: rules.Rule, draft: Draft) -> bool:
-    return rules.verify(draft, rule).accepted
 
 
 @FEWER
@@ -44,7 +41,7 @@ def test_every_prefix_of_it_verifies(draft: Draft) -> None:
 @given(data=st.data())
 def test_no_corruption_is_accepted(name: str, data: st.DataObject) -> None:
     corruption = data.draw(grounded_corruptions(name))
-    _caught(corruption, CHAIN)
+    assert_caught(corruption, CHAIN)
     kept = corruption.draft.prefix(rules.verify(corruption.draft, CHAIN).verified_turns)
     assert accepts(CHAIN, kept), "what was kept of it may be gone on with"
 
@@ -53,14 +50,7 @@ def test_no_corruption_is_accepted(name: str, data: st.DataObject) -> None:
 @FEWER
 @given(data=st.data())
 def test_every_broken_rulebook_is_caught_at_the_stage_named_for_it(name: str, data: st.DataObject) -> None:
-    _caught(data.draw(rulebook_corruptions(name)), STAGES)
-
-
-def _caught(corruption: Corruption, chain: rules.Rule) -> None:
-    verdict = rules.verify(corruption.draft, chain)
-    assert not verdict.accepted
-    assert corruption.rule in {violation.rule for violation in verdict.violations}
-    assert not accepts(BUILT_IN[corruption.rule](), corruption.draft)
+    assert_caught(data.draw(rulebook_corruptions(name)), STAGES)
 
 
 @FEWER

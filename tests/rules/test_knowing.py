@@ -7,7 +7,7 @@ from grounded_corruptions import grounded_corruptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_drafts import executed
-from samples import dm, player
+from samples import dm, player, with_rulebook
 from words_corpus import HOUSE
 
 from refinesynth import rules, testing
@@ -85,9 +85,7 @@ def test_the_message_can_be_told_to_a_player() -> None:
 
 
 def test_where_nothing_is_hidden_nothing_is_blamed() -> None:
-    assert HOUSE.rulebook is not None
-    open_house = HOUSE.model_copy(update={"rulebook": HOUSE.rulebook.model_copy(update={"sights": ()})})
-    assert blamed(played(KEY, script=open_house)) == []
+    assert blamed(played(KEY, script=with_rulebook(HOUSE, sights=()))) == []
     assert blamed(played(KEY).model_copy(update={"script": HOUSE.imagined()})) == []
 
 
@@ -204,8 +202,6 @@ def test_what_it_keeps_verifies(corruption: testing.Corruption) -> None:
     )
 )
 def test_odd_sights_hide_something_or_nothing(paths: list[str]) -> None:
-    assert HOUSE.rulebook is not None
     sights = tuple(Sight(path=path, each="/rooms" if "{each}" in path else None) for path in paths)
-    script = HOUSE.model_copy(update={"rulebook": HOUSE.rulebook.model_copy(update={"sights": sights})})
-    found = hidden_names(world_of(script))
+    found = hidden_names(world_of(with_rulebook(HOUSE, sights=sights)))
     assert all(found.places_of[name] <= found.places for name in found.places_of)

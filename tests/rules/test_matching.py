@@ -62,9 +62,8 @@ class TestMatches:
         assert found is not None
         assert (found.action, found.values) == (specs[at], values)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_anything_else_does_not(self) -> None:
+        others = (
             "",
             "  ",
             "go to moon",
@@ -74,12 +73,9 @@ class TestMatches:
             "take mug",
             "go  to hall",
             "go to HALL",
-            "take Mug from kitchen",
-            "call ann",
-        ],
-    )
-    def test_anything_else_does_not(self, text: str) -> None:
-        assert match_action((*HOUSE.actions, ANN), text) is None
+        )
+        for text in (*others, "take Mug from kitchen", "call ann"):
+            assert match_action((*HOUSE.actions, ANN), text) is None, text
         assert match_action((LOUD,), "CALL ANN") is None
 
     @pytest.mark.parametrize("pattern", [r"cd\s+(.*?)", r"^\s*cd\s+(.*?)\s*$", r"^cd (.*)", r"cd (.*)$"])
@@ -105,7 +101,6 @@ class TestMatches:
     )
     def test_groups_that_do_not_fit_match_nothing(self, spec: ActionSpec) -> None:
         assert match_action((spec,), "go x y") is None
-        assert action_form(spec).problem is not None
         assert action_form(spec).problem
 
     def test_a_group_that_took_no_part_gives_no_value(self) -> None:

@@ -2,12 +2,12 @@
 pass."""
 
 import pytest
-from rule_drafts import draft, right, wrong
-from samples import dm, player
+from rule_drafts import draft, found, right, wrong
+from samples import dm, player, with_rulebook
 from words_corpus import HOUSE
 
 from refinesynth import rules
-from refinesynth.rules import FreshObservations, NoRepeatedMistake, RealRefinement, Replays, Rule, WordsAgree
+from refinesynth.rules import FreshObservations, NoRepeatedMistake, RealRefinement, Replays, WordsAgree
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, MistakeKind, PlayerTurn
 
 KITCHEN = "You stand in the kitchen."
@@ -29,10 +29,6 @@ END = (player("go to cellar"), told("You are in the cellar now. You see the mug.
 
 def played(*parts: tuple[DraftTurn, ...] | DraftTurn, finished: bool = True) -> Draft:
     return draft(*parts, script=HOUSE, finished=finished)
-
-
-def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:
-    return [(violation.code, violation.turn) for violation in rule(subject)]
 
 
 def test_a_play_by_the_book_passes() -> None:
@@ -80,10 +76,7 @@ def test_without_a_rulebook_nothing_is_believed() -> None:
 
 
 def test_a_goal_that_is_reached_at_the_start_is_none() -> None:
-    rulebook = HOUSE.rulebook and HOUSE.rulebook.model_copy(update={"goal": ("true",)})
-    assert found(Replays(), draft(OPEN, script=HOUSE.model_copy(update={"rulebook": rulebook}))) == [
-        ("done_at_start", 0)
-    ]
+    assert found(Replays(), draft(OPEN, script=with_rulebook(HOUSE, goal=("true",)))) == [("done_at_start", 0)]
 
 
 def test_words_are_judged_against_what_can_be_seen_then() -> None:

@@ -4,6 +4,7 @@ import pytest
 from grounded_corruptions import GROUNDED_CORRUPTIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_drafts import accepts, assert_caught
 from rulebook_corruptions import RULEBOOK_CORRUPTIONS
 
 from refinesynth import rules, testing
@@ -52,10 +53,6 @@ def _composed(inner: st.SearchStrategy[BaseRule]) -> st.SearchStrategy[BaseRule]
 
 
 COMPOSITIONS = st.recursive(SOME, _composed, max_leaves=5)
-
-
-def accepts(rule: rules.Rule, draft: Draft) -> bool:
-    return rules.verify(draft, rule).accepted
 
 
 @given(testing.drafts())
@@ -164,23 +161,14 @@ def test_every_prefix_of_a_valid_draft_verifies(draft: Draft) -> None:
 @FEWER
 @given(data=st.data())
 def test_every_corruption_is_caught_by_the_rule_named_for_it(name: str, data: st.DataObject) -> None:
-    corruption = data.draw(testing.corruptions(name))
-    _caught(corruption, rules.strict(2))
+    assert_caught(data.draw(testing.corruptions(name)), rules.strict(2))
 
 
 @pytest.mark.parametrize("name", SCRIPT_CORRUPTIONS)
 @FEWER
 @given(data=st.data())
 def test_every_script_corruption_is_caught_by_the_rule_named_for_it(name: str, data: st.DataObject) -> None:
-    corruption = data.draw(testing.script_corruptions(name))
-    _caught(corruption, rules.script())
-
-
-def _caught(corruption: Corruption, chain: rules.Rule) -> None:
-    verdict = rules.verify(corruption.draft, chain)
-    assert not verdict.accepted
-    assert corruption.rule in {violation.rule for violation in verdict.violations}
-    assert not accepts(BUILT_IN[corruption.rule](), corruption.draft)
+    assert_caught(data.draw(testing.script_corruptions(name)), rules.script())
 
 
 def test_every_rule_has_its_corruption() -> None:

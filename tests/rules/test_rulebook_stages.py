@@ -1,6 +1,7 @@
 """The stages of a grounded script, one by one: what each says, and to whom."""
 
 import pytest
+from samples import with_rulebook
 from words_corpus import HOUSE
 
 from refinesynth import rules
@@ -122,9 +123,7 @@ class TestValuesExist:
 
     def test_a_value_that_is_calculated_with_or_told_of_is_known(self) -> None:
         other = self._typed("tomorrow")
-        assert other.rulebook is not None
-        told = other.rulebook.model_copy(update={"knows": Knowledge(path="/seen", texts=("tomorrow",))})
-        assert unknown(other.model_copy(update={"rulebook": told})) == []
+        assert unknown(with_rulebook(other, knows=Knowledge(path="/seen", texts=("tomorrow",)))) == []
         asks = Effect(op=EffectOp.SET, path="/seen", value={"cel": "thing == 'tomorrow' ? 1 : 2"})
         action = other.actions[0].model_copy(update={"effects": (*other.actions[0].effects, asks)})
         assert unknown(other.model_copy(update={"actions": (action,)})) == []
@@ -149,17 +148,9 @@ class TestUses:
         """Papers on a shelf; the letter is nowhere, unless an action brings it there."""
         turn = LAMP.model_copy(update={"effects": (*LAMP.effects, *effects)})
         given = room(turn, self.PAPER, goal=("state.things.lamp == 'on' && state.things.radio == 'on'",))
-        assert given.rulebook is not None
-        return given.model_copy(
-            update={
-                "environment": {
-                    "things": {"lamp": "off", "radio": "off"},
-                    "shelf": ["bill"],
-                    "letter": {"at": "gone", "tear": False},
-                },
-                "rulebook": given.rulebook.model_copy(update={"sights": (Sight(path=shelf), Sight(path="/desk"))}),
-            }
-        )
+        things = {"things": {"lamp": "off", "radio": "off"}, "shelf": ["bill"], "letter": {"at": "gone", "tear": False}}
+        sights = (Sight(path=shelf), Sight(path="/desk"))
+        return with_rulebook(given.model_copy(update={"environment": things}), sights=sights)
 
     def test_a_thing_that_is_never_in_place_is_named_and_one_that_does_not_exist_is_not(self) -> None:
         [(code, message)] = found(self.script(), rules.ActionsUsable())

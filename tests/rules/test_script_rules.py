@@ -263,10 +263,8 @@ def test_conditions_without_a_word_of_any_action_are_found(
     conditions: tuple[str, ...], actions: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
     specs = tuple(ActionSpec(name=name, pattern=name) for name in actions)
-    assert (
-        unmentioned_conditions(Script(environment={}, goal="g", completion_conditions=conditions, actions=specs))
-        == found
-    )
+    imagined = Script(environment={}, goal="g", completion_conditions=conditions, actions=specs)
+    assert unmentioned_conditions(imagined) == found
 
 
 def test_every_condition_of_the_shipped_scripts_shares_a_word_with_an_action() -> None:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 from pydantic import JsonValue, ValidationError
+from samples import with_rulebook
 from world_scripts import action_of, script_of, setting
 
 from refinesynth import rules
 from refinesynth.environments import GroundedEnvironment
-from refinesynth.trajectory import Draft, Draw, DungeonMasterTurn, PlayerTurn, Requirement, Script
+from refinesynth.trajectory import Draft, Draw, DungeonMasterTurn, Invariant, PlayerTurn, Requirement, Script
 from refinesynth.world import RulebookError, World, check_solvability, replay
 from refinesynth.world.random_starts import draw_start, outcomes, without_draws
 
@@ -22,8 +23,7 @@ LAMP = Draw(path="/lamp", values=ROOMS)
 def _script(*draws: Draw, solution: Sequence[str] = ("go to attic", "take lamp"), **more: JsonValue) -> Script:
     environment = {"at": "hall", "lamp": "attic", "held": False, "wind": [1, 2], **more}
     made = script_of(GO, TAKE, goal=("state.held",), solution=solution, environment=environment)
-    assert made.rulebook is not None
-    return made.model_copy(update={"rulebook": made.rulebook.model_copy(update={"draws": draws})})
+    return with_rulebook(made, draws=draws)
 
 
 def _unsolvable(script: Script) -> list[str]:
@@ -103,10 +103,8 @@ def test_what_only_a_drawn_environment_makes_possible_is_no_fault() -> None:
 
 
 def test_an_invariant_and_a_sight_hold_in_all_that_can_be_drawn() -> None:
-    made = _script(Draw(path="/wind", values=([1, 2], [])))
-    assert made.rulebook is not None
-    rulebook = {**made.rulebook.model_dump(), "invariants": [{"condition": "size(state.wind) > 0"}]}
-    script = Script.model_validate({**made.model_dump(), "rulebook": rulebook})
+    invariants = (Invariant(condition="size(state.wind) > 0"),)
+    script = with_rulebook(_script(Draw(path="/wind", values=([1, 2], []))), invariants=invariants)
     assert [fault for fault in check_solvability(script).faults if "invariant 1" in fault]
 
 

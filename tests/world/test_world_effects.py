@@ -1,8 +1,6 @@
 """Each effect: what it makes of a state, and where it has no meaning."""
 
 import copy
-import re
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from world_scripts import documented
 
 from refinesynth.trajectory import Effect
 from refinesynth.world import RulebookError
@@ -242,8 +241,6 @@ def test_any_is_one_effect_for_each_key(lists: dict[str, list[str]], thing: str)
 
 
 def test_the_documented_effects_pour_switch_and_fetch() -> None:
-    docs = (Path(__file__).parents[2] / "docs" / "grounded.md").read_text()
-    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if '"/jugs/' in text)
     state: JsonValue = {
         "poured": 0,
         "jugs": {"large": 4, "small": 1},
@@ -252,7 +249,7 @@ def test_the_documented_effects_pour_switch_and_fetch() -> None:
         "rooms": {"yard": {"things": []}, "shed": {"things": ["large"]}},
         "you": {"holding": []},
     }
-    for effect in orjson.loads(block)["effects"]:
+    for effect in documented('"/jugs/')["effects"]:
         compiled = compile_effect(_effect(**effect), frozenset({"jug", "into"}))
         state = compiled.apply(state, {"jug": "large", "into": "small"})
     assert state == {

@@ -152,12 +152,7 @@ def _act(name: str, needs: list[Requirement], changes: list[Effect]) -> ActionSp
 @st.composite
 def scripts(draw: st.DrawFn) -> Script:
     actions = [
-        _act(
-            name,
-            draw(st.lists(requirements(), max_size=2)),
-            draw(changes()),
-        )
-        for name in ("do", "make", "try")
+        _act(name, draw(st.lists(requirements(), max_size=2)), draw(changes())) for name in ("do", "make", "try")
     ]
     goal = draw(
         st.sampled_from(

@@ -121,13 +121,7 @@ def _lids() -> World:
 def _played(world: World, *actions: str) -> Draft:
     turns: list[PlayerTurn | DungeonMasterTurn] = []
     for action, ruling in zip(actions, replay(world, actions), strict=True):
-        answer = DungeonMasterTurn(
-            thought="t",
-            observation=ruling.text,
-            parameter_error=ruling.kind is MistakeKind.PARAMETER,
-            place_error=ruling.kind is MistakeKind.PLACE,
-            logic_error=ruling.kind is MistakeKind.LOGIC,
-        )
+        answer = DungeonMasterTurn.of_kind(ruling.kind, thought="t", observation=ruling.text)
         turns += [PlayerTurn(thought="t", action=action), answer]
     return Draft(script=world.script, turns=tuple(turns))
 

@@ -1,16 +1,14 @@
 """Rulebooks beyond single changes: sums, effects on each element, else, the state before, the price of
 mistakes, words by state, and what was read."""
 
-import re
-from pathlib import Path
 from typing import Any, cast
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from world_scripts import action_of, script_of, setting
+from samples import with_rulebook
+from world_scripts import action_of, documented, script_of, setting
 
 from refinesynth.episode.ruled_action import RuledAction
 from refinesynth.rules import Replays
@@ -174,13 +172,6 @@ def test_a_search_finds_toggles_sums_and_each() -> None:
     assert len(solvability.shortest or ()) == len(found)
 
 
-def _documented(part: str) -> Any:
-    """The one example of the documentation in which this stands."""
-    docs = (Path(__file__).parents[2] / "docs" / "grounded.md").read_text(encoding="utf-8")
-    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if part in text)
-    return orjson.loads(block)
-
-
 def test_the_documented_effects_switch_lamps_and_pay() -> None:
     state = {
         "lamps": {"door": "on", "desk": "off", "bed": "on"},
@@ -189,7 +180,7 @@ def test_the_documented_effects_switch_lamps_and_pay() -> None:
         "crates": ["tea", "tea", "rum"],
         "fee": {"tea": 1, "rum": 3},
     }
-    effects = [_change(**effect) for effect in _documented("/lamps/")["effects"]]
+    effects = [_change(**effect) for effect in documented("/lamps/")["effects"]]
     after = _after(state, *effects, lamp="door")
     assert (after["lamps"], after["cash"]) == ({"door": "off", "desk": "on", "bed": "off"}, 4)
 
@@ -294,7 +285,7 @@ def test_a_play_with_a_price_is_replayed_and_told() -> None:
 
 
 def test_the_documented_safe_jams() -> None:
-    needs = [Requirement.model_validate(one) for one in _documented("/safe/tries")["requires"]]
+    needs = [Requirement.model_validate(one) for one in documented("/safe/tries")["requires"]]
     turn = action_of("turn to {number}", setting("/open", value=True), needs=needs)
     world = World(script_of(turn, environment={"safe": {"tries": 2, "number": "7"}, "open": False}))
     texts = [ruling.text for ruling in replay(world, ["turn to 1", "turn to 2", "turn to 7"])]
@@ -302,7 +293,7 @@ def test_the_documented_safe_jams() -> None:
 
 
 def test_the_documented_kettle_says_how_it_is() -> None:
-    look = action_of("look").model_copy(update={"reveals": _conditional(_documented("whistles")["reveals"])})
+    look = action_of("look").model_copy(update={"reveals": _conditional(documented("whistles")["reveals"])})
     heat = Effect(op=EffectOp.ADD, path="/kettle/heat", value=1, when="state.kettle.on && state.kettle.heat < 3")
     state = {"kettle": {"on": False, "heat": 0, "place": "stove"}}
     world = World(
@@ -401,18 +392,15 @@ def test_a_record_that_cannot_be_kept_is_a_fault(update: dict[str, Any], fault: 
 
 
 def test_the_documented_record_is_kept() -> None:
-    rulebook = _documented("/you/knows")["rulebook"]
-    script = _archive()
-    assert script.rulebook is not None
-    knows = Knowledge.model_validate(rulebook["knows"])
-    (needs,) = _documented("/you/knows")["requires"]
-    script = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"knows": knows})})
+    example = documented("/you/knows")
+    script = with_rulebook(_archive(), knows=Knowledge.model_validate(example["rulebook"]["knows"]))
+    (needs,) = example["requires"]
     assert check_solvability(script).shortest == ("open drawer", "read card", "dial 4711")
     assert Requirement.model_validate(needs).condition == script.actions[2].requires[0].condition
 
 
 def test_the_documented_free_value_has_the_form_of_its_group() -> None:
-    (book,) = (ActionSpec.model_validate(action) for action in _documented("book {room}")["actions"])
+    (book,) = (ActionSpec.model_validate(action) for action in documented("book {room}")["actions"])
     solution = ("book hall for 2031-05-01", "book hall for 2031-05-02")
     script = script_of(
         book,

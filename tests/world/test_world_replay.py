@@ -99,16 +99,6 @@ def test_an_invariant_without_an_answer_is_broken() -> None:
         World(script_of(invariants=("p == 1",)))
 
 
-def test_a_replay_is_one_step_after_another(house: tuple[World, JsonValue]) -> None:
-    world, state = house
-    texts = ["go to kitchen", "dance", "take cup from kitchen", "go to sink", "clean cup"]
-    rulings = replay(_beginning_with(world, state), texts)
-    for text, ruling in zip(texts, rulings, strict=True):
-        again = world.step(state, text)
-        assert again == ruling
-        state = again.state
-
-
 @given(st.sets(st.integers(0, 4)))
 def test_what_fails_by_chance_leaves_no_trace(house: tuple[World, JsonValue], transient: set[int]) -> None:
     world, state = house

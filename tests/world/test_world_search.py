@@ -43,17 +43,6 @@ def test_a_cup_is_cleaned_and_put_away(house: tuple[World, JsonValue]) -> None:
     )
 
 
-def test_a_key_is_fetched_for_a_locked_room_and_hands_are_freed_for_the_next_thing(
-    rooms: tuple[World, JsonValue],
-) -> None:
-    world, state = rooms
-    found = plan(world, state)
-    assert found is not None
-    assert world.done(_played(world, state, found))
-    assert found.index("grab key") < found.index("unlock cellar") < found.index("walk to cellar")
-    assert len(found) == 10
-
-
 def test_what_is_left_of_a_known_solution_is_counted_from_wherever_one_is(house: tuple[World, JsonValue]) -> None:
     world, state = house
     solution = plan(world, state)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from pydantic import JsonValue
+from samples import with_rulebook
 from world_scripts import action_of, script_of, setting
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
@@ -26,9 +27,7 @@ SOLUTION = ("go to attic", "light lamp", "go to cellar")
 def _script(
     *actions: ActionSpec, solution: Sequence[str] = SOLUTION, goal: Sequence[str] = GOAL, **more: object
 ) -> Script:
-    made = script_of(*actions, goal=goal, solution=solution, environment=dict(STATE))
-    assert made.rulebook is not None
-    return made.model_copy(update={"rulebook": made.rulebook.model_copy(update=more)})
+    return with_rulebook(script_of(*actions, goal=goal, solution=solution, environment=dict(STATE)), **more)
 
 
 def test_a_sound_world_has_no_faults_and_its_difficulty_is_measured() -> None:
@@ -184,9 +183,7 @@ def test_a_survey_is_the_same_each_time_and_its_solution_works(name: str, reques
     state: JsonValue = request.getfixturevalue(name)[1]
     solution = plan(world, state)
     assert solution is not None
-    assert world.script.rulebook is not None
-    rulebook = world.script.rulebook.model_copy(update={"solution": solution})
-    script = world.script.model_copy(update={"environment": state, "rulebook": rulebook})
+    script = with_rulebook(world.script, solution=solution).model_copy(update={"environment": state})
     found = check_solvability(script)
     assert check_solvability(Script.from_json(script.to_json())) == found
     assert check_solvability(script.model_copy(update={"introduction": "Another world, and the same laws."})) == found
@@ -220,10 +217,9 @@ def test_proofs_know_of_any_place_whatever_a_parameter_is_called() -> None:
         action_of("wait {any}", any=("yard",)),
         action_of("finish", setting("/done", value=True), needs=("!('smoke' in state.places.hall.things)",)),
         goal=("state.done",),
+        each_step=(blow,),
         environment={"places": {"hall": {"things": ["smoke"]}, "yard": {"things": []}}, "done": False},
     )
-    assert script.rulebook is not None
-    script = script.model_copy(update={"rulebook": script.rulebook.model_copy(update={"each_step": (blow,)})})
     assert check_solvability(script).shortest == ("wait yard", "finish")
 
 
@@ -333,8 +329,7 @@ def test_a_text_that_grows_may_become_a_name_and_an_item_of_a_list_does_not(
 
 
 @pytest.mark.parametrize(
-    "leave",
-    [Effect(op=EffectOp.REMOVE, path="/line/0"), Effect(op=EffectOp.MOVE, from_path="/line/0", path="/away")],
+    "leave", [Effect(op=EffectOp.REMOVE, path="/line/0"), Effect(op=EffectOp.MOVE, from_path="/line/0", path="/away")]
 )
 def test_those_who_stand_behind_in_a_line_move_up(leave: Effect) -> None:
     script = script_of(

@@ -265,12 +265,6 @@ def test_a_fixed_name_is_in_sight_where_one_of_many_things_shows_it() -> None:
     assert len(plan(world, state) or ()) == 2
 
 
-@pytest.mark.parametrize("name", ["visible", "each", "state"])
-def test_names_with_a_meaning_are_no_parameters(name: str) -> None:
-    with pytest.raises(RulebookError, match=f"no parameter can be called '{name}'"):
-        World(script_of(ActionSpec(name=f"do {{{name}}}", pattern="do (.+)")))
-
-
 @pytest.mark.parametrize("place", ["path", "value"])
 def test_what_is_visible_is_no_place_and_no_value_to_set(place: str) -> None:
     effect = Effect(op=EffectOp.SET, path="/a", value=1).model_copy(update={place: "/{visible}"})

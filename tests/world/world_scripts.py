@@ -1,8 +1,11 @@
 """Grounded scripts of which only the rulebook matters."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import orjson
 from pydantic import JsonValue
 
 from refinesynth.trajectory import (
@@ -57,6 +60,13 @@ def action_of(
         effects=effects,
         reveals=reveals,
     )
+
+
+def documented(part: str) -> Any:
+    """The one example of the documentation in which this stands."""
+    docs = (Path(__file__).parents[2] / "docs" / "grounded.md").read_text(encoding="utf-8")
+    (block,) = (text for text in re.findall(r"```json\n(.*?)```", docs, re.DOTALL) if part in text)
+    return orjson.loads(block)
 
 
 def setting(path: str, value: JsonValue, when: str | None = None) -> Effect:
