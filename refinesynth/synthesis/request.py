@@ -184,8 +184,8 @@ class Request:
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            pairs = [_split_settings(one, role, settings) for one in backend.each]
-            model_settings, connection_settings = ([one[position] for one in pairs] for position in (0, 1))
+            pairs = [_split_settings(item, role, settings) for item in backend.each]
+            model_settings, connection_settings = ([pair[index] for pair in pairs] for index in (0, 1))
             # A list if several models share the role.
             models[str(role)] = model_settings[0] if len(model_settings) == 1 else [*model_settings]
             connections[str(role)] = connection_settings[0] if len(connection_settings) == 1 else [*connection_settings]
@@ -200,7 +200,9 @@ class Request:
         }
         for template, is_read in extra_templates.items():
             prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
-        tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
+        tools = {
+            item.name.partition(" ")[0]: blake2b(item.to_json(), digest_size=8).hexdigest() for item in self.actions
+        }
         played = run_settings.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(
             {
