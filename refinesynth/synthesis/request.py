@@ -200,9 +200,7 @@ class Request:
         }
         for template, is_read in extra_templates.items():
             prompts = settings.prompts.digest_beside(prompts, template) if is_read else prompts
-        tools = {
-            item.name.partition(" ")[0]: blake2b(item.to_json(), digest_size=8).hexdigest() for item in self.actions
-        }
+        tools = {one.name.partition(" ")[0]: blake2b(one.to_json(), digest_size=8).hexdigest() for one in self.actions}
         played = run_settings.model_dump(mode="json", include=set(PlaySettings.model_fields))
         return RunConfig.model_validate(
             {
