@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import orjson
 from hypothesis import settings
 from samples import POT, dm, player, provenance
 from samples import trajectory as sample
@@ -101,6 +102,12 @@ async def write(path: Path, *accepted: bool, waiting: tuple[int, ...] = ()) -> R
     folder.log.info("run_ended", why="reached")
     folder.close()
     return RunFolder.open(path)
+
+
+def events(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The events of a run, or those of one kind."""
+    found = [orjson.loads(line) for line in (path / "events.jsonl").read_bytes().splitlines()]
+    return [event for event in found if kind in {None, event["event"]}]
 
 
 def contents(path: Path) -> dict[str, bytes]:

@@ -1,7 +1,10 @@
 """Small scripts, turns, drafts and trajectories, made by hand, for all tests."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
+
+from anyio.lowlevel import checkpoint
 
 from refinesynth.journal.journal_values import PaidCompletion
 from refinesynth.trajectory import (
@@ -252,3 +255,20 @@ def crowded(more: int = 32) -> Script:
     dials = {f"d{number}": "low" for number in range(more)}
     environment = {**shed["environment"], "dials": dials}
     return Script.model_validate({**shed, "environment": environment, "actions": [*shed["actions"], *actions]})
+
+
+@dataclass
+class Memory:
+    """The paid completions of an episode, in memory."""
+
+    kept: dict[tuple[str, int, bytes], PaidCompletion] = field(default_factory=dict[Any, PaidCompletion])
+
+    had_finished = False
+
+    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
+        return self.kept.get((role, step, digest))
+
+    async def keep(self, *paid: PaidCompletion) -> None:
+        await checkpoint()
+        for one in paid:
+            self.kept[one.role, one.step, one.digest] = one

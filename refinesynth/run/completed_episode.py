@@ -234,7 +234,7 @@ class EpisodeLine(JournalModel):
             scripts_refused=scripts,
             drafts_refused=len(refused) - scripts,
             by_rule=refusals_by_rule(refused),
-            violations=dict(Counter(found.rule for item in refused for found in item.violations)),
+            violations=dict(Counter(violation.rule for item in refused for violation in item.violations)),
             usage=outcome.usage,
             cost_usd=outcome.cost_usd,
             wasted=wasted(refused),

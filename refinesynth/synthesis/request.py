@@ -184,8 +184,8 @@ class Request:
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            pairs = [_split_settings(one, role, settings) for one in backend.members]
-            model_settings, connection_settings = ([one[position] for one in pairs] for position in (0, 1))
+            pairs = [_split_settings(item, role, settings) for item in backend.members]
+            model_settings, connection_settings = ([pair[index] for pair in pairs] for index in (0, 1))
             # A list if several models share the role.
             models[str(role)] = model_settings[0] if len(model_settings) == 1 else [*model_settings]
             connections[str(role)] = connection_settings[0] if len(connection_settings) == 1 else [*connection_settings]

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from run_records import events
 from server_manners import SERVERS, Mannered
 from typer.testing import CliRunner
 
@@ -59,8 +60,7 @@ def test_a_run_makes_of_a_server_what_its_row_says(row: list[str], tmp_path: Pat
         result = CliRunner().invoke(app, asked)
     assert result.exit_code == 0, result.stderr
     run = SynthesisResult.open(tmp_path / "run")
-    events = [orjson.loads(line) for line in (run.path / "events.jsonl").read_bytes().splitlines()]
-    found = {event["lacks"] for event in events if event["event"] == "goes_without"}
+    found = {event["lacks"] for event in events(run.path, "goes_without")}
     assert found == set(re.findall(r"`([^`]+)`", lacks))
     assert {one.provenance.player_form for one in run} == {None if "tools" in found else "tools"}
 

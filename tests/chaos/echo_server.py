@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import anyio
 from aiohttp import web
-from anyio.from_thread import start_blocking_portal
+
+from refinesynth.serve import running
 
 STATUSES = ("400", "401", "402", "403", "404", "422", "429", "500", "529")
 MANNERS = (*STATUSES, "page", "header", "reason", "text", "error", "refusal", "redirect", "broken", "slow")
@@ -24,19 +25,8 @@ def echoing() -> Generator[str]:
     """The address of the server while the block runs."""
     app = web.Application()
     app.router.add_route("*", "/{manner}/{path:.*}", _answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-
-    async def start() -> str:
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-    with start_blocking_portal() as portal:
-        try:
-            yield portal.call(start)
-        finally:
-            portal.call(runner.cleanup)
+    with running(app) as address:
+        yield address
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:

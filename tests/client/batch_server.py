@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-import socket
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-import uvicorn
-from starlette.applications import Starlette
+from chat_server import ThreadServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -38,7 +35,7 @@ class Manners:
     """What gets no answer: `make` (of a batch, which is made), `look` or `content`."""
 
 
-class BatchServer:
+class BatchServer(ThreadServer):
     """Keeps all that it was sent."""
 
     asked_as: ClassVar[dict[str, Any]] = {"model": "openai/rehearsal", "path": "direct"}
@@ -47,6 +44,7 @@ class BatchServer:
     """Under which a batch says how far it is."""
 
     def __init__(self) -> None:
+        super().__init__(self._routes())
         self.manners = Manners()
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, dict[str, Any]] = {}
@@ -59,11 +57,6 @@ class BatchServer:
         self.alone: list[Line] = []
         """Bodies that did not come in a batch."""
         self.rehearsal = Rehearsal()
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        app = Starlette(routes=self._routes())
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def _routes(self) -> list[Route]:
         return [
@@ -84,25 +77,6 @@ class BatchServer:
     def sent(self) -> int:
         """Requests of all batches."""
         return sum(len(self.lines(batch)) for batch in self.batches.values())
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._server.force_exit = True
-        self._thread.join(timeout=10)
-        self._socket.close()
-
-    def _serve(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
 
     async def _file(self, request: Request) -> Response:
         async with request.form() as form:

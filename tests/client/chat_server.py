@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -64,41 +64,45 @@ def fails(status: int, message: str = "no", *, kind: str = "invalid_request_erro
     return Reply(json.dumps(body), status=status, headers=named)
 
 
-class ChatServer:
-    """Answers with `replies` in order and then with `says()`; keeps what it was asked."""
+class ThreadServer:
+    """Serves these routes on 127.0.0.1, from a thread of its own, in a `with` block."""
 
-    def __init__(self) -> None:
-        self.replies: deque[Reply] = deque()
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+    def __init__(self, routes: list[Route]) -> None:
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-        app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["POST"])])
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="critical", lifespan="off"))
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self._thread.start()
         while not self._server.started:
             time.sleep(0.01)
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._server.force_exit = True
         self._thread.join(timeout=10)
         self._socket.close()
 
+
+class ChatServer(ThreadServer):
+    """Answers with `replies` in order and then with `says()`; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__([Route("/{path:path}", self._answer, methods=["POST"])])
+        self.replies: deque[Reply] = deque()
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+
     def forget(self) -> None:
         self.replies.clear()
         self.bodies.clear()
         self.headers.clear()
-
-    def _serve(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
 
     async def _answer(self, request: Request) -> Response:
         self.bodies.append(await request.json())

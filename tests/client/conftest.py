@@ -9,10 +9,8 @@ from chat_server import ChatServer
 
 @pytest.fixture(scope="session")
 def _running_server() -> Iterator[ChatServer]:
-    server = ChatServer()
-    server.start()
-    yield server
-    server.stop()
+    with ChatServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 after."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -15,7 +14,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
-from samples import SHED, paid
+from samples import SHED, Memory, paid
 
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import SESSION_PRESETS
@@ -26,25 +25,6 @@ from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.journal.journal_values import PaidCompletion
-
-
-@dataclass
-class Dictionary:
-    """A memory in memory."""
-
-    kept: dict[tuple[str, int, bytes], PaidCompletion] = field(
-        default_factory=dict[tuple[str, int, bytes], PaidCompletion]
-    )
-
-    had_finished = False
-
-    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
-        return self.kept.get((role, step, digest))
-
-    async def keep(self, *paid: PaidCompletion) -> None:
-        await anyio.lowlevel.checkpoint()
-        for one in paid:
-            self.kept[one.role, one.step, one.digest] = one
 
 
 class Counted(BudgetTracker):
@@ -80,7 +60,7 @@ async def say(session: Session, model: BackendModel, text: str, role: Role = Rol
 
 
 async def test_what_was_paid_for_is_not_asked_for_again_and_counts_once() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, call = answering(completion("one", usage=USAGE), completion("two", usage=USAGE), price=lambda _: 0.5)
     first = Session("e1", seed=7, memory=memory)
     said = [await say(first, model, text) for text in ("a", "b")]
@@ -92,7 +72,7 @@ async def test_what_was_paid_for_is_not_asked_for_again_and_counts_once() -> Non
 
 
 async def test_after_what_is_remembered_the_next_request_is_the_same_as_without_interruption() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, call = answering()
     whole = Session("e1", seed=7)
     for text in ("a", "b", "c"):
@@ -106,7 +86,7 @@ async def test_after_what_is_remembered_the_next_request_is_the_same_as_without_
 
 @pytest.mark.parametrize("later", SESSION_PRESETS)
 async def test_by_what_a_provider_finds_its_cache_is_no_part_of_what_is_recalled(later: str) -> None:
-    memory = Dictionary()
+    memory = Memory()
     for kind in ("openai", later):
         backend = Backend(model="openai/any", session_headers=kind)
         model = BackendModel(backend, call=Scripted(*[completion("one")][: not memory.kept]))
@@ -115,7 +95,7 @@ async def test_by_what_a_provider_finds_its_cache_is_no_part_of_what_is_recalled
 
 
 async def test_thrown_away_answers_are_remembered_too() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, call = answering(completion("", usage=USAGE), completion("at last", usage=USAGE))
     for _ in range(2):
         session = Session("e1", seed=7, memory=memory)
@@ -125,7 +105,7 @@ async def test_thrown_away_answers_are_remembered_too() -> None:
 
 
 async def test_another_question_another_role_or_a_later_step_is_asked() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, call = answering(*(completion(str(number)) for number in range(9)))
     assert await say(Session("e1", seed=7, memory=memory), model, "a") == "0"
     assert await say(Session("e1", seed=7, memory=memory), model, "b") == "1"
@@ -136,11 +116,11 @@ async def test_another_question_another_role_or_a_later_step_is_asked() -> None:
 
 
 async def test_a_completion_is_kept_although_its_episode_is_cancelled() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, _ = answering(completion("one", usage=USAGE))
     with anyio.CancelScope() as scope:
 
-        class Cancelling(Dictionary):
+        class Cancelling(Memory):
             async def keep(self, *paid: PaidCompletion) -> None:
                 scope.cancel()
                 await memory.keep(*paid)
@@ -150,7 +130,7 @@ async def test_a_completion_is_kept_although_its_episode_is_cancelled() -> None:
 
 
 async def test_what_is_kept_says_who_asked_when_and_for_how_much() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, _ = answering(completion("one", usage=USAGE), price=lambda _: 0.5)
     session = Session("000003-ab", seed=7, index=3, memory=memory)
     session.attempt = 2
@@ -185,7 +165,7 @@ async def test_nothing_is_asked_for_without_money() -> None:
 
 
 async def test_what_is_remembered_needs_no_money() -> None:
-    memory = Dictionary()
+    memory = Memory()
     model, call = answering(completion(usage=USAGE))
     await say(Session("e1", seed=7, memory=memory), model, "a")
     await say(Session("e1", seed=7, memory=memory, tracker=Counted(allowed=0)), model, "a")

@@ -188,11 +188,11 @@ def test_a_backend_that_is_asked_directly_never_loads_litellm() -> None:
 import sys
 from refinesynth.backends import Backend
 from refinesynth.client import open_model
-from refinesynth.client.http.transport import routed
+from refinesynth.client.http.transport import with_path
 open_model(Backend(model="hosted_vllm/m", path="direct"))
-open_model(routed(Backend(model="openai/m", base_url="http://localhost/v1"), in_flight=128))
+open_model(with_path(Backend(model="openai/m", base_url="http://localhost/v1"), in_flight=128))
 print("litellm" in sys.modules)
-open_model(routed(Backend(model="hosted_vllm/m"), in_flight=127))
+open_model(with_path(Backend(model="hosted_vllm/m"), in_flight=127))
 print("litellm" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -1,10 +1,11 @@
 """Episodes whose process is killed after so many completions, and begun again with what was remembered."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import samples
 from pydantic_ai.models import Model
 
 from refinesynth.backends import BackendSpec, Role, resolve_roles
@@ -23,18 +24,10 @@ class Killed(BaseException):
 
 
 @dataclass
-class Memory:
+class Memory(samples.Memory):
     """Remembers; after so many completions of this process, it is killed."""
 
-    kept: dict[tuple[str, int, bytes], PaidCompletion] = field(
-        default_factory=dict[tuple[str, int, bytes], PaidCompletion]
-    )
     lives: int = 10**6
-
-    had_finished = False
-
-    def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
-        return self.kept.get((role, step, digest))
 
     async def keep(self, *paid: PaidCompletion) -> None:
         (one,) = paid

@@ -1,5 +1,7 @@
-"""Things to put into a journal, and one journal with some of everything in it."""
+"""Things to put into a journal, one journal with some of everything in it, and changes of its file by others."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,12 @@ async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[PaidCo
         await journal.enter([committed(index) for index in range(half)], totals=b"totals")
         await journal.enter([held(index, records=b"r" * 9_000) for index in range(half + 1, episodes, 3)])
     return kept
+
+
+def change(path: Path, sql: str) -> None:
+    """Execute a statement in the file without the journal."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
 
 
 def count_paid(reader: JournalReader) -> int:

@@ -12,11 +12,6 @@ from journal_records import committed, count_paid, digest, episode, fill, held, 
 from refinesynth.journal import Committed, Entry, EpisodeRecord, Journal, JournalReader, Outstanding
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
 class TestPaidCompletions:
     async def test_the_same_place_asked_otherwise_is_another_completion(self, path: Path) -> None:
         with Journal(path) as journal:

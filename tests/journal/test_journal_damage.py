@@ -135,8 +135,7 @@ def test_a_damaged_journal_is_used_or_refused(use: Callable[[Path], None], damag
 
 
 @pytest.mark.parametrize("table", ["paid_once", "notes", "held", "begun", "sums"])
-def test_tables_of_no_name_at_all_are_refused(tmp_path: Path, table: str) -> None:
-    path = tmp_path / "journal.sqlite"
+def test_tables_of_no_name_at_all_are_refused(path: Path, table: str) -> None:
     # SQLite quotes the name when it complains, which is no text any more.
     path.write_bytes(closed()[path.name].replace(f" {table} ".encode(), b" " + b"\xff" * len(table) + b" "))
     for use in (Journal, JournalReader):

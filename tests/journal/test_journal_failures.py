@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from journal_records import committed, count_paid, episode, fill, held, paid
+from journal_records import change, committed, count_paid, episode, fill, held, paid
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal, JournalReader
@@ -22,11 +22,6 @@ from refinesynth.journal.commits import Writer
 from refinesynth.journal.sqlite_file import FORMAT
 
 PAGES_OF_A_FULL_DISK = 60
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
 
 
 def fill_the_disk(patch: pytest.MonkeyPatch) -> None:
@@ -55,16 +50,18 @@ def open_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def unprivileged() -> Generator[None]:
-    """As somebody whom permissions bind."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65_534)
+def unwritable(folder: Path) -> Generator[None]:
+    """As somebody whom permissions bind, where nothing can be written."""
+    folder.chmod(0o555)
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65_534)
     try:
         yield
     finally:
-        os.seteuid(0)
+        if was_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
 
 
 async def keep_until_it_fails(journal: Journal) -> tuple[int, StorageError]:
@@ -208,24 +205,18 @@ class TestPermissions:
         path = open_folder / "journal.sqlite"
         asyncio.run(fill(path))
         path.chmod(0o444)
-        open_folder.chmod(0o555)
-        with unprivileged(), pytest.raises(StorageError, match="read-only"):
+        with unwritable(open_folder), pytest.raises(StorageError, match="read-only"):
             Journal(path)
-        open_folder.chmod(0o755)
 
     def test_a_journal_that_cannot_be_made_is_refused(self, open_folder: Path) -> None:
-        open_folder.chmod(0o555)
-        with unprivileged(), pytest.raises(StorageError, match="Permission denied"):
+        with unwritable(open_folder), pytest.raises(StorageError, match="Permission denied"):
             Journal(open_folder / "journal.sqlite")
-        open_folder.chmod(0o755)
 
     def test_a_closed_journal_is_read_where_nothing_can_be_written(self, open_folder: Path) -> None:
         path = open_folder / "journal.sqlite"
         kept = asyncio.run(fill(path))
-        open_folder.chmod(0o555)
-        with unprivileged(), JournalReader(path) as reader:
+        with unwritable(open_folder), JournalReader(path) as reader:
             assert count_paid(reader) == len(kept)
-        open_folder.chmod(0o755)
 
     def test_a_journal_that_was_not_closed_says_so_where_nothing_can_be_written(self, open_folder: Path) -> None:
         path = open_folder / "journal.sqlite"
@@ -233,13 +224,10 @@ class TestPermissions:
             asyncio.run(journal.keep(paid(0)))
             copy = {name: (open_folder / name).read_bytes() for name in ("journal.sqlite", "journal.sqlite-wal")}
         with tempfile.TemporaryDirectory(dir=open_folder) as folder:
-            Path(folder).chmod(0o755)
             for name, content in copy.items():
                 (Path(folder) / name).write_bytes(content)
-            Path(folder).chmod(0o555)
-            with unprivileged(), pytest.raises(StorageError, match="was not closed"):
+            with unwritable(Path(folder)), pytest.raises(StorageError, match="was not closed"):
                 JournalReader(Path(folder) / path.name)
-            Path(folder).chmod(0o755)
             with JournalReader(Path(folder) / path.name) as reader:
                 assert count_paid(reader) == 1
 
@@ -269,24 +257,17 @@ class TestOtherFiles:
         assert path.read_bytes() == content
 
     def test_another_programs_database_is_refused(self, path: Path) -> None:
-        connection = sqlite3.connect(path)
-        connection.execute("CREATE TABLE theirs (x)")
-        connection.close()
+        change(path, "CREATE TABLE theirs (x)")
         refused_by_both(path, "no journal")
 
     async def test_a_newer_journal_is_refused_with_both_versions(self, path: Path) -> None:
         await fill(path)
-        connection = sqlite3.connect(path)
-        connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
-        connection.close()
+        change(path, f"PRAGMA user_version = {FORMAT + 1}")
         refused_by_both(path, rf"newer refinesynth.*is {FORMAT + 1}.*format {FORMAT}\b")
 
     async def test_a_journal_with_other_tables_is_refused(self, path: Path) -> None:
         await fill(path)
-        connection = sqlite3.connect(path)
-        connection.execute("DROP TRIGGER paid_is_summed")
-        connection.commit()
-        connection.close()
+        change(path, "DROP TRIGGER paid_is_summed")
         refused_by_both(path, "its tables")
 
     def test_a_log_without_its_journal_is_not_taken_for_a_new_one(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journal_records import episode, fill
+from journal_records import change, episode, fill
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import Entry, Journal, JournalReader, PaidCompletion
@@ -133,24 +133,16 @@ WRONG: list[tuple[str, Callable[[JournalReader], object]]] = [
 
 @pytest.mark.parametrize(("sql", "question"), WRONG, ids=[sql for sql, _ in WRONG])
 async def test_values_that_no_run_wrote_are_refused(
-    tmp_path: Path, sql: str, question: Callable[[JournalReader], object]
+    path: Path, sql: str, question: Callable[[JournalReader], object]
 ) -> None:
-    path = tmp_path / "journal.sqlite"
     await fill(path)
-    connection = sqlite3.connect(path)
-    connection.execute(sql)
-    connection.commit()
-    connection.close()
+    change(path, sql)
     with JournalReader(path) as reader, pytest.raises(StorageError, match="damaged"):
         question(reader)
 
 
-async def test_a_journal_of_wrong_values_is_not_opened_for_writing(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
+async def test_a_journal_of_wrong_values_is_not_opened_for_writing(path: Path) -> None:
     await fill(path)
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE entries SET rejected_end = 'text'")
-    connection.commit()
-    connection.close()
+    change(path, "UPDATE entries SET rejected_end = 'text'")
     with pytest.raises(StorageError, match="damaged"):
         Journal(path)

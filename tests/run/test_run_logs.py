@@ -2,17 +2,12 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
+from run_records import events
 
 from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
 @pytest.mark.long
@@ -22,8 +17,8 @@ async def test_at_level_debug_every_completion_is_an_event_that_joins_with_the_j
     tmp_path: Path, workers: int
 ) -> None:
     result = await synthesize(n=2, output=tmp_path / "run", log_level="debug", concurrency=1, workers=workers)
-    found = [event for event in events(tmp_path / "run") if event["event"] == "completion"]
-    finished = {event["id"] for event in events(tmp_path / "run") if event["event"] == "episode_finished"}
+    found = events(tmp_path / "run", "completion")
+    finished = {event["id"] for event in events(tmp_path / "run", "episode_finished")}
     assert {event["episode"] for event in found} >= finished
     of_finished = [event for event in found if event["episode"] in finished]
     assert len(of_finished) == result.usage.requests

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import CONFIG, FEWER, contents, finished, scratch, write
+from run_records import CONFIG, FEWER, contents, events, finished, scratch, write
 from samples import paid
 
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
@@ -23,10 +23,6 @@ from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.jsonl import LineWriter, cut
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
-
-
-def events(path: Path) -> list[dict[str, object]]:
-    return [orjson.loads(line) for line in (path / "events.jsonl").read_bytes().splitlines()]
 
 
 def names(path: Path) -> list[str]:
@@ -111,9 +107,7 @@ async def test_after_any_cut_of_the_files_the_run_completes_to_the_same(data: st
         folder.log.info("run_ended")
         folder.close()
         assert contents(path) == whole
-        said = [
-            (event["first_episode"], event["episodes"]) for event in events(path) if event["event"] == "lines_missing"
-        ]
+        said = [(event["first_episode"], event["episodes"]) for event in events(path, "lines_missing")]
         assert said == ([(again, counted - again)] if again < counted else [])
 
 

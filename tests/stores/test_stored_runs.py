@@ -4,13 +4,14 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from run_records import contents
-from s3_server import serving
+from s3_server import serving, store_down
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.journal import JournalReader
@@ -94,16 +95,8 @@ async def test_a_run_whose_machine_is_lost_goes_on_elsewhere_and_pays_for_nothin
 async def test_an_outage_holds_nothing_up_and_at_the_end_all_is_there(
     bucket: str, s3: dict[str, str], machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, tries = RunStore.add, 0
-
-    async def add(self: RunStore, number: int, data: bytes) -> None:
-        nonlocal tries
-        tries += 1
-        if 2 <= tries <= 6:
-            raise StorageError("the store is down")
-        await real(self, number, data)
-
-    monkeypatch.setattr(RunStore, "add", add)
+    attempts = count(1)
+    store_down(monkeypatch, lambda _: 2 <= next(attempts) <= 6)
     with caplog.at_level(logging.WARNING, logger="refinesynth.stores"):
         result = await made(bucket, 6, Counted(0.01))
     assert [said.partition(";")[0] for said in caplog.messages] == [
@@ -120,15 +113,8 @@ async def test_an_outage_holds_nothing_up_and_at_the_end_all_is_there(
 async def test_a_store_that_stays_away_ends_in_an_error_and_the_same_call_adds_the_rest(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = RunStore.add
-
-    async def add(self: RunStore, number: int, data: bytes) -> None:
-        if number > 1:
-            raise StorageError("the store is down")
-        await real(self, number, data)
-
     with monkeypatch.context() as away:
-        away.setattr(RunStore, "add", add)
+        store_down(away, lambda number: number > 1)
         away.setattr(run_output, "FINISH_RETRY_S", 0.1)
         with pytest.raises(StorageError, match=r"4 episodes and .* completions are not in 's3.*the same command"):
             await made(bucket, 4)
@@ -240,13 +226,8 @@ async def test_while_the_store_lags_too_long_nothing_new_is_begun(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_output, "MAX_LAG", 0.2)
-    real, call, down = RunStore.add, Counted(0.01), False
+    call, down = Counted(0.01), False
     seen, results = list[int](), list[SynthesisResult]()
-
-    async def add(self: RunStore, number: int, data: bytes) -> None:
-        if down:
-            raise StorageError("the store is down")
-        await real(self, number, data)
 
     async def outage() -> None:
         nonlocal down
@@ -258,7 +239,7 @@ async def test_while_the_store_lags_too_long_nothing_new_is_begun(
                 await anyio.sleep(0.6)
         down = False
 
-    monkeypatch.setattr(RunStore, "add", add)
+    store_down(monkeypatch, lambda _: down)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outage)
         results.append(await made(bucket, 32, call))

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 from run_records import contents
+from s3_server import store_down
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.errors import StorageError
 from refinesynth.stores import run_output, work_folder
-from refinesynth.stores.store import RunStore
 
 Machine = Callable[[str], Path]
 
@@ -44,16 +43,9 @@ def test_a_run_is_written_to_a_store_and_read_by_its_url(tmp_path: Path, bucket:
 def test_what_is_not_there_at_the_end_is_said_with_an_exit_code_of_its_own(
     bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = RunStore.add
-
-    async def add(self: RunStore, number: int, data: bytes) -> None:
-        if number > 1:
-            raise StorageError("the store is down")
-        await real(self, number, data)
-
     monkeypatch.setattr(run_output, "FINISH_RETRY_S", 0.1)
     with monkeypatch.context() as away:
-        away.setattr(RunStore, "add", add)
+        store_down(away, lambda number: number > 1)
         done = refinesynth("run", "-n", 2, "-o", bucket)
     assert done.exit_code == ExitCode.STORAGE
     assert "completions are not in" in done.stderr

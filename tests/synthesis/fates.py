@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
+from hypothesis import strategies as st
 from run_records import CONFIG
 from samples import POT, dm, player, provenance
 from samples import trajectory as sample
@@ -51,6 +53,12 @@ class Fate:
     cost: float | None = 0.25
     lost: bool = False
     """Whether its backend ended it, if it is not accepted."""
+
+
+def some_fates(**further: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Fate]]:
+    refusals = st.lists(st.sampled_from(["TurnLimit", "TaskSucceed"]), max_size=2).map(tuple)
+    fate = st.builds(Fate, steps=st.integers(0, 12), accepted=st.booleans(), refusals=refusals, **further)
+    return st.lists(fate, min_size=1, max_size=12)
 
 
 def outcome(index: int, persona: Persona, fate: Fate) -> EpisodeOutcome:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from run_records import contents
+from run_records import contents, events
 from samples import SHED_GROUNDED
 from server_manners import Mannered, bare
 
@@ -225,8 +225,7 @@ async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(t
     assert [one.provenance.player_form for one in found] == [None] * 4
     text = await rs.synthesize(n=4, call=Mannered(bare), output=tmp_path / "text")
     assert contents(found.path) == contents(text.path)
-    events = [orjson.loads(line) for line in (found.path / "events.jsonl").read_bytes().splitlines()]
-    assert {one["lacks"] for one in events if one["event"] == "goes_without"} == {"tools", "response_format"}
+    assert {one["lacks"] for one in events(found.path, "goes_without")} == {"tools", "response_format"}
     # Once for the backend: the script writer finds out both.
     assert workers > 1 or call.refused == 2
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import orjson
 import pytest
 from fates import Fate, Fates, run
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import FEWER, contents, kept, scratch
+from run_records import FEWER, contents, events, kept, scratch
 
 from refinesynth.run import RunConfig, RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
@@ -54,12 +53,9 @@ async def test_the_same_again_after_a_stop_plays_nothing_and_says_the_same(tmp_p
     again = await run(tmp_path, stage, n=5, early_stop=4)
     assert again.stopped_early == "nothing_accepted"
     assert stage.played == []
-    events = [orjson.loads(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
-    told = [event for event in events if event["event"] == "stopped_early"]
-    assert [(event["why"], event["episodes"], event["rule"]) for event in told] == [
-        ("nothing_accepted", 4, "TaskSucceed")
-    ] * 2
-    assert events[-1]["why"] == "nothing_accepted"
+    said = [(event["why"], event["episodes"], event["rule"]) for event in events(tmp_path, "stopped_early")]
+    assert said == [("nothing_accepted", 4, "TaskSucceed")] * 2
+    assert events(tmp_path)[-1]["why"] == "nothing_accepted"
 
 
 async def test_one_that_is_accepted_out_of_turn_is_kept_for_later(tmp_path: Path) -> None:

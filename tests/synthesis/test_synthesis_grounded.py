@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
-from run_records import contents
+from run_records import contents, events
 from typer.testing import CliRunner
 
 from refinesynth import rules
@@ -52,8 +51,7 @@ async def test_what_an_evaluation_set_holds_is_reported_or_refused(tmp_path: Pat
     held_out.write_text(f"Question 1. {next(iter(first)).persona.text}\n", encoding="utf-8")
     told = await _run(tmp_path / "told", n=2, curation=Curation(contamination=(str(held_out),)))
     assert (told.path / "trajectories.jsonl").read_bytes() == (first.path / "trajectories.jsonl").read_bytes()
-    events = [orjson.loads(line) for line in (told.path / "events.jsonl").read_bytes().splitlines()]
-    assert [event["trajectory"] for event in events if event["event"] == "contaminated"] == [next(iter(first)).id]
+    assert [event["trajectory"] for event in events(told.path, "contaminated")] == [next(iter(first)).id]
     assert (told.contaminated, first.contaminated) == (1, 0)
     said = " ".join(CliRunner().invoke(app, ["status", str(told.path)]).stdout.split())
     assert "1 trajectory of these holds a part of an evaluation set" in said

@@ -7,12 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import anyio
-import orjson
 import pytest
-from fates import Fate, Fates, config, people, run
+from fates import Fate, Fates, config, people, run, some_fates
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import FEWER, contents, kept, scratch
+from run_records import FEWER, contents, events, kept, scratch
 
 from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageError
 from refinesynth.personas import open_personas
@@ -22,26 +21,12 @@ from refinesynth.synthesis.pool import Pool, window
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Persona
 
-FATES = st.lists(
-    st.builds(
-        Fate,
-        steps=st.integers(0, 12),
-        accepted=st.booleans(),
-        refusals=st.lists(st.sampled_from(["TurnLimit", "TaskSucceed"]), max_size=2).map(tuple),
-    ),
-    min_size=1,
-    max_size=12,
-)
+FATES = some_fates()
 SLOW_AND_GOOD = [Fate(steps=3), Fate(steps=9), Fate(steps=0), Fate(steps=20)]
 
 
 def accepted_ids(path: Path) -> list[str]:
     return [trajectory.id for trajectory in RunFolder.open(path).trajectories()]
-
-
-def events(path: Path, kind: str) -> list[dict[str, object]]:
-    lines = (path / "events.jsonl").read_bytes().splitlines()
-    return [event for event in map(orjson.loads, lines) if event["event"] == kind]
 
 
 @pytest.mark.long

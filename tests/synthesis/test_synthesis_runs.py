@@ -8,9 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
 import pytest
-from run_records import contents, kept
+from run_records import contents, events, kept
 
 from refinesynth import rules
 from refinesynth.errors import RunStopped
@@ -160,9 +159,7 @@ def test_control_c_ends_a_hanging_run_with_everything_finished_on_disk(tmp_path:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert errors.splitlines()[-1] == b"KeyboardInterrupt"
-    folder = RunFolder.open(path)
     finished = kept(path).keys()
-    events = [orjson.loads(line) for line in folder.events_file.read_bytes().splitlines()]
-    assert finished == {event["index"] for event in events if event["event"] == "episode_finished"}
+    assert finished == {event["index"] for event in events(path, "episode_finished")}
     assert finished
-    assert events[-1]["why"] == "interrupted"
+    assert events(path)[-1]["why"] == "interrupted"

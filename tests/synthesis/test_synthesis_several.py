@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fates import Fate, Fates, Interruption, config, run
+from fates import Fate, Fates, Interruption, config, run, some_fates
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
@@ -22,18 +22,7 @@ from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.trajectory import Trajectory
 
-FATES = st.lists(
-    st.builds(
-        Fate,
-        steps=st.integers(0, 12),
-        accepted=st.booleans(),
-        gives=st.integers(1, 4),
-        lost=st.booleans(),
-        refusals=st.lists(st.sampled_from(["TurnLimit", "TaskSucceed"]), max_size=2).map(tuple),
-    ),
-    min_size=1,
-    max_size=12,
-)
+FATES = some_fates(gives=st.integers(1, 4), lost=st.booleans())
 
 
 @dataclass

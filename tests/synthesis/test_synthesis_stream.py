@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import orjson
 import pytest
 from fates import Fate, Fates, people
-from run_records import contents, kept
+from run_records import contents, events, kept
 
 import refinesynth.episode
 from refinesynth.backends import Backend
@@ -151,17 +150,17 @@ async def test_personas_that_run_out_are_said(tmp_path: Path, acts: Acts) -> Non
         "3 of 9 trajectories were accepted: an iterable (list) ran out after 4 personas. 1 of 4 episodes gave none, most "
         "refusals by TurnLimit. 1 rows of the source are no personas."
     )
-    events = [orjson.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_bytes().splitlines()]
-    skipped = [(event["line"], event["reason"]) for event in events if event["event"] == "persona_skipped"]
+    skipped = [(event["line"], event["reason"]) for event in events(tmp_path / "run", "persona_skipped")]
     assert skipped == [(5, "is blank")]
-    assert (events[-1]["event"], events[-1]["why"]) == ("run_ended", "personas_ran_out")
+    last = events(tmp_path / "run")[-1]
+    assert (last["event"], last["why"]) == ("run_ended", "personas_ran_out")
 
 
 async def test_bad_rows_before_the_first_persona_are_logged_too(tmp_path: Path, acts: Acts) -> None:
     acts(FATES)
     await synthesize(["", *people(2)], 1, output=tmp_path / "run")
-    events = [orjson.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_bytes().splitlines()]
-    assert [event["event"] for event in events] == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
+    said = [event["event"] for event in events(tmp_path / "run")]
+    assert said == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
 
 
 async def test_a_resume_with_other_settings_is_refused_and_with_another_connection_taken(

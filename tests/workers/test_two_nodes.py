@@ -10,8 +10,8 @@ from threading import Event
 from typing import Any
 
 import anyio
-import orjson
 import pytest
+from run_records import events
 
 from bench.nodes import Cluster, cluster
 from refinesynth import Backend, synthesize
@@ -108,11 +108,6 @@ def until(true: Callable[[], object], started: subprocess.Popen[str]) -> None:
         assert started.poll() is None, started.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def events(folder: Path, name: str) -> list[dict[str, Any]]:
-    found = [orjson.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
-    return [event for event in found if event["event"] == name]
 
 
 async def whole(address: str, folder: Path) -> list[bytes]:

@@ -198,7 +198,7 @@ class Blocks:
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
-        for episode in (*self._waiting, *(one for block in self._sent_blocks.values() for one in block.unfinished)):
+        for episode in (*self._waiting, *(item for block in self._sent_blocks.values() for item in block.unfinished)):
             episode.end(self._failure)
         self._waiting.clear()
 
