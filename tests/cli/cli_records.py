@@ -62,11 +62,7 @@ def a_refused_script(identity: str = "000001-bbbbbbbb") -> Refused:
 
 def an_unreadable_answer(identity: str = "000002-cccccccc") -> Refused:
     return Refused(
-        episode=identity,
-        persona=Persona(text="A judge."),
-        stage="script",
-        attempt=1,
-        text="the answer holds no JSON",
+        episode=identity, persona=Persona(text="A judge."), stage="script", attempt=1, text="the answer holds no JSON"
     )
 
 

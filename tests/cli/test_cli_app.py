@@ -6,16 +6,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli
+from typer.testing import Result
 
 from refinesynth import __version__
-from refinesynth.cli import app
 from refinesynth.cli.exit_codes import describe
 from refinesynth.errors import InputError, RunStopped, StorageError
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
@@ -25,23 +21,23 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
         raise error
 
     monkeypatch.setattr("refinesynth.rules.available", fail)
-    return invoke("rules")
+    return cli("rules")
 
 
 def test_version() -> None:
-    result = invoke("--version")
+    result = cli("--version")
     assert (result.exit_code, result.stdout) == (0, f"refinesynth {__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["show", "-h"]])
 def test_help_is_no_error(arguments: list[str]) -> None:
-    result = invoke(*arguments)
+    result = cli(*arguments)
     assert result.exit_code == 0
     assert "Usage: refinesynth" in result.stdout
 
 
 def test_without_a_command_there_is_help_and_no_success() -> None:
-    result = invoke()
+    result = cli()
     assert result.exit_code == 2
     assert "Make data" in result.stdout
 
@@ -60,7 +56,7 @@ def test_without_a_command_there_is_help_and_no_success() -> None:
     ],
 )
 def test_wrong_usage_is_one_message_and_2(arguments: list[str], message: str) -> None:
-    result = invoke(*arguments)
+    result = cli(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("refinesynth: ")
     assert message in result.stderr
@@ -75,7 +71,7 @@ def test_escape_sequences_in_wrong_input_are_not_obeyed() -> None:
         ["run", "-n", "\x9b"],
         ["rules", "\x1bx()"],
     ):
-        result = invoke(*arguments)
+        result = cli(*arguments)
         assert result.exit_code == 2
         assert not set(result.output) & set("\x1b\x07\x9b")
 
@@ -85,11 +81,7 @@ def test_escape_sequences_in_wrong_input_are_not_obeyed() -> None:
     [
         (InputError("write it otherwise"), 2, "refinesynth: write it otherwise\n"),
         (RunStopped("no key"), 1, "refinesynth: no key\n"),
-        (
-            PermissionError(13, "Permission denied", "a\x1bb"),
-            3,
-            "refinesynth: a\\u001bb: Permission denied (EACCES)\n",
-        ),
+        (PermissionError(13, "Permission denied", "a\x1bb"), 3, "refinesynth: a\\u001bb: Permission denied (EACCES)\n"),
         (OSError(28, "No space left on device"), 3, "refinesynth: No space left on device (ENOSPC)\n"),
         (OSError(4242, "Odd"), 3, "refinesynth: Odd (4242)\n"),
         (KeyboardInterrupt(), 130, ""),
@@ -131,28 +123,28 @@ def test_a_fault_of_ours_is_70_and_says_how_to_see_more(
 
 
 def test_debug_shows_the_traceback_and_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = invoke("rules", "nosuch()")
-    asked = invoke("--debug", "rules", "nosuch()")
+    plain = cli("rules", "nosuch()")
+    asked = cli("--debug", "rules", "nosuch()")
     assert asked.stderr.startswith("Traceback (most recent call last):\n")
     assert asked.stderr.endswith(plain.stderr)
     assert asked.exit_code == plain.exit_code == 2
     monkeypatch.setenv("REFINESYNTH_DEBUG", "1")
-    assert "Traceback" in invoke("rules", "nosuch()").stderr
+    assert "Traceback" in cli("rules", "nosuch()").stderr
 
 
 def test_rules_lists_names_and_spells_out_chains() -> None:
-    listing = invoke("rules")
+    listing = cli("rules")
     assert listing.exit_code == 0
     assert "EnoughMistakes" in listing.stdout
     assert "warn(a)" in listing.stdout
-    chain = invoke("rules", "strict() & TurnLimit(most=8)")
+    chain = cli("rules", "strict() & TurnLimit(most=8)")
     assert chain.stdout.startswith("first_failure(ReadableText()")
     assert chain.stdout.rstrip().endswith("TurnLimit(most=8)")
 
 
 def test_backends_says_which_keys_are_set_and_never_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-4711")
-    result = CliRunner().invoke(app, ["backends"], env={"COLUMNS": "200"})
+    result = cli("backends", env={"COLUMNS": "200"})
     assert result.exit_code == 0
     assert "OPENAI_API_KEY ✓ set" in result.stdout
     assert "DEEPSEEK_API_KEY ✗ not set" in result.stdout
@@ -160,7 +152,7 @@ def test_backends_says_which_keys_are_set_and_never_the_keys(monkeypatch: pytest
 
 
 def test_a_run_is_named_by_the_message_when_it_is_none(tmp_path: Path) -> None:
-    result = invoke("verify", str(tmp_path / "nothing"))
+    result = cli("verify", tmp_path / "nothing")
     assert result.exit_code == 2
     assert "nothing" in result.stderr
 

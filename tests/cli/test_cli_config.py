@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from command_line import cli, unwrapped
 
 import refinesynth as rs
-from refinesynth.cli.app import app
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
@@ -23,10 +22,6 @@ SETTINGS: dict[str, Any] = {
     "attempts": {"drafts": 2},
     "backend": {"default": "rehearsal", "player": {"model": "rehearsal"}},
 }
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def written(folder: Path, **settings: Any) -> Path:
@@ -83,14 +78,14 @@ async def test_what_a_file_says_wrongly_is_named(text: str, message: str, tmp_pa
     path.write_text(text)
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
         await rs.synthesize(["A baker"], 1, config=path, output=tmp_path / "run")
-    done = invoke("run", "-n", "1", "--config", str(path), "-o", str(tmp_path / "run"))
+    done = cli("run", "-n", "1", "--config", path, "-o", tmp_path / "run")
     assert done.exit_code == ExitCode.WRONG_INPUT
     assert not (tmp_path / "run").exists()
 
 
 def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path: Path) -> None:
     path = written(tmp_path)
-    shown = invoke(
+    shown = cli(
         "run", "--config", str(path), "--seed", "9", "--rules", "strict()", "--budget", "5Mtok", "--show-config"
     )
     assert shown.exit_code == ExitCode.OK
@@ -100,7 +95,7 @@ def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path: Path) -> None:
     assert (values["n"], values["budget"], values["play"]) == (3, "5Mtok", "grounded")
     again = tmp_path / "again.yaml"
     again.write_text(shown.stdout)
-    once_more = yaml.safe_load(invoke("run", "--config", str(again), "--show-config").stdout)
+    once_more = yaml.safe_load(cli("run", "--config", again, "--show-config").stdout)
     assert once_more == values
 
 
@@ -119,7 +114,7 @@ def test_options_are_read_as_their_fields_read_text() -> None:
         "--log-level": "debug",
     }
     options = [part for option in typed.items() for part in option]
-    shown = invoke("run", "-n", "8", "--play", "grounded", "--terse", "--judge", *options, "--show-config")
+    shown = cli("run", "-n", "8", "--play", "grounded", "--terse", "--judge", *options, "--show-config")
     assert shown.exit_code == ExitCode.OK, shown.stderr
     values = yaml.safe_load(shown.stdout)
     grounding, curation = values["grounding"], values["curation"]
@@ -133,30 +128,30 @@ def test_options_are_read_as_their_fields_read_text() -> None:
 
 def test_the_defaults_are_shown_and_can_be_given_for_any_play(tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
-    path.write_text(invoke("run", "--show-config").stdout)
-    done = invoke("run", "--config", str(path), "-n", "1", "--play", "narrated", "-o", str(tmp_path / "run"))
+    path.write_text(cli("run", "--show-config").stdout)
+    done = cli("run", "--config", path, "-n", "1", "--play", "narrated", "-o", tmp_path / "run")
     assert done.exit_code == ExitCode.OK
 
 
 @pytest.mark.long
 def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, output=str(tmp_path / "run"))
-    assert invoke("run", "--config", str(path)).exit_code == ExitCode.OK
+    assert cli("run", "--config", path).exit_code == ExitCode.OK
     assert RunFolder.open(tmp_path / "run").config.n == 3
-    assert invoke("run", "--config", str(path), "--dry-run", "--sample", "1").exit_code == ExitCode.OK
+    assert cli("run", "--config", path, "--dry-run", "--sample", "1").exit_code == ExitCode.OK
 
 
 def test_former_names_are_taken_and_said(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("n: 1\nplay: narrated\npatience: 5\n")
     for options in ([], ["--patience", "4", "--retry-failed", "--journals", "/nvme"]):
-        done = invoke("run", "--config", str(path), "-o", str(tmp_path / "run"), *options)
+        done = cli("run", "--config", path, "-o", tmp_path / "run", *options)
         assert done.exit_code == ExitCode.OK
-        said = " ".join(done.stderr.split())
+        said = unwrapped(done.stderr)
         assert "! patience is now called early_stop; give that instead" in said
         assert ("! --retry-failed is gone and does nothing" in said) == bool(options)
         assert ("! --journals is gone and does nothing" in said) == bool(options)
         assert ("! --patience is now called --early-stop; give that instead" in said) == bool(options)
     assert RunFolder.open(tmp_path / "run").config.early_stop == 4
-    both = invoke("run", "--config", str(path), "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")
+    both = cli("run", "--config", path, "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")
     assert "early_stop: 0" in both.stdout

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on."""
+"""What a run shows while it goes on: where it stands, its pace and its bill."""
 
 import io
 import re
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
 from refinesynth.cli.display import Display, Pace, status_board, status_clauses
+from refinesynth.cli.display import cost as cost_text
+from refinesynth.cli.display import tokens as token_text
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
@@ -235,3 +237,96 @@ def test_what_waits_for_an_earlier_episode_is_not_accepted_yet() -> None:
     for said in (" ".join(" ".join(drawn(progress)).split()), in_a_line(progress, Pace(), 5), str(progress)):
         assert "0/200" in said
         assert "4 kept for later" in said
+
+
+# The pace.
+
+
+def test_nothing_seen_promises_nothing() -> None:
+    pace = Pace()
+    assert pace.rate(5) == 0
+    assert pace.remaining(5) is None
+
+
+def test_a_steady_run() -> None:
+    pace = Pace()
+    for second in range(11):
+        pace.observe(moment(2 * second, second))
+    assert pace.rate(10) == pytest.approx(2)
+    assert pace.remaining(10) == pytest.approx(40)
+
+
+def test_a_stall_lowers_the_rate() -> None:
+    pace = Pace()
+    pace.observe(moment(20, 10))
+    assert pace.rate(40) == pytest.approx(0.5)
+
+
+def test_only_the_last_minute_counts() -> None:
+    pace = Pace()
+    pace.observe(moment(1000, 1, n=10_000))
+    for second in range(2, 600):
+        pace.observe(moment(1000 + second, second, n=10_000))
+    assert pace.rate(599) == pytest.approx(1, rel=0.02)
+
+
+def test_a_resumed_run_does_not_count_what_was_there() -> None:
+    pace = Pace()
+    pace.observe(moment(90, 0, before=90))
+    pace.observe(moment(95, 10, before=90))
+    assert pace.rate(10) == pytest.approx(0.5)
+    assert pace.remaining(10) == pytest.approx(10)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 30)), max_size=100), st.floats(0, 1000))
+def test_neither_rate_nor_time_left_is_ever_negative(steps: list[tuple[int, float]], wait: float) -> None:
+    pace, accepted, elapsed = Pace(), 0, 0.0
+    for more, seconds in steps:
+        accepted, elapsed = accepted + more, elapsed + seconds
+        pace.observe(moment(accepted, elapsed))
+    assert pace.rate(elapsed + wait) >= 0
+    assert (pace.remaining(elapsed + wait) or 0) >= 0
+
+
+# The bill.
+
+
+def surroundings(usd: float | None, tokens: int = 0, budget: Budget | None = None) -> Surroundings:
+    return Surroundings(paid=Cost(usage=Usage(requests=2, input_tokens=tokens), cost_usd=usd), budget=budget)
+
+
+def test_the_forecast_is_what_was_paid_and_the_missing_ones_at_the_price_of_those_so_far() -> None:
+    assert (
+        cost_text(moment(25, 10, cost=0.5), surroundings(0.7)) == "0.7000 USD, 0.0200 USD each, about 2.20 USD in all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("progress", "paid", "text"),
+    [
+        (moment(25, 10, cost=None), None, "unknown"),
+        (moment(25, 10, cost=0.0), 0.0, "0.00 USD"),
+        (moment(0, 10, cost=0.3), 0.3, "0.3000 USD"),
+    ],
+)
+def test_no_forecast_without_a_price_or_a_trajectory(progress: Progress, paid: float | None, text: str) -> None:
+    assert cost_text(progress, surroundings(paid)) == text
+
+
+def test_a_budget_that_suffices_changes_nothing_and_one_that_does_not_is_said() -> None:
+    progress = moment(10, 10, cost=1.0)
+    assert cost_text(progress, surroundings(1.0, budget=Budget(usd=20))).endswith(
+        "of 20.00 USD, 0.1000 USD each, about 10.00 USD in all"
+    )
+    assert cost_text(progress, surroundings(1.0, budget=Budget(usd=5))).endswith("about 50 of 100 on this budget")
+    progress = replace(progress, usage=Usage(input_tokens=1_000))
+    assert token_text(progress, surroundings(1.0, 2_000, Budget(tokens=4_000))).endswith(
+        "2 requests; 2.00k of 4.00k, about 30 of 100 on this budget"
+    )
+
+
+@given(st.integers(0, 200), st.none() | st.floats(0, 1e6), st.none() | st.floats(0, 1e6), st.floats(1e-6, 1e9))
+def test_any_bill_can_be_written(accepted: int, cost: float | None, paid: float | None, limit: float) -> None:
+    progress, now = moment(accepted, 1, cost=cost), surroundings(paid, 10**9, Budget(usd=limit, tokens=limit))
+    assert cost_text(progress, now)
+    assert token_text(progress, now)

@@ -7,28 +7,26 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from cli_records import a_refused_draft, a_trajectory, write_run
+from command_line import cli, unwrapped
 from samples import SHED_GROUNDED, dm, player, trajectory
-from typer.testing import CliRunner, Result
-
-from refinesynth.cli import app
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two trajectories."""
     folder = tmp_path_factory.mktemp("runs") / "first"
-    assert CliRunner().invoke(app, ["run", "-n", "2", "-o", str(folder)]).exit_code == 0
+    assert cli("run", "-n", "2", "-o", folder).exit_code == 0
     return folder
 
 
-def export(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["export", *map(str, arguments)])
+export = partial(cli, "export")
 
 
 def test_it_says_what_was_written_and_what_to_set(run: Path, tmp_path: Path) -> None:
@@ -88,7 +86,7 @@ def test_two_exports_to_one_file_at_once_do_not_mix(run: Path, tmp_path: Path) -
         wanted = [run, "--format", "trl", "-o", out, "--card", "--license", "mit", "--overwrite"]
         refused = export(*wanted)
         assert refused.exit_code == 2
-        assert "is being written by another process" in " ".join(refused.stderr.split())
+        assert "is being written by another process" in unwrapped(refused.stderr)
         assert not list(tmp_path.glob("*.jsonl")) + list(tmp_path.glob("README.md"))
         other.communicate()
     assert export(*wanted).exit_code == 0
@@ -255,7 +253,7 @@ def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path,
 def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out.jsonl.gz"
     asked = ["run", "-n", "24", "--episodes-per-script", "2", "-o", str(folder)]
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert cli(*asked).exit_code == 0
     result = export(folder, "--format", "trl", "-o", out, "--held-out", "0.3")
     assert result.exit_code == 0, result.output
     beside = tmp_path / "out.held-out.jsonl.gz"
@@ -336,7 +334,7 @@ def test_settings_of_tokens_that_do_not_fit_are_2(
 ) -> None:
     result = export(run, "-o", tmp_path / "t.jsonl", *arguments)
     assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())
+    assert message in unwrapped(result.stderr)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 from cli_records import a_trajectory
-from typer.testing import CliRunner, Result
+from command_line import cli
 
-from refinesynth.cli import app
 from refinesynth.export import write_export
 
 
@@ -14,10 +13,6 @@ from refinesynth.export import write_export
 def exported(tmp_path: Path) -> Path:
     write_export([a_trajectory()], tmp_path / "out.jsonl", "agentinstruct")
     return tmp_path / "out.jsonl"
-
-
-def cli(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)])
 
 
 def test_all_commands_work_on_what_was_imported(exported: Path, tmp_path: Path) -> None:

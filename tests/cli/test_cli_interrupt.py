@@ -26,11 +26,7 @@ def _handlers() -> Generator[None]:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [
-        (signal.SIGINT, ExitCode.INTERRUPTED),
-        (signal.SIGTERM, ExitCode.TERMINATED),
-        (signal.SIGHUP, ExitCode.HANGUP),
-    ],
+    [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGHUP, ExitCode.HANGUP)],
 )
 def test_a_signal_stops_what_is_to_be_stopped(number: signal.Signals, code: ExitCode) -> None:
     stopped: list[str] = []

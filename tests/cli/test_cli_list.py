@@ -1,18 +1,15 @@
 """`refinesynth list`, in process."""
 
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
 from cli_records import a_trajectory, write_run
+from command_line import cli
 from run_records import CONFIG
-from typer.testing import CliRunner, Result
 
-from refinesynth.cli import app
-
-
-def list_runs(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["list", *map(str, arguments)], env={"COLUMNS": "160"})
+list_runs = partial(cli, "list", env={"COLUMNS": "160"})
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ from typing import Any
 import anyio
 import pytest
 from cli_records import a_trajectory, write_journal, write_run
+from command_line import cli
 from run_records import CONFIG
-from typer.testing import CliRunner, Result
 
 from refinesynth import SynthesisResult, rules, synthesize
-from refinesynth.cli import app
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.run import RunFolder
 from refinesynth.run.merging import merge_runs
@@ -23,10 +22,6 @@ FAULTS = "rehearsal:no_success=0.3,natural_mistake=0.2"
 
 async def made(path: Path, seed: int, n: int = 4, *, play: str = "live", **settings: Any) -> SynthesisResult:
     return await synthesize(None, n, FAULTS, seed=seed, play=play, output=path, early_stop=0, **settings)
-
-
-def refinesynth(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)])
 
 
 @pytest.mark.long
@@ -83,14 +78,14 @@ def test_a_filter_keeps_what_the_chain_accepts_and_pays_for_no_more(tmp_path: Pa
     chain = rules.strict(2)
     kept = [one for one in run if rules.verify(one.draft(), chain).accepted]
     assert 0 < len(kept) < len(run)
-    assert refinesynth("filter", run.path, "--rules", "strict(2)", "-o", tmp_path / "b").exit_code == 0
+    assert cli("filter", run.path, "--rules", "strict(2)", "-o", tmp_path / "b").exit_code == 0
     result = SynthesisResult.open(tmp_path / "b")
     assert list(result) == kept
     assert result.config.rules == repr(chain)
     ids = {one.id[:15] for one in kept}
     paid = [line.usage.requests for line in RunFolder.open(run.path).episodes() if line.id in ids]
     assert result.usage.requests == sum(paid)
-    assert refinesynth("verify", result.path).exit_code == 0
+    assert cli("verify", result.path).exit_code == 0
 
 
 @pytest.mark.long
@@ -98,12 +93,12 @@ def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
     run = anyio.run(partial(made, tmp_path / "a", 1, n=8))
     drawn: list[list[str]] = []
     for at, seed in enumerate((0, 0, 1)):
-        assert refinesynth("sample", run.path, "-n", 3, "--seed", seed, "-o", tmp_path / f"s{at}").exit_code == 0
+        assert cli("sample", run.path, "-n", 3, "--seed", seed, "-o", tmp_path / f"s{at}").exit_code == 0
         drawn.append([one.id for one in SynthesisResult.open(tmp_path / f"s{at}")])
     assert drawn[0] == drawn[1] != drawn[2]
     order = [one.id for one in run]
     assert all(len(ids) == 3 and ids == sorted(ids, key=order.index) for ids in drawn)
-    assert refinesynth("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
+    assert cli("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
 
 
 def test_a_run_that_lost_lines_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -111,7 +106,7 @@ def test_a_run_that_lost_lines_is_refused_before_anything_is_written(tmp_path: P
     CONFIG.save(folder / "config.json")
     write_journal(folder)
     (folder / "trajectories.jsonl").write_bytes(b"")
-    refused = refinesynth("merge", folder, "-o", tmp_path / "b")
+    refused = cli("merge", folder, "-o", tmp_path / "b")
     assert refused.exit_code == 2
     assert "the run's journal counts" in refused.stderr
     assert not (tmp_path / "b").exists()

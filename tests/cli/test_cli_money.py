@@ -1,23 +1,23 @@
 """Budgets, estimates and bills from the command line."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli
+from typer.testing import Result
 
 from refinesynth import Backend
-from refinesynth.cli import app, run_display
+from refinesynth.cli import run_display
 from refinesynth.rehearsal import Rehearsal
 
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["run", *map(str, arguments)])
+run = partial(cli, "run")
 
 
 def status(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["status", str(folder), *arguments])
+    return cli("status", folder, *arguments)
 
 
 @pytest.fixture

@@ -4,21 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli
 
-from refinesynth.cli import app
 from refinesynth.personas import shipped
 
 GENERAL = "general domain (top 1 percent)"
 PATIENCE = 120
 
 
-def personas(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["personas", *map(str, arguments)])
+personas = partial(cli, "personas")
 
 
 @pytest.fixture

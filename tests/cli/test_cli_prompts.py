@@ -1,19 +1,17 @@
 """`refinesynth prompts show`: what a model would be sent, and nothing is sent."""
 
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli
 
-from refinesynth.cli import app
 from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.prompts import SHOWN, Prompts
 from refinesynth.prompts.data_blocks import read_blocks
 
-
-def show(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["prompts", "show", *arguments])
+show = partial(cli, "prompts", "show")
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,20 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
+from command_line import cli
 from faulty_server import faulty_app
 from samples import POT
 from server_manners import Mannered, bare
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from refinesynth import rules
-from refinesynth.cli import app
 from refinesynth.cli.display import Display
 from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.errors import StorageError
@@ -35,8 +36,7 @@ from refinesynth.trajectory import Draft, Persona, PlayerTurn
 PERSONAS = ["A potter who drinks too much coffee.", "A night porter.", "A bee-keeper in the Alps.", "A retired judge."]
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["run", *map(str, arguments)])
+run = partial(cli, "run")
 
 
 @pytest.fixture

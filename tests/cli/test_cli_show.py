@@ -1,16 +1,16 @@
 """`refinesynth show`, in process."""
 
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
 from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_run
+from command_line import cli, unwrapped
 from hypothesis import given, settings
 from samples import REFINED, dm, player
 from test_cli_printable import is_inert, nasty
-from typer.testing import CliRunner, Result
 
-from refinesynth.cli import app
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
 from refinesynth.rules.repairs import Mark, marks
@@ -35,18 +35,13 @@ def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "first", trajectories, refused)
 
 
-def show(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["show", *map(str, arguments)])
+show = partial(cli, "show")
 
 
 def test_a_list_for_programs_has_the_lines_of_the_file(folder: Path) -> None:
     result = show(folder, "--list", "--json")
     assert result.stdout.encode() == (folder / "trajectories.jsonl").read_bytes()
     assert [orjson.loads(line)["episode"] for line in show(folder, "--refused", "--json").stdout.splitlines()]
-
-
-def unwrapped(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
@@ -168,11 +163,7 @@ def test_paper_has_the_papers_keys(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--random", "--list"], "give one of"),
-        (["3", "--random"], "give one of"),
-        (["--raw", "--paper"], "not both"),
-    ],
+    [(["--random", "--list"], "give one of"), (["3", "--random"], "give one of"), (["--raw", "--paper"], "not both")],
 )
 def test_contradictions_are_refused(folder: Path, arguments: list[str], message: str) -> None:
     result = show(folder, *arguments)
@@ -233,7 +224,7 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
         ["--refused", "--random"],
         [text],
     ):
-        result = CliRunner().invoke(app, ["show", str(folder), *arguments], env={"FORCE_COLOR": None})
+        result = cli("show", folder, *arguments, env={"FORCE_COLOR": None})
         assert is_inert(result.output), arguments
 
 

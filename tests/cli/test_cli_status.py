@@ -9,15 +9,15 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli, unwrapped
 
-from refinesynth.cli import app
 from refinesynth.cli.status import variety_rows
 from refinesynth.diversity import Contamination, Novelty
 from refinesynth.outcome import EpisodeOutcome
@@ -32,9 +32,8 @@ from refinesynth.trajectory import DungeonMasterTurn, Trajectory
 PATIENCE = 120
 
 
-def status(*arguments: object) -> Result:
-    # Wide enough for whatever is in a table to stand on one line.
-    return CliRunner().invoke(app, ["status", *map(str, arguments)], env={"COLUMNS": "160"})
+# Wide enough for whatever is in a table to stand on one line.
+status = partial(cli, "status", env={"COLUMNS": "160"})
 
 
 def as_json(folder: Path) -> dict[str, Any]:
@@ -43,19 +42,21 @@ def as_json(folder: Path) -> dict[str, Any]:
     return orjson.loads(result.stdout)
 
 
+def made(folder: Path, backend: str, n: int = 4, *, play: str = "narrated", **settings: Any) -> Path:
+    """A run in `folder`."""
+    anyio.run(partial(synthesize, n=n, backend=backend, play=play, output=folder / "run", **settings))
+    return folder / "run"
+
+
 @pytest.fixture
 def complete(tmp_path: Path) -> Path:
-    async def run() -> None:
-        await synthesize(None, 4, "rehearsal:no_success=0.3", play="narrated", output=tmp_path / "run")
-
-    anyio.run(run)
-    return tmp_path / "run"
+    return made(tmp_path, "rehearsal:no_success=0.3")
 
 
 def test_a_complete_run_says_what_came_of_it(complete: Path) -> None:
     result = status(complete)
     assert result.exit_code == 0, result.output
-    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    lines = [unwrapped(line) for line in result.stdout.splitlines()]
     assert "state complete" in lines
     assert "accepted 4 of 4" in lines
     assert any(line.endswith("by TaskSucceed") for line in lines)
@@ -95,7 +96,7 @@ def test_a_run_that_was_interrupted_says_so_and_what_it_had_begun(tmp_path: Path
     assert found["episodes"] >= 2
     assert found["cost_usd"] is None
     result = status(tmp_path / "run")
-    assert "stopped: interrupted; the same command goes on with it" in " ".join(result.stdout.split())
+    assert "stopped: interrupted; the same command goes on with it" in unwrapped(result.stdout)
     assert "unknown" in result.stdout
 
 
@@ -120,7 +121,7 @@ def test_it_works_beside_a_running_process_and_after_that_one_was_killed(tmp_pat
             assert (alive["state"], alive["process"]["pid"]) == ("running", process.pid)
             assert 1 <= len(alive["in_flight"]) <= 3
             assert alive["spent"]
-            text = " ".join(status(folder).stdout.split())
+            text = unwrapped(status(folder).stdout)
             assert f"running, by process {process.pid} on" in text
             assert "in flight" in text
             process.send_signal(signal.SIGKILL)
@@ -133,25 +134,17 @@ def test_it_works_beside_a_running_process_and_after_that_one_was_killed(tmp_pat
     )
 
 
-def test_a_run_without_enough_personas_says_what_would_continue_it(tmp_path: Path) -> None:
-    async def run() -> None:
-        await synthesize(["A potter from Fez"], 4, play="narrated", output=tmp_path / "run")
-
-    anyio.run(run)
-    assert "stopped: the personas ran out; the same command with more of them" in status(tmp_path / "run").stdout
-
-
-@pytest.mark.parametrize(("personas", "words"), [(None, "nothing was accepted"), (["A potter from Fez"], "ran out")])
+@pytest.mark.parametrize(
+    ("personas", "words"),
+    [
+        (None, "nothing was accepted"),
+        (["A potter from Fez"], "stopped: the personas ran out; the same command with more of them"),
+    ],
+)
 def test_a_run_without_anything_accepted_says_what_would_continue_it(
     tmp_path: Path, personas: list[str] | None, words: str
 ) -> None:
-    async def run() -> None:
-        await synthesize(
-            personas, 4, "rehearsal:no_success=1.0", play="narrated", early_stop=2, output=tmp_path / "run"
-        )
-
-    anyio.run(run)
-    said = " ".join(status(tmp_path / "run").stdout.split())
+    said = unwrapped(status(made(tmp_path, "rehearsal:no_success=1.0", personas=personas, early_stop=2)).stdout)
     assert words in said
     assert re.search(r"why none (\d) of \1 episodes? without a trajectory: no draft was accepted", said)
     assert ("with --early-stop 0 goes on" in said) == (personas is None)
@@ -197,21 +190,21 @@ def trajectories_of(folder: Path) -> list[Trajectory]:
 
 
 def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
-    made = trajectories_of(complete)
-    answers = [turn for one in made for turn in one.turns if isinstance(turn, DungeonMasterTurn)]
+    trajectories = trajectories_of(complete)
+    answers = [turn for one in trajectories for turn in one.turns if isinstance(turn, DungeonMasterTurn)]
     mistakes = [turn.mistake_kind.value for turn in answers if turn.mistake_kind is not None]
     found = as_json(complete)["variety"]
-    lengths = sorted(len(one.turns) for one in made)
+    lengths = sorted(len(one.turns) for one in trajectories)
     assert found["trajectories"] == 4
-    assert found["environments"] == len({one.script.digest for one in made})
-    assert found["action_names"] == len({action.name for one in made for action in one.script.actions})
+    assert found["environments"] == len({one.script.digest for one in trajectories})
+    assert found["action_names"] == len({action.name for one in trajectories for action in one.script.actions})
     assert found["turns"] == {"min": lengths[0], "median": (lengths[1] + lengths[2]) / 2, "max": lengths[3]}
     assert found["mistakes"] == {kind: mistakes.count(kind) for kind in set(mistakes)}
-    assert (found["refinements"], found["unanswered"]) == (sum(map(len, (one.mistakes() for one in made))), 0)
+    assert (found["refinements"], found["unanswered"]) == (sum(map(len, (one.mistakes() for one in trajectories))), 0)
     assert sum(found["mistakes_by_tenth"]) == pytest.approx(len(mistakes), abs=0.5)
-    assert found["clean"] == sum(not one.mistakes() for one in made)
+    assert found["clean"] == sum(not one.mistakes() for one in trajectories)
     assert (found["near_duplicates"], found["contaminated"], found["transient"]) == (0, 0, 0)
-    text = " ".join(status(complete).stdout.split())
+    text = unwrapped(status(complete).stdout)
     assert f"{found['environments']} environments and {found['action_names']} action names in 4 trajectories" in text
     assert f"turns {lengths[0]} to {lengths[3]}, median" in text
     # Without its journal, the lines alone say the same.
@@ -241,20 +234,16 @@ def test_mistakes_that_crowd_or_are_missing_are_said(complete: Path) -> None:
 
 
 def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Path) -> None:
-    async def run() -> None:
-        # One after the other: of episodes that are kept for later, stages say nothing yet.
-        ambiguous = "rehearsal:ambiguous_pattern=0.6"
-        await synthesize(None, 4, ambiguous, play="narrated", output=tmp_path / "run", seed=3, concurrency=1)
-
-    anyio.run(run)
-    found = as_json(tmp_path / "run")
+    # One after the other: of episodes that are kept for later, stages say nothing yet.
+    folder = made(tmp_path, "rehearsal:ambiguous_pattern=0.6", seed=3, concurrency=1)
+    found = as_json(folder)
     stages = found["variety"]["stages"]
     assert sum(stage["refused"] for stage in stages) == found["scripts_refused"] > 0
     left = found["variety"]["scripts"]
     for stage in stages:
         left -= stage["refused"]
         assert stage["left"] == left
-    lines = [" ".join(line.split()) for line in status(tmp_path / "run").stdout.splitlines()]
+    lines = [unwrapped(line) for line in status(folder).stdout.splitlines()]
     at = next(number for number, line in enumerate(lines) if line.startswith("scripts "))
     for stage, line in zip(stages, lines[at + 1 :], strict=False):
         assert line.startswith(f"{stage['refused']} ")
@@ -262,15 +251,12 @@ def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Pat
 
 
 def test_words_that_would_not_do_are_counted(tmp_path: Path) -> None:
-    async def run() -> None:
-        await synthesize(None, 1, "rehearsal:contradiction=1", play="grounded", output=tmp_path / "run")
-
-    anyio.run(run)
-    (made,) = trajectories_of(tmp_path / "run")
-    answers = [turn for turn in made.turns if isinstance(turn, DungeonMasterTurn)]
+    folder = made(tmp_path, "rehearsal:contradiction=1", 1, play="grounded")
+    (one,) = trajectories_of(folder)
+    answers = [turn for turn in one.turns if isinstance(turn, DungeonMasterTurn)]
     plain = sum(turn.plain for turn in answers)
-    assert as_json(tmp_path / "run")["variety"]["plain"] == plain > 0
-    text = " ".join(status(tmp_path / "run").stdout.split())
+    assert as_json(folder)["variety"]["plain"] == plain > 0
+    text = unwrapped(status(folder).stdout)
     assert f"words the rulebook's own in {plain} answers: none of the DungeonMaster's would do" in text
 
 
@@ -300,9 +286,9 @@ def test_what_was_curated_is_counted_and_is_not_accepted_again(complete: Path, t
     assert found["by_rule"] == {"NearDuplicate": 1, "Contaminated": 1}
     assert (found["variety"]["near_duplicates"], found["variety"]["contaminated"]) == (1, 1)
     assert (found["variety"]["environments"], found["accepted"]) == (1, 1)
-    text = " ".join(status(tmp_path / "curated").stdout.split())
+    text = unwrapped(status(tmp_path / "curated").stdout)
     assert "1 near-duplicate and 1 contaminated refused" in text
-    verified = CliRunner().invoke(app, ["verify", str(tmp_path / "curated")])
+    verified = cli("verify", tmp_path / "curated")
     assert "refused then, accepted now" not in verified.output
 
 

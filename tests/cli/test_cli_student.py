@@ -5,10 +5,10 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli, unwrapped
+from typer.testing import Result
 
 from refinesynth import rules
-from refinesynth.cli import app
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.errors import InputError
 from refinesynth.rules.repairs import repairs
@@ -19,7 +19,7 @@ TAUGHT = "--play grounded --backend rehearsal --backend repairer=planner --mista
 
 
 def invoke(command: str, *more: object) -> Result:
-    return CliRunner().invoke(app, [*command.split(), *map(str, more)])
+    return cli(*command.split(), *more)
 
 
 def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
 def test_what_cannot_be_is_refused(tmp_path: Path, options: str, says: str) -> None:
     done = invoke(f"run -n 1 {options}", "-o", tmp_path / "run")
     assert done.exit_code == ExitCode.WRONG_INPUT
-    assert says in " ".join(done.stderr.split())
+    assert says in unwrapped(done.stderr)
     assert not (tmp_path / "run").exists()
 
 
@@ -93,7 +93,7 @@ def test_several_take_turns_in_a_role(tmp_path: Path, role: str) -> None:
     several = f"--backend {role}=rehearsal --backend {role}=rehearsal:skill=0.6"
     done = invoke(f"run -n 1 --play grounded --backend rehearsal {several} --mistakes natural", "-o", tmp_path / "run")
     assert done.exit_code == ExitCode.OK
-    assert f"{role}=rehearsal and rehearsal:skill=0.6" in " ".join(done.stderr.split())
+    assert f"{role}=rehearsal and rehearsal:skill=0.6" in unwrapped(done.stderr)
 
 
 @pytest.mark.parametrize(("given", "made"), [("planner", "model"), ("model", "planner")])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from command_line import cli, unwrapped
 from train_values import FINISHED
-from typer.testing import CliRunner, Result
 
-from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.cli.train import typed_settings
 from refinesynth.cli.train_display import TrainDisplay, metrics_line, plan_lines, preview_layout
@@ -100,13 +100,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
     return put
 
 
-def train(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["train", *map(str, arguments)])
-
-
-def unwrapped(text: str) -> str:
-    """Its words, wherever lines were broken."""
-    return " ".join(text.split())
+train = partial(cli, "train")
 
 
 # Settings.
@@ -410,8 +404,7 @@ def test_a_mix_is_named_by_arguments_and_options_and_shown_source_by_source(tmp_
     assert shown("--config", file)["data"] == ["runs/a", "runs/b:0.3"]
     file.write_text("data:\n- runs/b: 0.3\n")
     assert "each with its weight if it has one, without a blank" in train("--config", file).stderr
-    config = TrainConfig.model_validate({"data": ["a"], "model": "m", "output": "o"})
-    plan = a_plan(config)
+    plan = a_plan(CONFIG)
     sources = (
         SourceSizes("a", 1, 1000, unmarked=0, taken=1000, held_out=20, tokens=5000, trained_tokens=400),
         SourceSizes("b", 0.3, 1000, unmarked=0, taken=300, held_out=0, tokens=60, trained_tokens=5),
@@ -465,19 +458,22 @@ def test_whoever_started_the_ranks_hears_the_error_and_says_it(
 # What is drawn.
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+CONFIG = TrainConfig(data=("runs/first",), model="m/base", output="out")
 
 
-def test_the_time_that_is_left_is_told_from_this_processs_own_steps(tmp_path: Path) -> None:
-    clock, text = Clock(), StringIO()
-    display = TrainDisplay(SafeConsole(file=text, width=100, markup=False, emoji=False, highlight=False), clock)
-    display.planned(a_plan(TrainConfig(data=("runs/first",), model="m/base", output=str(tmp_path))))
-    for clock.now, step in ((1000.0, 50), (1020.0, 60), (1040.0, 160)):
+def console(width: int = 100, *, force_terminal: bool | None = None) -> tuple[StringIO, SafeConsole]:
+    text = StringIO()
+    style: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    return text, SafeConsole(file=text, width=width, force_terminal=force_terminal, **style)
+
+
+def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
+    text, screen = console()
+    now = 0.0
+    display = TrainDisplay(screen, lambda: now)
+    display.planned(a_plan(CONFIG))
+    for seconds, step in ((1000.0, 50), (1020.0, 60), (1040.0, 160)):
+        now = seconds
         display.logged(step, {"loss": 1.0})
     first, second, third = [line for line in text.getvalue().splitlines() if line.startswith("step ")]
     assert "left" not in first + third
@@ -485,12 +481,10 @@ def test_the_time_that_is_left_is_told_from_this_processs_own_steps(tmp_path: Pa
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_board_only_on_a_terminal(terminal: bool, tmp_path: Path) -> None:
-    text = StringIO()
-    console = SafeConsole(file=text, force_terminal=terminal, width=100, markup=False, emoji=False, highlight=False)
-    display = TrainDisplay(console)
-    config = TrainConfig(data=("runs/first",), model="m/base", output=str(tmp_path))
-    finishing(config, display)
+def test_a_board_only_on_a_terminal(terminal: bool) -> None:
+    text, screen = console(force_terminal=terminal)
+    display = TrainDisplay(screen)
+    finishing(CONFIG, display)
     display.close()
     assert ("\x1b[" in text.getvalue()) == terminal
     assert "4/160" in text.getvalue()
@@ -510,9 +504,8 @@ def test_every_piece_of_a_preview_has_its_sign_and_nothing_is_obeyed() -> None:
         Segment("\n", Label.CONTEXT, 1),
         Segment("Action: go<end>", Label.TRAINED, 3),
     )
-    text = StringIO()
-    console = SafeConsole(file=text, width=60, markup=False, emoji=False, highlight=False)
-    console.print(preview_layout(Preview("a-1\x07", segments, tokens=17, trained=3, mistakes=4)))
+    text, screen = console(width=60)
+    screen.print(preview_layout(Preview("a-1\x07", segments, tokens=17, trained=3, mistakes=4)))
     assert [line.rstrip() for line in text.getvalue().splitlines()] == [
         "a-1\\u0007: 17 tokens, 3 trained (18%), 4 in mistakes",
         "| <user>⏎",

@@ -1,19 +1,17 @@
 """`refinesynth verify`, in process."""
 
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
 from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_journal, write_run
+from command_line import cli
 from run_records import CONFIG
 from samples import REFINED, player
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from refinesynth.cli import app
-
-
-def verify(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
+verify = partial(cli, "verify")
 
 
 def rows(result: Result) -> dict[str, list[str]]:
@@ -113,7 +111,7 @@ def test_verify_show_and_export_read_the_same_lines_of_one_folder(folder: Path, 
     whole = (folder / "trajectories.jsonl").read_bytes()
 
     def exit_codes() -> set[int]:
-        return {CliRunner().invoke(app, command).exit_code for command in commands}
+        return {cli(*command).exit_code for command in commands}
 
     # A copy without the journal whose last line is half-written, and a line lost that the journal counts.
     (folder / "trajectories.jsonl").write_bytes(whole + whole[:40])

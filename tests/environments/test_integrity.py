@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import cli
 from hypothesis import given
 from hypothesis import settings as profile
 from samples import KITCHEN, SHED_GROUNDED, trajectory
-from typer.testing import CliRunner
 
-from refinesynth.cli.app import app
 from refinesynth.environments import GroundedEnvironment, NamedWorld
 from refinesynth.environments.grounded import turns_to_mistake
 from refinesynth.environments.integrity import check_integrity
@@ -102,11 +101,11 @@ def test_a_play_that_begins_behind_a_mistake_is_won_by_the_oracle(draft: Draft) 
 def test_the_command_says_which_worlds_are_not_sound(tmp_path: Path, script: Script, code: int) -> None:
     path = tmp_path / "trajectories.jsonl"
     path.write_bytes(trajectory(script=script).to_json() + b"\n")
-    found = CliRunner().invoke(app, ["environments", "check", str(path), "--seeds", "2"])
+    found = cli("environments", "check", path, "--seeds", "2")
     assert found.exit_code == code
     if code == 2:
         return
     assert ("not sound" in found.output) == bool(code)
-    (row,) = json.loads(CliRunner().invoke(app, ["environments", "check", str(path), "--seeds", "2", "--json"]).stdout)
+    (row,) = json.loads(cli("environments", "check", path, "--seeds", "2", "--json").stdout)
     assert row["sound"] == (code == 0)
     assert row["rewards"]["oracle"] == 1

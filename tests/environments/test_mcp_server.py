@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import cli
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from samples import SHED_GROUNDED, trajectory
-from typer.testing import CliRunner
 
 from refinesynth.actions.calls import call_of
-from refinesynth.cli import app
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.environments.mcp import TASK, create_server
 from refinesynth.settings import Grounding
@@ -85,7 +84,7 @@ async def test_the_tasks_tool_gives_way_to_an_action_of_its_name() -> None:
 
 
 def test_wrong_input_is_said(stored: Path) -> None:
-    result = CliRunner().invoke(app, ["serve-world", str(stored), "--id", "nope"])
+    result = cli("serve-world", stored, "--id", "nope")
     assert result.exit_code == 2
 
 

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refinesynth.evaluate.environments.environment import (
-    Action,
-    BadInstance,
-    Benchmark,
-    Instance,
-    Source,
-    Start,
-    Step,
-)
+from refinesynth.evaluate.environments.environment import Action, BadInstance, Benchmark, Instance, Source, Start, Step
 
 GOAL = 3
 

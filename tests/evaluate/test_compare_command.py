@@ -6,17 +6,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from command_line import cli
 from eval_logs import flat, scored, write_log
 from terminal_text import is_inert
-from typer.testing import CliRunner, Result
-
-from refinesynth.cli import app
+from typer.testing import Result
 
 HOSTILE = "a<script>alert(1)</script>|[x](y)\x1b[31m$\\frac$"
 
 
 def compare(*arguments: object, columns: int = 120) -> Result:
-    return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": str(columns)})
+    return cli("compare", *arguments, env={"COLUMNS": str(columns)})
 
 
 @pytest.fixture
@@ -66,6 +65,7 @@ def test_the_paper_alone_needs_no_folder() -> None:
         "0.0/12.9",
         "25.2/44.0†",
     ]
+    assert rows["LLaMA-3-8B AgentGen"][-1] == "-"
     assert "held-out of LLaMA-3-8B AgentGen (published) needs scienceworld, jericho" in shown
 
 

@@ -10,7 +10,7 @@ from eval_logs import COUNTS, flat, scored, write_log
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.comparison import compare
 from refinesynth.evaluate.comparing.comparison_files import draw, write_comparison
-from refinesynth.evaluate.comparing.table_values import HELD_OUT, INSTANCES, ROWS, Comparison, held_out_score
+from refinesynth.evaluate.comparing.table_values import HELD_OUT, INSTANCES, Comparison
 
 
 def rows(comparison: Comparison, table: str, **where: str) -> list[dict[str, Any]]:
@@ -236,17 +236,6 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
         write_log(tmp_path / parent / "first", "worlds", flat(1, 3))
     found = compare([tmp_path / "a" / "first", tmp_path / "b" / "first"])
     assert [Path(name).parts[-2:] for name in found.models] == [("a", "first"), ("b", "first")]
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"), [("LLaMA-3-8B AgentRefine", "23.7/43.9"), ("LLaMA-3-8B-Instruct", "22.7/45.5")]
-)
-def test_published_held_out_scores_are_reproduced(name: str, shown: str) -> None:
-    assert str(held_out_score(ROWS[f"{name} (published)"])) == shown
-
-
-def test_a_published_row_without_a_task_has_no_held_out_score() -> None:
-    assert held_out_score(ROWS["LLaMA-3-8B AgentGen (published)"]) is None
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import cli
 
-from refinesynth.cli import app
 from refinesynth.errors import InputError
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
@@ -62,19 +61,15 @@ def countdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         del sys.modules[name]
 
 
-def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(one) for one in arguments])
-
-
 def test_an_environment_of_ones_own_is_evaluated_and_compared(countdown: Path, tmp_path: Path) -> None:
     folders = [tmp_path / "evals" / model for model in ("random", "oracle")]
     for folder, finished in (*((one, 0) for one in folders), (folders[0], 3)):  # at last what is there already
-        played = command("evaluate", "--model", folder.name, "--tasks", "countdown", "-o", folder)
+        played = cli("evaluate", "--model", folder.name, "--tasks", "countdown", "-o", folder)
         assert played.exit_code == 0, played.output
         bounds = "countdown (at most 30 actions): {} of 3 episodes finished; an answer has at most 1,024 tokens"
         assert bounds.format(finished) in played.stderr
         assert "--paper" not in played.stdout
-    compared = command("compare", *folders)
+    compared = cli("compare", *folders)
     assert compared.exit_code == 0, compared.output
     assert re.search(r"countdown +oracle +3 +100\.0", compared.stdout)
 

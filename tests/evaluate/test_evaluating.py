@@ -274,10 +274,7 @@ def test_no_record_is_dropped_for_the_name_of_another(mistaken: Path):
     first = json.loads(mistaken.read_bytes().splitlines()[0])
     records = [first, {**first, "slips": 0.0}, {**first, "slips": 0.5}]
     mistaken.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
-    assert [len(benchmarks.read_instances(task, argument=str(mistaken))) for task in ("worlds", "mistakes")] == [
-        2,
-        3,
-    ]
+    assert [len(benchmarks.read_instances(task, argument=str(mistaken))) for task in ("worlds", "mistakes")] == [2, 3]
 
 
 def test_a_control_that_has_no_action_left_ends_its_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -32,14 +32,7 @@ def test_failures_repeats_and_recoveries_of_one_episode():
         ]
     )
     assert found == Counts(
-        turns=6,
-        format_errors=1,
-        refused=3,
-        after_failure=3,
-        repeated=1,
-        failures=3,
-        recovered=2,
-        steps_to_recover=3,
+        turns=6, format_errors=1, refused=3, after_failure=3, repeated=1, failures=3, recovered=2, steps_to_recover=3
     )
     assert found.rates["steps_to_recover"] == 1.5
 

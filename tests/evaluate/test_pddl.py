@@ -29,22 +29,9 @@ pytestmark = [
 Problems = dict[str, Instance]
 GRIPPER, BARMAN, TYRES, BLOCKS = "gripper-prob01", "barman-p02", "tyreworld-p01", "blockworld-problem1"
 WORDS = [
-    *(
-        "",
-        "check",
-        CHECK,
-        "look around",
-        "pick",
-        "drop",
-        "move",
-        "stack",
-        "unstack",
-        "pickup",
-        "putdown",
-        "open",
-        "fetch",
-    ),
-    *(
+    *("", CHECK, "look around"),
+    *["check", "pick", "drop", "move", "stack", "unstack", "pickup", "putdown", "open", "fetch"],
+    *[
         "ball1",
         "rooma",
         "roomb",
@@ -58,7 +45,7 @@ WORDS = [
         "grasp",
         "leave",
         "clean-shaker",
-    ),
+    ],
 ]
 
 

@@ -2,15 +2,15 @@
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from command_line import cli
 from samples import SHED_GROUNDED, dm, player, trajectory
-from typer.testing import CliRunner, Result
 
 from refinesynth.chat import render_tool_turns, render_tools
-from refinesynth.cli import app
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
@@ -52,8 +52,7 @@ def played(folder: Path) -> EvalLog:
     return read_eval_log(info)
 
 
-def evaluated(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+evaluated = partial(cli, "evaluate")
 
 
 class Asked:

@@ -9,10 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
-from typer.testing import CliRunner
+from command_line import cli
 
 import refinesynth as rs
-from refinesynth.cli import app
 from refinesynth.cli import report as view_command
 from refinesynth.errors import InputError
 
@@ -27,7 +26,7 @@ def test_wrong_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (["file"], "is a file"),
         (["empty", "--bundle", "x"], "inspect view bundle --log-dir"),
     ):
-        result = CliRunner().invoke(app, ["view", *arguments])
+        result = cli("view", *arguments)
         assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (2, True), result.stderr
 
 
@@ -35,7 +34,7 @@ def test_of_a_run_it_writes_the_report(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
 
     anyio.run(partial(rs.synthesize, n=2, backend="rehearsal", output="run"))
-    result = CliRunner().invoke(app, ["view", "run"])
+    result = cli("view", "run")
     assert result.exit_code == 0
     assert "refinesynth report" in result.stderr
     assert (tmp_path / "report.html").is_file()
@@ -71,5 +70,5 @@ def test_the_address_is_printed_once_it_answers(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(subprocess, "Popen", viewer)
     monkeypatch.setattr(view_command, "note", note)
-    assert CliRunner().invoke(app, ["view", str(tmp_path)]).exit_code == 0
+    assert cli("view", tmp_path).exit_code == 0
     assert answered == [0]

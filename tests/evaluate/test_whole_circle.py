@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from typer.testing import CliRunner
+from command_line import cli
 
 import refinesynth as rs
-from refinesynth.cli import app
 from refinesynth.settings.grounding import Grounding
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
@@ -80,7 +79,7 @@ def test_a_tuned_model_is_evaluated_in_held_out_worlds_beside_the_controls(tmp_p
         assert log.status == "success"
         assert log.eval.model_generate_config.max_connections == batch.get("batch_size")
         folders.append(str(folder))
-    result = CliRunner().invoke(app, ["compare", *folders, "-o", str(tmp_path / "compared")])
+    result = cli("compare", *folders, "-o", tmp_path / "compared")
     assert result.exit_code == 0, result.output
     facts = json.loads((tmp_path / "compared" / "compare.json").read_bytes())
     assert list(facts["models"].values()) == ["hf/tuned", "control/random", "control/oracle"]
@@ -127,6 +126,6 @@ def test_a_model_trained_on_calls_is_evaluated_by_calls(tmp_path: Path):
     before = sum(message.role == "assistant" for message in asked.input)
     assert asked.output.usage is not None
     assert asked.output.usage.input_tokens == example.spans[before].start
-    result = CliRunner().invoke(app, ["compare", str(tuned), str(oracle)])
+    result = cli("compare", tuned, oracle)
     assert result.exit_code == 0, result.output
     assert "form is" not in result.output

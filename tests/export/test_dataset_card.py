@@ -77,10 +77,7 @@ def test_the_header_names_both_splits_and_no_language_that_nobody_stated() -> No
     assert header(card)["configs"] == [
         {
             "config_name": "default",
-            "data_files": [
-                {"split": "train", "path": "out.jsonl"},
-                {"split": "test", "path": "out.held-out.jsonl"},
-            ],
+            "data_files": [{"split": "train", "path": "out.jsonl"}, {"split": "test", "path": "out.held-out.jsonl"}],
         }
     ]
     assert "language" not in header(card)

@@ -46,13 +46,7 @@ def test_openai_has_tools_and_json_text_as_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("trl", "loss"),
-        ("axolotl", "training"),
-        ("tinker", "trainable"),
-        ("slime", "step_loss_mask"),
-    ],
+    ("name", "key"), [("trl", "loss"), ("axolotl", "training"), ("tinker", "trainable"), ("slime", "step_loss_mask")]
 )
 def test_messages_with_a_flag_each(name: str, key: str) -> None:
     (record,) = records(name, "tools")

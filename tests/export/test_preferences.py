@@ -156,10 +156,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     report = write_export([a_trajectory(), unrepaired, hindsight, unrepaired], tmp_path / "pairs.jsonl", "preference")
     assert (report.records, report.trained, report.masked, report.left_out) == (2, 2, 1, 3)
     assert report.masking is Masking.PAIR
-    assert Counter(report.remarks) == {
-        f"Left out, {UNREPAIRED}: 2.": 1,
-        f"Left out, {HINDSIGHT}: 1.": 1,
-    }
+    assert Counter(report.remarks) == {f"Left out, {UNREPAIRED}: 2.": 1, f"Left out, {HINDSIGHT}: 1.": 1}
     assert "`max_length=None`" in report.advice
 
 

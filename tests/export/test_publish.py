@@ -15,12 +15,11 @@ from typing import Any
 import anyio
 import pytest
 import yaml
+from command_line import cli
 from jsonschema import Draft202012Validator
 from samples import in_messages, trajectory
-from typer.testing import CliRunner
 
 import refinesynth as rs
-from refinesynth.cli import app
 from refinesynth.errors import InputError
 from refinesynth.export import export
 from refinesynth.export.publishing import check_repo, row_schema, write_dataset, write_split, write_traces
@@ -175,7 +174,7 @@ def test_nothing_is_sent_in_a_dry_run_or_without_a_key(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     asked = [str(run), "me/first", "--license", "mit"]
-    dry = CliRunner().invoke(app, ["publish", *asked, "--dry-run", "-o", str(tmp_path / "made")])
+    dry = cli("publish", *asked, "--dry-run", "-o", tmp_path / "made")
     assert dry.exit_code == 0, dry.output
     assert "nothing was sent" in dry.stdout
     assert (tmp_path / "made" / "README.md").is_file()
@@ -185,7 +184,7 @@ def test_nothing_is_sent_in_a_dry_run_or_without_a_key(
         ([*asked[:2], "--license", "of my own"], "licence identifier"),
         ([*asked, "--dry-run", "--format", "sung"], "sung"),
     ):
-        result = CliRunner().invoke(app, ["publish", *arguments])
+        result = cli("publish", *arguments)
         assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (2, True), result.stderr
 
 

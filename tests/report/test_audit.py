@@ -11,13 +11,12 @@ import anyio
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from command_line import cli
 from hypothesis import given
 from hypothesis import strategies as st
 from test_report import HOSTILE, altered
-from typer.testing import CliRunner
 
 import refinesynth as rs
-from refinesynth.cli import app
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.report.audit_page import audit_app
 from refinesynth.report.audited_turns import (
@@ -45,7 +44,7 @@ def turns(run: Path) -> list[AuditedTurn]:
 
 
 def audit(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    return cli("audit", *arguments)
 
 
 def test_every_answered_turn_has_the_cell_of_its_flag(run: Path) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from typer.testing import CliRunner
+from command_line import cli
 
 import refinesynth as rs
 from refinesynth.chat import to_messages
-from refinesynth.cli import app
 from refinesynth.errors import RunFolderError
 from refinesynth.report import render_report, write_report
 from refinesynth.rules.repairs import refinements
@@ -129,8 +128,8 @@ def test_the_command_refuses_wrong_input(run: Path, tmp_path: Path, monkeypatch:
         ([str(run), "--sample", "0"], "--sample"),
         ([str(run), "-o", "file/page.html"], "file"),
     ):
-        result = CliRunner().invoke(app, ["report", *arguments])
+        result = cli("report", *arguments)
         assert result.exit_code in {2, 3}, (arguments, result.output)
         assert said in result.stderr.replace("\n", " ")
-    assert CliRunner().invoke(app, ["report", str(run)]).exit_code == 0
+    assert cli("report", run).exit_code == 0
     assert (tmp_path / "report.html").read_text() == render_report(run)
