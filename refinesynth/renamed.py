@@ -3,6 +3,9 @@
 import warnings
 from collections.abc import Callable, Mapping
 from sys import modules
+from typing import TypeVar
+
+_Class = TypeVar("_Class")
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], object]:
@@ -15,3 +18,22 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], object]:
         return getattr(modules[module], names[name])
 
     return find
+
+
+def renamed_members(**names: str) -> Callable[[type[_Class]], type[_Class]]:
+    """Return a class decorator: instances have members under their old names too, for reading."""
+
+    def alias(old: str, new: str) -> property:
+        def read(self: object) -> object:
+            name = type(self).__name__
+            warnings.warn(f"{name}.{old} is now {name}.{new}", DeprecationWarning, stacklevel=2)
+            return getattr(self, new)
+
+        return property(read)
+
+    def add(cls: type[_Class]) -> type[_Class]:
+        for old, new in names.items():
+            setattr(cls, old, alias(old, new))
+        return cls
+
+    return add

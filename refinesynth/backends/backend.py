@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.renamed import renamed_members
 
 REHEARSAL = "rehearsal"
 """Model string of the embedded offline backend; `:FAULT=RATE,...` sets fault rates, `:families=NAME+NAME` worlds."""
@@ -39,6 +40,7 @@ class OutputMode(StrEnum):
     """Schema in the prompt, JSON in the text; not enforced."""
 
 
+@renamed_members(each="members", rehearses="is_rehearsal")
 class Backend(BaseModel):
     """Model with its settings. It holds the *name* of the variable with the key, never a key.
 

@@ -163,7 +163,7 @@ class Agent:
         self._text_player = context.actor(Player, role)
         asks_tools, self._parallel = context.settings.player_form == "tools", context.settings.parallel_calls
         max_calls = MAX_CALLS if self._parallel else 1
-        self._tool_player = context.actor(ToolPlayer, role, script=script, max_calls=max_calls) if asks_tools else None
+        self._tool_player = context.actor(ToolPlayer, role, script=script, most=max_calls) if asks_tools else None
         self.lacks_tools = False
         """True if tool calls were requested and the model does not support them."""
 

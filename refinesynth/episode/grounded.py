@@ -340,7 +340,7 @@ def _find_plan(
         return min(rests, key=len)
     # A known plan usually has all required actions and few others.
     candidates = dict.fromkeys(text for actions in known for text in actions)
-    return plan(world, state, candidates=candidates, max_states=max_states) or plan(world, state, max_states=max_states)
+    return plan(world, state, candidates=candidates, most=max_states) or plan(world, state, most=max_states)
 
 
 def _solution(script: Script) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _planned(position: Position) -> tuple[str, ...]:
             return earlier_plan[1:]
     new_plan = plan(world, state, candidates=position.scene.plan_candidates)
     if new_plan is None:
-        new_plan = plan(world, state, candidates=tuple(position.scene.all_actions()), max_states=_MAX_SEARCHED_STATES)
+        new_plan = plan(world, state, candidates=tuple(position.scene.all_actions()), most=_MAX_SEARCHED_STATES)
     return new_plan or ()
 
 

@@ -126,14 +126,14 @@ class ToolPlayer(Actor):
     """
 
     script: Script = field(kw_only=True)
-    max_calls: int = field(default=1, kw_only=True)
+    most: int = field(default=1, kw_only=True)
     """Maximum number of calls in a message."""
 
     @cached_property
     def _form(self) -> "CallForm":
         parameters = request_parameters(tool.definition() for tool in tools_of(self.script))
         load = partial(_turn_in_text, self.script)
-        return CallForm(parameters=parameters, load=load, script=self.script, max_calls=self.max_calls)
+        return CallForm(parameters=parameters, load=load, script=self.script, max_calls=self.most)
 
     async def act(
         self,
@@ -147,7 +147,7 @@ class ToolPlayer(Actor):
         end of the last message, which is the answer to a call or the task.
 
         Raises:
-            InvalidAnswer: No answer had a thought and one to `max_calls` usable calls.
+            InvalidAnswer: No answer had a thought and one to `most` usable calls.
         """
         last = view[-1]
         last = last._replace(content=with_private_note(self.prompts, last.content, mistake, violations, flag))

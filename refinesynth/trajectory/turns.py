@@ -187,16 +187,16 @@ def _looks_like_turns(value: list[JsonValue]) -> bool:
     return not value or any(isinstance(item, dict) and "role" in item for item in value)
 
 
-def explain(error: Exception, *, limit: int = 5) -> str:
+def explain(error: Exception, *, most: int = 5) -> str:
     """Return the problems of a validation error in one line, as feedback to the LLM (no values, no links); of another
     error its text.
     """
     if not isinstance(error, ValidationError):
         return str(error)
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:limit]]
-    if len(problems) > limit:
-        lines.append(f"and {len(problems) - limit} more")
+    lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:most]]
+    if len(problems) > most:
+        lines.append(f"and {len(problems) - most} more")
     return "; ".join(lines)
 
 

@@ -34,7 +34,7 @@ _Entry = tuple[int, int, int, JsonValue, tuple[GroundAction, ...], tuple[GroundA
 
 
 def plan(
-    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, max_states: int = MAX_NODES
+    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, most: int = MAX_NODES
 ) -> tuple[str, ...] | None:
     """Return action texts that lead from `state` to the goal; empty if it is reached already.
 
@@ -46,7 +46,7 @@ def plan(
         state: State in which the plan begins.
         candidates: Action texts in order of preference; texts that are no action are ignored. None for all ground
             actions, or a share of each action's if there are more than `MAX_GROUND_ACTIONS`.
-        max_states: Maximum number of expanded states in each of the two searches. All other work is bounded too.
+        most: Maximum number of expanded states in each of the two searches. All other work is bounded too.
 
     Returns:
         None if no plan was found within the limits.
@@ -54,7 +54,7 @@ def plan(
     texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
     planner = Planner(world, texts)
     with suppress(WorkLimitExceeded), WorkLimit().applied():
-        actions = planner.find(state, max_states)
+        actions = planner.find(state, most)
         return None if actions is None else tuple(action.text for action in pruned(world, state, actions))
     return None
 

@@ -251,5 +251,5 @@ def _play_in(world: World, state: JsonValue, actions: list[str]) -> None:
         assert (ruling.kind is None) or ruling.state is state or ruling.action == "sell {thing}"
         assert ruling.problem is None or ruling.state is state
         state = ruling.state
-    found = plan(world, state, max_states=3)
+    found = plan(world, state, most=3)
     assert found is None or isinstance(found, tuple)

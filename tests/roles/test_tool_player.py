@@ -191,7 +191,7 @@ async def test_several_calls_are_turns_of_one_message_where_they_are_allowed() -
     opened = ToolCallPart("open", {"container": "box"}, tool_call_id="x")
     both = [TextPart("First that, then this."), opened, ToolCallPart(TAKE.name, dict(TAKE.arguments))]
     model = Answering(ModelResponse(parts=both))
-    asked = ToolPlayer(model.model, PROMPTS, script=SHED, max_calls=2)
+    asked = ToolPlayer(model.model, PROMPTS, script=SHED, most=2)
     first, second = await asked.act(render_tool_turns(SHED, (), parallel=True))
     assert (first.thought, first.parallel) == ("First that, then this.", False)
     assert second == PlayerTurn(thought="", action="take key", parallel=True)
@@ -208,6 +208,6 @@ async def test_several_calls_are_turns_of_one_message_where_they_are_allowed() -
 
 async def test_too_many_calls_are_sent_back() -> None:
     model = Answering(calls(TAKE.name, TAKE.name, TAKE.name), calls(TAKE.name))
-    asked = ToolPlayer(model.model, PROMPTS, script=SHED, max_calls=2)
+    asked = ToolPlayer(model.model, PROMPTS, script=SHED, most=2)
     assert len(await asked.act(render_tool_turns(SHED, (), parallel=True))) == 1
     assert "there are 3 calls; make at most 2" in str(model.seen[1][0][-1])

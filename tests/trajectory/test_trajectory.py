@@ -259,7 +259,7 @@ def test_an_explanation_stops_after_a_few_problems_and_gives_no_values() -> None
 
     with pytest.raises(ValidationError) as raised:
         Many.model_validate({"a": "secret", "b": "secret", "c": "secret"})
-    explained = explain(raised.value, limit=2)
+    explained = explain(raised.value, most=2)
     assert explained.endswith("; and 1 more")
     assert explained.startswith("a: Input should be a valid integer")
     assert "secret" not in explained

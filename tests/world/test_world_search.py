@@ -181,13 +181,13 @@ def test_a_goal_that_is_reached_needs_nothing(house: tuple[World, JsonValue]) ->
 @pytest.mark.parametrize("goal", ["false", "state.missing == 1", "state.items.cup.place == 'moon'", "state.hand == 1"])
 def test_a_goal_out_of_reach_has_no_plan(blocks: tuple[World, JsonValue], goal: str) -> None:
     world, state = blocks
-    assert plan(_aiming_at(world, goal), state, max_states=150) is None
+    assert plan(_aiming_at(world, goal), state, most=150) is None
 
 
 def test_the_bound_on_states_is_kept(rooms: tuple[World, JsonValue]) -> None:
     world, state = rooms
-    assert plan(world, state, max_states=3) is None
-    assert plan(world, state, max_states=0) is None
+    assert plan(world, state, most=3) is None
+    assert plan(world, state, most=0) is None
 
 
 def test_only_candidates_are_used_and_texts_that_are_no_action_are_left_out(house: tuple[World, JsonValue]) -> None:
@@ -295,7 +295,7 @@ def test_where_reasoning_backwards_leads_nowhere_all_actions_are_tried() -> None
     )
     world = World(script_of(*rules, goal=("state.lamp",)))
     assert plan(world, {"lamp": False, "oil": False, "match": False}) == ("pour", "strike", "light")
-    assert plan(world, {"lamp": False, "oil": False, "match": False}, max_states=2) is None
+    assert plan(world, {"lamp": False, "oil": False, "match": False}, most=2) is None
 
 
 def test_needless_actions_are_left_out(house: tuple[World, JsonValue]) -> None:

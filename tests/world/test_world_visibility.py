@@ -107,7 +107,7 @@ def test_hidden_things_are_planned_for(flat: World) -> None:
         state = ruling.state
     assert flat.done(state)
     # Without having to try everything: by reasoning backwards alone, with few states.
-    assert found == plan(flat, _state(), max_states=12)
+    assert found == plan(flat, _state(), most=12)
     assert len(found) == 5
 
 
