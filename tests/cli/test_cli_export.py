@@ -42,9 +42,10 @@ def test_a_file_is_not_replaced_unless_asked(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("precious", encoding="utf-8")
     refused = export(run, "--format", "trl", "-o", out)
-    assert refused.exit_code == 2
+    assert (refused.exit_code, "exists already" in refused.stderr) == (2, True)
     assert out.read_text(encoding="utf-8") == "precious"
     assert export(run, "--format", "trl", "-o", out, "--overwrite").exit_code == 0
+    assert len(out.read_bytes().splitlines()) == 2
 
 
 def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from command_line import cli
+from inspect_marks import INSPECT
 
 from refinesynth.errors import InputError
 
@@ -29,11 +30,7 @@ from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.evaluation_run import Progress, evaluate
 from refinesynth.evaluate.settings import Evaluation
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evaluation.md"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chaos import BENCHMARK as CHAOS
+from inspect_marks import INSPECT
 from samples import SHED_GROUNDED, dm, player, trajectory
 from typer.testing import CliRunner
 
@@ -37,13 +38,7 @@ from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import benchmark_task
 
-pytestmark = [
-    pytest.mark.process,
-    # Inspect leaves the loop's and its own sockets to the collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    # Of Inspect, to tenacity.
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 Says = Callable[[list[ChatMessage]], str]
 

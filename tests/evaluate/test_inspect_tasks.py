@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inspect_marks import INSPECT
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
@@ -25,11 +26,7 @@ from refinesynth.evaluate.comparing.eval_logs import read_evaluation
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 NAME = "inspect:pack/talk"
 SETTINGS = {"content_retries": 0, "retries": 0, "user.content_retries": 0, "user.retries": 0}

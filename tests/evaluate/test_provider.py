@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from command_line import cli
+from inspect_marks import INSPECT
 from samples import SHED_GROUNDED, dm, player, trajectory
 
 from refinesynth.chat import render_tool_turns, render_tools
@@ -33,11 +34,7 @@ from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.inspect_models import open_model
 from refinesynth.evaluate.settings import Evaluation
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from inspect_marks import INSPECT
 from samples import SHED_GROUNDED, dm, player, trajectory
 
 from refinesynth.actions.calls import Call, text_of
@@ -44,11 +45,7 @@ from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import benchmark_task
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 Turns = Sequence[PlayerTurn | DungeonMasterTurn]
 

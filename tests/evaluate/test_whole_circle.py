@@ -8,6 +8,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from command_line import cli
+from inspect_marks import INSPECT
 
 import refinesynth as rs
 from refinesynth.settings.grounding import Grounding
@@ -26,11 +27,7 @@ from refinesynth.train.data.record_forms import from_trajectory
 from refinesynth.train.render import Renderer
 from refinesynth.trajectory import Trajectory
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 
 def synthesize(folder: Path, who: str, n: int, player_form: Literal["react", "tools"] = "react") -> Path:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inspect_marks import INSPECT
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import find
@@ -20,11 +21,7 @@ from inspect_ai.log import read_eval_log
 from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.settings import Evaluation
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
-]
+pytestmark = INSPECT
 
 LEVELS = ("BabyAI-GoToRedBallGrey-v0", "BabyAI-PickupLoc-v0", "BabyAI-OpenDoor-v0")
 

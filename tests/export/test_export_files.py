@@ -117,16 +117,6 @@ def test_nothing_to_train_on_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_file_is_kept_unless_asked(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    path.write_text("mine")
-    with pytest.raises(InputError, match="exists already"):
-        write_export(several(), path, "openai")
-    assert path.read_text() == "mine"
-    write_export(several(), path, "openai", overwrite=True)
-    assert len(path.read_bytes().splitlines()) == 3
-
-
 def test_an_export_that_breaks_leaves_what_was_there(tmp_path: Path) -> None:
     def breaking() -> Iterator[Trajectory]:
         yield a_trajectory()

@@ -114,11 +114,8 @@ def test_a_trajectory_without_anything_to_train_on_gives_no_record(form: str) ->
 
 def contents_and_flags(form: str, record: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """Role, text and whether a trainer learns it, as the trainer of that format would read a record."""
-    if form == "trl-split":
-        messages = record["prompt"] + record["completion"]
-        return [(message["role"], message["content"], at == len(messages) - 1) for at, message in enumerate(messages)]
-    if form == "preference":
-        messages = record["prompt"] + record["chosen"]
+    if form in ("trl-split", "preference"):
+        messages = record["prompt"] + record["completion" if form == "trl-split" else "chosen"]
         return [(message["role"], message["content"], at == len(messages) - 1) for at, message in enumerate(messages)]
     if form == "sharegpt":
         messages = record["conversations"]

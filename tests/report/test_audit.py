@@ -31,20 +31,11 @@ from refinesynth.report.audited_turns import (
 from refinesynth.run import RunFolder
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("audited") / "first"
-
-    anyio.run(partial(rs.synthesize, n=20, backend="rehearsal", output=folder, seed=4))
-    return folder
-
-
 def turns(run: Path) -> list[AuditedTurn]:
     return list(turns_of_run(RunFolder.open(run)))
 
 
-def audit(*arguments: object) -> Any:
-    return cli("audit", *arguments)
+audit = partial(cli, "audit")
 
 
 def test_every_answered_turn_has_the_cell_of_its_flag(run: Path) -> None:

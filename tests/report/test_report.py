@@ -24,14 +24,6 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "first"
-
-    anyio.run(partial(rs.synthesize, n=12, backend="rehearsal", output=folder, seed=3))
-    return folder
-
-
 def data(page: str, kind: str) -> list[dict[str, Any]]:
     blocks = re.findall(rf'<script type="application/json" class="{kind}">(.*?)</script>', page, re.DOTALL)
     return [record for block in blocks for record in json.loads(block)]
@@ -40,7 +32,7 @@ def data(page: str, kind: str) -> list[dict[str, Any]]:
 def test_figures_are_those_of_the_run(run: Path) -> None:
     page, result = render_report(run), rs.SynthesisResult.open(run)
     rows = dict(re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', page))
-    assert rows["accepted"] == "12 of 12"
+    assert rows["accepted"] == "20 of 20"
     assert rows["requests"] == f"{result.usage.requests:,}"
     refusals = dict(re.findall(r'<td class="name">(\w+)</td><td class="number">([\d,]+)</td>', page))
     assert refusals == {rule: f"{count:,}" for rule, count in result.by_rule.items()}
@@ -97,7 +89,7 @@ def test_a_line_that_is_none_is_named(run: Path, tmp_path: Path) -> None:
     folder = altered(run, tmp_path / "broken")
     with (folder / "trajectories.jsonl").open("ab") as file:
         file.write(b'{"id": 1}\n')
-    with pytest.raises(RunFolderError, match=r"line 13 of .*trajectories\.jsonl"):
+    with pytest.raises(RunFolderError, match=r"line 21 of .*trajectories\.jsonl"):
         write_report(folder, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
