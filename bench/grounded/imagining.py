@@ -186,8 +186,8 @@ def called_kinds(draft: Draft) -> list[MistakeKind | None]:
 
 
 def _planned(world: World, mind: JsonValue, useful: Sequence[str] | None) -> Sequence[str]:
-    found = plan(world, mind, candidates=useful, max_states=_PLANNED) if useful else None
-    return found or plan(world, mind, max_states=_PLANNED) or ()
+    found = plan(world, mind, candidates=useful, most=_PLANNED) if useful else None
+    return found or plan(world, mind, most=_PLANNED) or ()
 
 
 def _other(world: World, mind: JsonValue, rng: Random, everything: Sequence[str], wrong: set[str]) -> str | None:
