@@ -37,6 +37,7 @@ from refinesynth.export import (
 from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
 from refinesynth.files.atomic_write import COMPRESSED, exclusive_access, refuse_existing, refuse_irregular
+from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
 from refinesynth.synthesis import SynthesisResult
@@ -102,7 +103,9 @@ def export(
         chat = with_distractors(format_name, distractor_tools, _trajectories(source, unreadable))
         write = partial(write_export, format=chat, masking=masking)
     if output is None:
-        output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
+        name = source.resolve().name
+        stem = name.removesuffix(source.suffix if source.suffix.lower() in COMPRESSIONS else "").removesuffix(".jsonl")
+        output = Path(f"{stem}.{format_name}.jsonl")
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     with nullcontext() if str(output) == STANDARD_OUTPUT else exclusive_access(output):
@@ -288,7 +291,8 @@ def _tallied(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[
 
 
 def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Trajectory]:
-    """Trajectories of a run or file. Errors of unreadable lines go to `unreadable`; a refused draft raises InputError."""
+    """Trajectories of a run or file. Errors of unreadable lines go to `unreadable`; a refused draft, or no readable line, raises InputError."""
+    is_empty = True
 
     def add(error: RefinesynthError) -> None:
         unreadable.setdefault(str(error))
@@ -296,7 +300,10 @@ def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Traject
     for record in RunFolder.open(source).trajectories(on_invalid=add) if is_run(source) else records(source, add):
         if isinstance(record, Refused):
             raise InputError(f"{record.episode} in {source} was refused, so it is no trajectory to train on")
+        is_empty = False
         yield record
+    if is_empty and unreadable:
+        raise InputError(f"{str(source)!r} has no line that is a trajectory: {next(iter(unreadable))}")
 
 
 def facts_of_run(source: Path) -> dict[str, Any]:

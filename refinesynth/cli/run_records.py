@@ -12,6 +12,7 @@ import orjson
 import typer
 
 from refinesynth.errors import InputError, RefinesynthError, RunFolderError
+from refinesynth.files.compressed import open_jsonl
 from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
@@ -98,7 +99,7 @@ def _committed_end(path: Path) -> int | None:
 
 def _all_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, also a last one without a newline."""
-    with suppress(FileNotFoundError), path.open("rb") as file:
+    with suppress(FileNotFoundError), open_jsonl(path) as file:
         yield from file
 
 

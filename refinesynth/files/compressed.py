@@ -3,7 +3,9 @@
 import codecs
 import gzip
 import io
-from collections.abc import Iterator
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -28,6 +30,27 @@ def open_binary(path: Path, compression: str | None) -> BinaryIO:
     if compression == ".zst":
         return cast("BinaryIO", io.BufferedReader(_ZstdReader(path.open("rb"))))
     return path.open("rb")
+
+
+COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
+"""Compression by suffix of a file."""
+
+
+@contextmanager
+def open_compressed(path: Path) -> Generator[BinaryIO]:
+    """Open a plain or compressed file by its suffix. Raises `InputError` if opening or reading fails."""
+    from zstandard import ZstdError
+
+    try:
+        with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
+            yield file
+    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def open_jsonl(path: Path) -> AbstractContextManager[BinaryIO]:
+    """Open a JSONL file. Raises OSError, and `InputError` for a compressed file that cannot be read."""
+    return open_compressed(path) if path.suffix.lower() in COMPRESSIONS else path.open("rb")
 
 
 class _ZstdReader(io.RawIOBase):

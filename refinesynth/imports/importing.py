@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.files.atomic_write import irregular_kind
-from refinesynth.files.compressed import bounded_lines, read_document
+from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_compressed, read_document
 from refinesynth.imports.import_formats import PLAY, RULES, find, read_record
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter, next_run_folder
@@ -24,7 +24,7 @@ from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json, write_json
-from refinesynth.train.data.conversation_reader import COMPRESSIONS, MAX_LINE_BYTES, open_source
+from refinesynth.train.data.conversation_reader import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
 
 
@@ -55,7 +55,7 @@ def records(source: Path) -> Iterator[Raw]:
     elif kind := irregular_kind(source, follow=True):
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
     for path in files:
-        with open_source(path) as file:
+        with open_compressed(path) as file:
             suffixes = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
             if suffixes == [".json"]:
                 yield from _document(file, path)

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.files.atomic_write import open_to_append
+from refinesynth.files.compressed import open_jsonl
 
 _BLOCK_BYTES = 1 << 16
 """Block size of reads from the end of a file, in bytes."""
@@ -63,9 +64,10 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
 
     Raises:
         RunFolderError: The complete lines do not reach `end`.
+        InputError: A compressed file cannot be read.
     """
     offset = 0
-    with suppress(FileNotFoundError), path.open("rb") as file:
+    with suppress(FileNotFoundError), open_jsonl(path) as file:
         for line in file:
             if not line.endswith(b"\n") or (end is not None and offset + len(line) > end):
                 break

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+import zstandard
 from cli_records import a_refused_draft, a_trajectory, write_run
 from command_line import cli, unwrapped
 from samples import SHED_GROUNDED, dm, player, trajectory
@@ -46,6 +47,33 @@ def test_a_file_is_not_replaced_unless_asked(run: Path, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8") == "precious"
     assert export(run, "--format", "trl", "-o", out, "--overwrite").exit_code == 0
     assert len(out.read_bytes().splitlines()) == 2
+
+
+def test_compressed_trajectories_are_read_wherever_a_file_of_them_is(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = (run / "trajectories.jsonl").read_bytes()
+    files = {"gz": gzip.compress(lines), "zst": zstandard.compress(lines)}
+    for suffix, data in files.items():
+        source = Path(f"{suffix}.jsonl.{suffix}")
+        source.write_bytes(data)
+        result = export(source, "--format", "trl")
+        assert (result.exit_code, result.stdout.split(":")[0]) == (0, f"{suffix}.trl.jsonl"), result.output
+        assert "cannot be read" not in cli("verify", source).output
+        assert cli("show", source).exit_code == 0
+        source.write_bytes(data[: len(data) // 2])
+        for command in (("verify", source), ("show", source), ("export", source, "--format", "trl", "--overwrite")):
+            cut = cli(*command)
+            assert (cut.exit_code, f"{str(source)!r} cannot be read" in cut.stderr) == (2, True), cut.output
+    assert Path("gz.trl.jsonl").read_bytes() == Path("zst.trl.jsonl").read_bytes()
+
+
+def test_a_file_without_a_trajectory_is_refused_with_its_first_problem(tmp_path: Path) -> None:
+    source = tmp_path / "notes.jsonl"
+    source.write_text("Dear diary\n")
+    result = export(source, "--format", "trl", "-o", tmp_path / "out.jsonl")
+    assert (result.exit_code, "has no line that is a trajectory: line 1 of" in unwrapped(result.stderr)) == (2, True)
 
 
 def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from refinesynth.evaluate.environments.environment import (
     Start,
     Step,
 )
+from refinesynth.files.compressed import open_jsonl
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world.ground_actions import some_ground_actions
 from refinesynth.world.rulebook_errors import RulebookError
@@ -194,7 +195,7 @@ def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], 
     if not path.is_file():
         raise BadInstance(f"there is no file {str(path)!r}; expected a run of grounded play, or a file of trajectories")
     is_empty = True
-    with path.open("rb") as lines:
+    with open_jsonl(path) as lines:
         for number, line in enumerate(lines, start=1):
             location = f"line {number} of {str(path)!r}"
             try:

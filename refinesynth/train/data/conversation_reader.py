@@ -2,18 +2,14 @@
 
 import hashlib
 import math
-import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, Literal, NamedTuple, Self, cast
-
-from zstandard import ZstdError
+from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from refinesynth.errors import InputError
-from refinesynth.files.compressed import bounded_lines, open_binary, read_document
+from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_compressed, read_document
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json
 from refinesynth.train.config import HUB_NAME, TrainConfig
@@ -25,18 +21,6 @@ TRAJECTORIES = "trajectories.jsonl"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest record of a JSON Lines file, in bytes."""
 
-COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
-
-
-@contextmanager
-def open_source(path: Path) -> Generator[BinaryIO]:
-    """Open a plain or compressed file. Raises `InputError` if opening or reading fails."""
-    try:
-        with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
-            yield file
-    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
-        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
-
 
 def read_file_records(path: Path, truncated: list[str]) -> Generator[tuple[object, str]]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
@@ -45,7 +29,7 @@ def read_file_records(path: Path, truncated: list[str]) -> Generator[tuple[objec
     skipped and its place appended to `truncated`, unless no record precedes it. Raises `InputError` for other invalid lines.
     """
     has_records = False
-    with open_source(path) as file:
+    with open_compressed(path) as file:
         # A few compressed kilobytes can expand to one line of gigabytes: the line length is bounded.
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
             location = f"{path}:{number}"
