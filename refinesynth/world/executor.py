@@ -183,7 +183,7 @@ class World:
     def visible(self, state: JsonValue) -> tuple[str, ...]:
         """Return the visible names in a state: those of the rulebook's sights, or all `names` without sights.
 
-        Without duplicates. With sights, at most `MAX_SEEN`, and none in an invalid state. Never raises.
+        Without duplicates. With sights, at most `MAX_VISIBLE`, and none in an invalid state. Never raises.
         """
         return self.visibility.names_in(state).names
 

@@ -209,7 +209,7 @@ class _Estimate:
                 queue.extend(need for need in needs if need not in self._options)
 
     def _propagate_costs(self) -> None:
-        """Propagate costs from requirements to what needs them, until none changes, in at most `_SWEEPS` rounds."""
+        """Propagate costs from requirements to what needs them, until none changes, in at most `_MAX_SWEEPS` rounds."""
         self._costs = dict.fromkeys(self._options, UNREACHABLE)
         order = tuple(reversed(self._options))
         for _ in range(_MAX_SWEEPS):

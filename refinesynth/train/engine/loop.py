@@ -60,7 +60,7 @@ class Task:
     save_dtype: torch.dtype | None = None
     """Type of the finished model's weights; None: the type in training."""
     router_aux_loss: float = 0.0
-    """Coefficient of the load-balancing loss of a mixture of experts (`lm_head.Balanced`)."""
+    """Coefficient of the load-balancing loss of a mixture of experts (`lm_head.BalancedCall`)."""
     base: tuple[str, str | None] = ("", None)
     """Published name and revision of the adapters' base model."""
 
