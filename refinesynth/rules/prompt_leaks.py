@@ -19,7 +19,7 @@ _MISTAKE = (
 )
 _INTENT = r"(?:should|must|need to|have to|let me|let\Ws|going to|i\Wll)"
 _ON_PURPOSE = r"(?:deliberate(?:ly)?|intentional(?:ly)?|purposely|purposefully|on purpose)"
-_WHAT = r"(?:an? (?:\w+ )?action|something|one)"
+_OBJECT = r"(?:an? (?:\w+ )?action|something|one)"
 _FAILS = r"(?:(?:does not|will not|cannot|doesn\Wt|won\Wt|can\Wt) work|fails|is wrong)"
 _SAYS = r"(?:says?|said|asks?|asked|tells?|told|wants?|wanted)"
 _ORDERED = r"(?:told|asked|instructed|prompted|supposed|required|expected|meant)"
@@ -55,7 +55,7 @@ LEAKS = (
     rf"\bthe prompt {_SAYS} (?:\w+ ){{0,4}}(?:two|three|at least \w+) (?:\w+ ){{0,2}}(?:mistake|error)s?\b",
     r"\b(?:my|the) (?:hidden|private) (?:instructions?|prompt)\b",
     r"\bprivate note (?:asks?|asked|tells?|told|wants?|wanted) (?:me|for)\b",
-    rf"\b(?:{_INTENT}|{_ORDERED} to) (?:take|choose|pick|try) {_WHAT} that {_FAILS}\b",
+    rf"\b(?:{_INTENT}|{_ORDERED} to) (?:take|choose|pick|try) {_OBJECT} that {_FAILS}\b",
     r"\b(?:private note|(?:this|that|the) (?:note|instruction))\b[^.]{0,60}\b(?:make|making|for|with) (?:an? )?(?:\w+ ){0,2}(?:mistake|error)s?\b",
 )
 """Case-insensitive RE2 patterns of thoughts that no player in the scene would have."""

@@ -86,6 +86,6 @@ class EpisodeLimit:
     def limiting_factor(self, in_flight: int) -> LimitingFactor:
         """Return the factor that limits the episodes in flight; `in_flight` is at the present limit."""
         if in_flight >= self.prefetch * self.maximum:
-            return LimitingFactor.ASKED if self.minimum == self.maximum else LimitingFactor.MEMORY
+            return LimitingFactor.CONCURRENCY if self.minimum == self.maximum else LimitingFactor.MEMORY
         paced = any(item.waiting and item.in_flight < (item.max_in_flight or math.inf) for item in self.limiters())
         return LimitingFactor.RATE if paced else LimitingFactor.SERVER

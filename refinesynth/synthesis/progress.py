@@ -30,7 +30,7 @@ class LimitingFactor(StrEnum):
     RATE = "a rate limit"
     BUDGET = "the budget"
     MEMORY = "memory"
-    ASKED = "concurrency"
+    CONCURRENCY = "concurrency"
     MISSING = "what is still missing"
     """The episodes in flight suffice for the missing trajectories."""
     EARLIER = "an earlier episode"

@@ -69,7 +69,7 @@ _SIGHTS = (
     Sight(path="/places/{state:/you/at}/things", when="state.places[state.you.at].open"),
 )
 
-_HERE = Requirement(
+_AT_PLACE = Requirement(
     condition="state.you.at == place", kind=MistakeKind.PLACE, hint="You are at {state:/you/at}, not at {place}."
 )
 _OPEN = Requirement(condition="state.places[place].open", hint="{place} is shut.")
@@ -95,14 +95,14 @@ def _actions(places: Sequence[str], things: Sequence[str]) -> tuple[ActionSpec, 
             "open {place}",
             "You open {place}.",
             Effect(op=EffectOp.SET, path="/places/{place}/open", value=True),
-            _HERE,
+            _AT_PLACE,
             Requirement(condition="!state.places[place].open", hint="{place} is open already."),
         ),
         action(
             "take {thing} from {place}",
             "You take {thing}.",
             Effect(op=EffectOp.MOVE, from_path="/places/{place}/things", path="/you/holding", value="{thing}"),
-            _HERE,
+            _AT_PLACE,
             _OPEN,
             Requirement(condition="thing in state.places[place].things", hint="There is no {thing}."),
             Requirement(condition="size(state.you.holding) == 0", hint="You hold {state:/you/holding}."),
@@ -112,7 +112,7 @@ def _actions(places: Sequence[str], things: Sequence[str]) -> tuple[ActionSpec, 
             "You put {thing} in {place}.",
             Effect(op=EffectOp.MOVE, from_path="/you/holding", path="/places/{place}/things", value="{thing}"),
             Requirement(condition="thing in state.you.holding", hint="You do not hold {thing}."),
-            _HERE,
+            _AT_PLACE,
             _OPEN,
         ),
         ActionSpec(name="look", pattern="look", reveals="You look round. You hold {state:/you/holding}."),
