@@ -41,7 +41,7 @@ class ModelShape:
     hidden: int
     """Width of the residual stream."""
     intermediate: int
-    """Width of the feed-forward part (`intermediate_size`, or 4 x `hidden` without one)."""
+    """Width of the feed-forward part (`intermediate_size`, or 4 x `hidden` without one); of all experts that a token takes."""
     vocabulary: int
     """Rows of the embedding; token ids are smaller."""
     positions: int | None = None

@@ -243,13 +243,18 @@ def model_shape(model: nn.Module, name: str) -> ModelShape:
     sizes = [(int(getattr(p, "ds_numel", p.numel())), p.requires_grad) for p in model.parameters()]
     config = cast("Any", base_model(model)).config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 0))
+    # A list has the width of each layer. In a mixture of experts a token takes several, which may have another width.
+    widths: list[Any] = [getattr(config, name, None) or 0 for name in ("intermediate_size", "moe_intermediate_size")]
+    dense, expert = (width if isinstance(width, int) else int(max(width)) for width in widths)
+    dense = dense or 4 * hidden
+    routed = int(getattr(config, "num_experts_per_tok", None) or 0) * (expert or dense)
     return ModelShape(
         name=name,
         parameters=sum(size for size, _ in sizes),
         trainable=sum(size for size, trained in sizes if trained),
         layers=int(getattr(config, "num_hidden_layers", 1)),
         hidden=hidden,
-        intermediate=int(getattr(config, "intermediate_size", None) or 4 * hidden),
+        intermediate=max(dense, routed),
         vocabulary=int(config.vocab_size),
         positions=getattr(config, "max_position_embeddings", None),
     )

@@ -8,12 +8,12 @@ from typing import Any, cast
 import engine_toys as toys
 import pytest
 import torch
-from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import Gemma3nTextConfig, MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.lm_head import BalancedCall, router_loss_coefficient
-from refinesynth.train.engine.loading import describe_model
+from refinesynth.train.engine.loading import describe_model, model_shape
 
 pytestmark = pytest.mark.train
 
@@ -119,6 +119,16 @@ def test_padding_and_what_stands_for_an_empty_batch_do_not_count():
     # Attention of the pack is joined here, so that hidden states differ; what is counted does not.
     assert told[1].item() == pytest.approx(by_hand(model, examples)[1].item(), rel=1e-5)
     assert [BalancedCall(model, make([])).tokens for make in (toys.pack_batch, pad_batch)] == [0, 0]
+
+
+def test_the_width_in_the_memory_estimate_is_that_of_all_experts_of_a_token():
+    assert model_shape(moe("mixtral"), "").intermediate == ROUTED * SIZES["intermediate_size"]
+    narrow, wide = Qwen3MoeConfig(**SIZES, moe_intermediate_size=8), Qwen3MoeConfig(**SIZES, moe_intermediate_size=500)
+    for config, width in ((narrow, SIZES["intermediate_size"]), (wide, ROUTED * 500)):
+        assert model_shape(Qwen3MoeForCausalLM(config), "").intermediate == width
+    layers: Any = torch.nn.Linear(2, 2)
+    layers.config = Gemma3nTextConfig(num_hidden_layers=2, intermediate_size=[64, 512])
+    assert model_shape(layers, "").intermediate == 512
 
 
 def test_it_is_learned_from_with_all_weights_and_left_out_where_that_is_asked_for(tmp_path: Path):
