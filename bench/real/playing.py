@@ -98,7 +98,7 @@ class Play:
         self.moves.append(EpisodeStep(action, failed=self.world.mistakes > before))
         if self.kind == "own" and self.sampled and action and self.moves[-1].failed:
             self.sampled = False
-            self.moves = [self.moves[-1]._replace(earlier=True)]
+            self.moves = [self.moves[-1]._replace(in_history=True)]
             self.world.steps = self.world.taken + MOST_ACTIONS
         return observation
 

@@ -164,5 +164,5 @@ def test_a_pool_has_room_for_what_its_processes_need(monkeypatch: pytest.MonkeyP
     assert 1 <= default_pool_size(BENCHMARK) <= 16
     assert default_pool_size(replace(BENCHMARK, memory_mb=10**9)) == 1
     (tmp_path / "memory.max").write_text(str(1_024 * 2**20))
-    monkeypatch.setattr(concurrency, "_LIMITS", (str(tmp_path / "memory.max"),))
+    monkeypatch.setattr(concurrency, "_LIMIT_FILES", (str(tmp_path / "memory.max"),))
     assert default_pool_size(replace(BENCHMARK, memory_mb=128)) == 4

@@ -132,7 +132,7 @@ async def test_the_observations_are_the_results_of_the_server(tmp_path: Path) ->
 async def test_without_a_result_the_play_goes_on_in_a_new_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, reason: str
 ) -> None:
-    monkeypatch.setattr(mcp_play, "CALL_S", 1.0)
+    monkeypatch.setattr(mcp_play, "CALL_TIMEOUT", 1.0)
 
     def choose(turn: int, told: str) -> str:
         return tool if turn == 2 and reason not in told else ADDED[turn]
