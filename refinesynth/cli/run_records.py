@@ -33,7 +33,11 @@ def local_path(location: str) -> Path:
 Run = Annotated[Path, typer.Argument(metavar="RUN", parser=local_path, help="Folder or URL of a run.")]
 RunOrFile = Annotated[
     Path,
-    typer.Argument(metavar="RUN", parser=local_path, help="Folder or URL of a run, or a JSONL file that a run wrote."),
+    typer.Argument(
+        metavar="RUN",
+        parser=local_path,
+        help="Folder or URL of a run, or a JSONL file that a run wrote, also .gz or .zst.",
+    ),
 ]
 
 
