@@ -151,6 +151,8 @@ def _load(row: list[Any], *columns: int) -> tuple[Any, ...]:
 _FULL_BYTES = 8 * 1024 * 1024
 """Bytes from which a segment is full; its last page of rows, episodes or events may exceed them."""
 _PAGE_ROWS = 200
+_ROW_BYTES = 200
+"""Size of a completion without its answer, about."""
 _PAGE_EPISODES = 64
 
 
@@ -190,7 +192,7 @@ def _paid_parts(path: Path, ends: Ends) -> Iterator[Part]:
             row = page[-1][0]
             ends = ends.model_copy(update={"paid": {**ends.paid, path.name: row}})
             paid = tuple(completion for _, completion in page)
-            yield Part(ends=ends, paid=paid, size=sum(len(completion.answer) + _PAGE_ROWS for completion in paid))
+            yield Part(ends=ends, paid=paid, size=sum(len(completion.answer) + _ROW_BYTES for completion in paid))
 
 
 def _entry_parts(folder: RunFolder, journal: JournalReader, counted: Committed, ends: Ends) -> Iterator[Part]:
