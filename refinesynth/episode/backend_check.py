@@ -222,7 +222,8 @@ class BackendCheck:
             refusal=refusal,
             seconds=anyio.current_time() - began,
             usage=usage,
-            has_reasoning=usage.output_reasoning_tokens > 0 or any(isinstance(part, ThinkingPart) for part in response.parts),
+            has_reasoning=usage.output_reasoning_tokens > 0
+            or any(isinstance(part, ThinkingPart) for part in response.parts),
             thinking_mark=details.get("thinking_mark"),
             artefact=details.get("call_artefact"),
         )

@@ -17,9 +17,9 @@ import refinesynth as rs
 from refinesynth.chat import to_messages
 from refinesynth.cli import app
 from refinesynth.errors import InputError
+from refinesynth.files import compressed
 from refinesynth.files.compressed import open_binary
 from refinesynth.train import Trainer
-from refinesynth.train.data import conversation_reader
 from refinesynth.train.tokens import Label
 
 pytestmark = pytest.mark.train
@@ -87,7 +87,7 @@ def test_what_is_not_read_to_its_end_is_closed(data: Path, model: Path, monkeypa
         opened.append(open_binary(path, compression))
         return opened[-1]
 
-    monkeypatch.setattr(conversation_reader, "open_binary", kept)
+    monkeypatch.setattr(compressed, "open_binary", kept)
     assert len(trainer(data, model).preview(2)) == 2
     assert [each.closed for each in opened] == [True]
 
