@@ -35,6 +35,8 @@ def read_instances(name: str, *, data: Path | None = None, argument: str = "") -
         json.dumps([instance.data for instance in instances])
     except BadInstance as error:
         raise InputError(str(error)) from error
+    except InputError:
+        raise
     except Exception as error:  # Code of another package may raise anything.
         raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
     if not instances:

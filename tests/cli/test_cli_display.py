@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: where it stands, its pace and its bill."""
+"""Display of a run in progress: its state, its pace and its cost."""
 
 import io
 import re

@@ -63,7 +63,12 @@ def test_compressed_trajectories_are_read_wherever_a_file_of_them_is(
         assert "cannot be read" not in cli("verify", source).output
         assert cli("show", source).exit_code == 0
         source.write_bytes(data[: len(data) // 2])
-        for command in (("verify", source), ("show", source), ("export", source, "--format", "trl", "--overwrite")):
+        commands: list[tuple[object, ...]] = [("verify", source), ("show", source)]
+        commands += [
+            ("export", source, "--format", "trl", "--overwrite"),
+            ("evaluate", "--tasks", f"worlds:{source}", "--model", "oracle"),
+        ]
+        for command in commands:
             cut = cli(*command)
             assert (cut.exit_code, f"{str(source)!r} cannot be read" in cut.stderr) == (2, True), cut.output
     assert Path("gz.trl.jsonl").read_bytes() == Path("zst.trl.jsonl").read_bytes()
