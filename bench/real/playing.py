@@ -1,9 +1,10 @@
 """Plays of a model from many starts at once, in the words of training and evaluation.
 
-Every step feeds each play one token: one that it was told, or the one that it wrote last. No play waits for the others'
-turns, and behind the first message there is no padding.
+What the plays of a world have in common is read once. Then every step feeds each play one token: one that it was told,
+or the one that it wrote last. No play waits for the others' turns.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -12,7 +13,9 @@ from random import Random
 from typing import Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers.cache_utils import Cache, DynamicLayer
+from transformers.masking_utils import eager_mask
 
 from refinesynth.chat import parse_player, render_turns
 from refinesynth.environments import GroundedEnvironment
@@ -28,6 +31,8 @@ STUCK = 4
 """Times in a row that the same action is refused, or that no action is written; then the play is over."""
 _ROWS = {"cpu": 32, "cuda": 128}
 """Plays at once; 128 take about 6 GB of keys and values."""
+_SPARE = 128
+"""Tokens for which keys and values get room in advance."""
 
 
 class Play:
@@ -139,11 +144,15 @@ def play(
     folder = unpack_gguf(str(model))
     tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(folder)
     # On a CPU the library's own attention copies keys and values for each head, which takes most of the time.
-    attention = "eager" if device == "cpu" else "sdpa"
+    attention = "grouped" if device == "cpu" else "sdpa"
     loaded: Any = cast("Any", AutoModelForCausalLM).from_pretrained(folder, dtype=dtype, attn_implementation=attention)
     loaded = loaded.to(device).eval()
     plays = [Play(start, tokenizer, seed) for start in starts]
-    by_length, rows = sorted(plays, key=lambda one: len(one.told)), rows or _ROWS[device]
+    length = {one.script.digest: 0 for one in plays}
+    for one in plays:
+        length[one.script.digest] = max(length[one.script.digest], len(one.told))
+    by_length = sorted(plays, key=lambda one: (length[one.script.digest], one.script.digest))
+    rows = rows or _ROWS[device]
     for at in range(0, len(plays), rows):
         _play(loaded, by_length[at : at + rows])
     return [one.outcome() for one in plays]
@@ -151,26 +160,85 @@ def play(
 
 @torch.inference_mode()
 def _play(model: Any, plays: list[Play]) -> None:
-    cache, longest = DynamicCache(config=model.config), max(len(one.told) for one in plays)
-    # Shape (plays, slots): 1 where a slot holds a token of the play. The first messages are padded at their beginning.
-    held = torch.tensor([[0] * (longest - len(one.told)) + [1] * len(one.told) for one in plays], device=model.device)
-    fed = torch.tensor([[0] * (longest - len(one.told)) + one.told for one in plays], device=model.device)
+    """Play all of them at once. What the plays of a world begin with is read once."""
+    worlds = [list(same) for _, same in groupby(plays, key=lambda one: one.script.digest)]
+    begins = [os.path.commonprefix([one.told[:-1] for one in same]) for same in worlds]
+    longest = max(map(len, begins))
+    # Shape (plays, slots): 1 where a slot holds a token of the play. The common beginnings are padded on the left.
+    held = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in begins], device=model.device)
+    fed = torch.tensor([[0] * (longest - len(one)) + one for one in begins], device=model.device)
     positions = (held.cumsum(1) - 1).clamp(min=0)
-    for one in plays:
-        one.told = []
+    cache = Cache(layers=[_GrowingLayer() for _ in range(model.config.num_hidden_layers)])
+    model(input_ids=fed, attention_mask=held, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=1)
+    rows = [at for at, same in enumerate(worlds) for _ in same]
+    for at, one in zip(rows, plays, strict=True):
+        del one.told[: len(begins[at])]
     while plays:
+        chosen = torch.tensor(rows, device=model.device)
+        if rows != list(range(len(held))):
+            cache.batch_select_indices(chosen)
+        fed = torch.tensor([[one.told.pop(0)] for one in plays], device=model.device)
+        held = torch.cat([held[chosen], torch.ones_like(fed)], 1)
+        positions = positions[chosen, -1:] + 1
         given = {"input_ids": fed, "attention_mask": held, "position_ids": positions, "cache": cache}
         logits = model(**given, use_cache=True, logits_to_keep=1).logits[:, -1]
         best: list[int] = logits.argmax(-1).tolist()
         for at, one in enumerate(plays):
             if not one.told:
                 one.write(one.choose(logits[at]) if one.sampled else best[at])
-        going = [at for at, one in enumerate(plays) if not one.over]
-        if len(going) < len(plays):
-            rows = torch.tensor(going, device=model.device, dtype=torch.long)
-            plays, held, positions = [plays[at] for at in going], held[rows], positions[rows]
-            if plays:
-                cache.batch_select_indices(rows)
-        fed = torch.tensor([[one.told.pop(0)] for one in plays], device=model.device)
-        held = torch.cat([held, torch.ones_like(held[:, :1])], 1)
-        positions = positions[:, -1:] + 1
+        rows = [at for at, one in enumerate(plays) if not one.over]
+        plays = [plays[at] for at in rows]
+
+
+class _GrowingLayer(DynamicLayer):
+    """Keys and values with room for the next tokens: `DynamicLayer` copies all of them for each token."""
+
+    _room: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """Append states of shape (plays, heads, tokens, width), and return all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        begin = self.get_seq_length()
+        end = begin + key_states.shape[-2]
+        if self._room is None or end > self._room[0].shape[-2]:
+            rows, heads, _, width = key_states.shape
+            room = key_states.new_empty(2, rows, heads, end + _SPARE, width)
+            self._room = room[0], room[1]
+            if begin:
+                self._room[0][:, :, :begin], self._room[1][:, :, :begin] = self.keys, self.values
+        self._room[0][:, :, begin:end], self._room[1][:, :, begin:end] = key_states, value_states
+        self.keys, self.values = self._room[0][:, :, :end], self._room[1][:, :, :end]
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._room = None
+
+
+def _grouped_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention in which the heads of a group share keys and values without copies of them; query is of shape
+    (plays, heads, tokens, width).
+    """
+    del module
+    plays, heads, tokens, width = query.shape
+    groups = key.shape[1]
+    packed = (query * scaling).reshape(plays, groups, heads // groups * tokens, width)
+    scores = (packed @ key.transpose(-1, -2)).view(plays, groups, heads // groups, tokens, -1)
+    if attention_mask is not None:
+        scores = scores + attention_mask[:, :, None]
+    shares = scores.softmax(-1, dtype=torch.float32).to(value.dtype).view(plays, groups, -1, key.shape[2])
+    return (shares @ value).view(plays, heads, tokens, width).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("grouped", _grouped_attention)
+AttentionMaskInterface.register("grouped", eager_mask)

@@ -22,7 +22,7 @@ CONCURRENCY = 256
 
 
 async def main(base_url: str, folder: Path, count: int) -> None:
-    model = open_model(Backend(model="hosted_vllm/bench", base_url=base_url))
+    model = open_model(Backend(model="hosted_vllm/bench", base_url=base_url, path="direct"))
     numbers = iter(range(count))
     begun = (folder / "journal.sqlite").exists()
     journal = Journal(folder / "journal.sqlite")

@@ -55,7 +55,7 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
             ) from error
         except ValidationError as error:
             raise ConfigurationError(f"{REPLAY}:{folder}: config.json is not a run's: {explain(error)}") from error
-        if not journals(folder):
+        if not journal_of(folder).exists():
             raise ConfigurationError(f"{REPLAY}:{folder}: that run has no journal, so there are no answers to replay")
         return run
 
@@ -94,9 +94,9 @@ def recorded_run(folder: Path, role: Role) -> ReplayedRun:
     raise ConfigurationError(f"{REPLAY}:{folder}: replays of replays go round in circles")
 
 
-def journals(folder: Path) -> list[Path]:
-    """Return the journals of a run; more than one if the workers of an earlier version wrote their own."""
-    return sorted(folder.glob("journal*.sqlite"))
+def journal_of(folder: Path) -> Path:
+    """Return the path of a run's journal."""
+    return folder / "journal.sqlite"
 
 
 BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic_ai.models import Model
 
-from refinesynth.backends.names import ReplayedRun, journals, recorded_run
+from refinesynth.backends.names import ReplayedRun, journal_of, recorded_run
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.completion_parsing import ReadCompletion
@@ -25,7 +25,7 @@ _MAX_UNKNOWN = 3
 
 
 class Replay:
-    """Completion function that reads answers from journals and sends no request.
+    """Completion function that reads answers from a run's journal and sends no request.
 
     The id identifies an episode and the text identifies a request, so a replay needs the same personas, seed and
     prompts. Rules, bounds and judge may differ if the recorded run made their requests. A request gets the answer of
@@ -33,12 +33,11 @@ class Replay:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the journals of the run in `folder`, which may be in progress."""
+        """Open the journal of the run in `folder`, which may be in progress."""
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
-        self._journals = [JournalReader(path) for path in journals(folder)]
-        for journal in self._journals:
-            weakref.finalize(self, journal.close)
+        self._journal = JournalReader(journal_of(folder))
+        weakref.finalize(self, self._journal.close)
         self._records: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
         """Recorded completions of each live session."""
         self._unknown_episodes: set[str] | None = set()
@@ -48,8 +47,8 @@ class Replay:
         """Return the recorded answer to the current account's request.
 
         Raises:
-            EpisodeAbandoned: The journals hold no answer.
-            RunStopped: The journals hold none of the first episodes.
+            EpisodeAbandoned: The journal holds no answer.
+            RunStopped: The journal holds none of the first episodes.
         """
         context = current_request()
         session, role = context.session, context.role
@@ -68,13 +67,13 @@ class Replay:
     def unsupported(self) -> UnsupportedFeatures:
         """Return the features that the servers of the recorded run lack."""
         features = UnsupportedFeatures()
-        features.read(self._journals)
+        features.read(self._journal)
         return features
 
     def _record_of(self, session: Session) -> EpisodeRecord:
         record = self._records.get(session)
         if record is None:
-            record = EpisodeRecord([paid for journal in self._journals for paid in journal.record_of(session.id)])
+            record = self._journal.record_of(session.id)
             if not record:
                 self._raise_unknown(session.id)
             self._unknown_episodes = None
@@ -94,7 +93,7 @@ class Replay:
 
 
 def open_replay(folder: Path, role: Role) -> Model:
-    """Return the model that answers `role` from the journals of the run in `folder`; a mixture if the run's was one."""
+    """Return the model that answers `role` from the journal of the run in `folder`; a mixture if the run's was one."""
     backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
     # A replay sends no request and needs no limit.
     limiter = limiter_of(backend, waits=False, batched=True)

@@ -4,7 +4,7 @@ A lack counts when a request without the feature succeeds, as the prompt may be 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,19 +54,17 @@ class UnsupportedFeatures:
         self._servers = defaultdict[str, ServerRecord](ServerRecord)
         self._journal: Journal | None = None
 
-    def open(self, journal: Journal, worker_journals: Sequence[JournalReader] = ()) -> None:
+    def open(self, journal: Journal) -> None:
         """Read the lacks that earlier processes of the run found, and write new ones to `journal`."""
-        self.read((journal, *worker_journals))
+        self.read(journal)
         self._journal = journal
 
-    def read(self, journals: Sequence[JournalReader]) -> None:
-        """Add the lacks in these journals."""
-        for journal in journals:
-            try:
-                known = _NOTE_ADAPTER.validate_json(journal.note(_NOTE) or b"{}")
-            except ValidationError as error:
-                raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its note {_NOTE!r}") from error
-            self._add_all(known)
+    def read(self, journal: JournalReader) -> None:
+        """Add the lacks in this journal."""
+        try:
+            self._add_all(_NOTE_ADAPTER.validate_json(journal.note(_NOTE) or b"{}"))
+        except ValidationError as error:
+            raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its note {_NOTE!r}") from error
 
     def to_json(self) -> bytes:
         """Return the known lacks, for `merge` in another process."""

@@ -192,7 +192,7 @@ class McpConversation(Conversation):
         return result
 
     async def _execute(self, turns: Turns, action: str) -> Result:
-        """Return the result of `action` after the calls of `turns`. Raises _NoResult, and EpisodeAbandoned: the server
+        """Return the result of `action` after the calls of `turns`. Raises _CallFailed, and EpisodeAbandoned: the server
         does not start.
         """
         executed = [step for step in exchanges(turns) if match_in(self.script, step.player.action) is not None]

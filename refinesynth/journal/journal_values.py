@@ -3,7 +3,6 @@
 Rows are validated when they are written and read; a ValueError describes an invalid one.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -15,13 +14,11 @@ from refinesynth.text.json_reader import scrub
 
 ESTIMATED = " (tokens estimated)"
 """Suffix of a model's name if the tokens of its completion are estimated."""
-_UNUSED_SUFFIX = re.compile(r" \((first|second) of two, not used\)$")
-"""Suffix of a model's name for an unused answer, in journals of versions that could send a request twice."""
 
 
 def model_of(name: str) -> str:
-    """Return the model's name without the journal's suffixes."""
-    return _UNUSED_SUFFIX.sub("", name).removesuffix(ESTIMATED)
+    """Return the model's name without the journal's suffix."""
+    return name.removesuffix(ESTIMATED)
 
 
 DIGEST_SIZE = 16
@@ -87,10 +84,6 @@ class Outstanding:
     step: Count
     cost_usd: Usd = 0.0
     """US dollars of the completions with a known price."""
-
-    def __add__(self, other: "Outstanding") -> "Outstanding":
-        last = max(self, other, key=lambda part: (part.attempt, part.step))
-        return replace(last, requests=self.requests + other.requests, cost_usd=self.cost_usd + other.cost_usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,11 +163,8 @@ class JournalReader:
         sql = "SELECT name, value FROM notes WHERE name <> ?"
         return dict(self._values(note_from_row, sql, TOTALS))
 
-    def outstanding(self, *, start: int | None = None) -> list[Outstanding]:
-        """Return the episodes that have begun and not ended, by index, in time proportional to their completions.
-
-        `start` is the first index; None means the first uncommitted one. Set it for a journal of completions alone.
-        """
+    def outstanding(self) -> list[Outstanding]:
+        """Return the episodes that have begun and not ended, by index, in time proportional to their completions."""
         # SQLite takes the bare columns from the row with the maximum.
         sql = """
             SELECT idx, episode, requests, attempt, role, step, cost FROM (
@@ -175,7 +172,7 @@ class JournalReader:
                     max(paid.rowid)
                 FROM begun JOIN paid ON paid.episode = begun.episode
                 WHERE begun.idx >= ? AND begun.idx NOT IN (SELECT idx FROM held) GROUP BY begun.idx, begun.episode)"""
-        return self._values(outstanding_from_row, sql, self.committed.count if start is None else start)
+        return self._values(outstanding_from_row, sql, self.committed.count)
 
     def _values(self, convert: Callable[[Row], _Value], sql: str, *parameters: object) -> list[_Value]:
         """Return all values of a query at once: an open read would keep the writer from emptying its log."""

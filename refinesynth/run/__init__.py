@@ -4,7 +4,7 @@ from refinesynth.renamed import renamed
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine, fingerprint
 from refinesynth.run.resume import EpisodeMemory
 from refinesynth.run.run_config import RunConfig, differences, stable_repr
-from refinesynth.run.run_folder import RunFolder, free_run_folder, is_run_file, next_run_folder, worker_journals
+from refinesynth.run.run_folder import RunFolder, free_run_folder, is_run_file, next_run_folder
 from refinesynth.run.stats import RunStats
 from refinesynth.run.writer import RunWriter
 
@@ -22,7 +22,6 @@ __all__ = [
     "is_run_file",
     "next_run_folder",
     "stable_repr",
-    "worker_journals",
 ]
 
 __getattr__ = renamed(__name__, {"Finished": "CompletedEpisode"})

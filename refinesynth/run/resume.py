@@ -1,8 +1,8 @@
 """Resume of a run, step by step.
 
 1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
-2. `_refuse_changes`, `_refuse_second_attempts`: refuse settings that would change the data, and runs in which an
-earlier version has played failed personas again.
+2. `_refuse_changes`, `_refuse_second_attempts`: refuse settings that would change the data, and runs of an earlier
+version that has played failed personas again, or whose workers kept journals of their own.
 3. `_repair`: cut lines that the journal does not count; remove episodes with missing lines from the journal.
 4. `EarlierEpisodes`: compare and skip the personas of committed and waiting episodes.
 5. `EpisodeMemory`: answer the requests of an outstanding episode from the journal, as far as they were paid for.
@@ -27,7 +27,15 @@ from refinesynth.journal import Committed, EpisodeRecord, Journal, JournalReader
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
 from refinesynth.run.run_config import FIXABLE_SETTINGS, RunConfig, differences
-from refinesynth.run.run_folder import CONFIG, JOURNAL, RunFolder, folder_errors, holds_run, refuse_irregular_files
+from refinesynth.run.run_folder import (
+    CONFIG,
+    JOURNAL,
+    RunFolder,
+    folder_errors,
+    holds_run,
+    refuse_irregular_files,
+    refuse_worker_journals,
+)
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
 
@@ -111,7 +119,8 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
 
 
 def _refuse_second_attempts(path: Path, journal: Journal, *, n: int) -> None:
-    """Refuse a run below `n` in which an earlier version has played failed personas again."""
+    """Refuse a run below `n` in which an earlier version has played failed personas again, or kept several journals."""
+    refuse_worker_journals(journal)
     totals = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
     if journal.note("second_tries") is not None and totals.accepted < n:
         raise RunFolderError(
@@ -199,7 +208,7 @@ class EarlierEpisodes:
 
 
 class EpisodeMemory:
-    """Paid completions of one episode, from this process and earlier ones; raises `StorageError` like its journals."""
+    """Paid completions of one episode, from this process and earlier ones; raises `StorageError` like its journal."""
 
     def __init__(
         self,
@@ -207,27 +216,26 @@ class EpisodeMemory:
         episode: str,
         *,
         begun: bool,
-        worker_journals: Sequence[JournalReader] = (),
         known: Sequence[PaidCompletion] = (),
         had_finished: bool = False,
         on_kept: Callable[[Sequence[PaidCompletion]], None] | None = None,
     ) -> None:
         """Write completions to `journal`, then pass them to `on_kept`.
 
-        Earlier completions are read from `journal` and `worker_journals` if the episode may have `begun` before; another
-        process has read `known` and `had_finished`.
+        Earlier completions are read from `journal` if the episode may have `begun` before; another process has read
+        `known` and `had_finished`.
         """
         self._journal = journal
         self._episode = episode
         self._known = known
         self._had_finished = had_finished
         self._on_kept = on_kept
-        self._journals = (journal, *worker_journals) if begun else ()
+        self._begun = begun
 
     @property
     def had_finished(self) -> bool:
         """True if the episode had finished, and is played again because its lines are missing."""
-        ended_below = max((journal.ended_below for journal in self._journals), default=0)
+        ended_below = self._journal.ended_below if self._begun else 0
         return self._had_finished or any(paid.index < ended_below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
@@ -247,8 +255,7 @@ class EpisodeMemory:
     @cached_property
     def _recorded(self) -> EpisodeRecord:
         # Read lazily: most episodes have no earlier completions.
-        completions = [paid for journal in self._journals for paid in journal.record_of(self._episode)]
-        return EpisodeRecord([*self._known, *completions])
+        return EpisodeRecord([*self._known, *(self._journal.record_of(self._episode) if self._begun else ())])
 
     def all_recorded(self) -> tuple[PaidCompletion, ...]:
         """Return the recorded completions, as of the first read."""

@@ -2,7 +2,6 @@
 
 config.json          settings (`RunConfig`)
 journal.sqlite       paid completions and finished episodes, with the valid sizes of the JSONL files
-journal-H-N.sqlite   paid completions of worker N on host H, in runs of earlier versions
 blocks/              journals of blocks that workers are playing, or that were killed
 trajectories.jsonl   accepted trajectories, one `Trajectory` per line, in the order of the personas
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` per line
@@ -15,7 +14,6 @@ import errno
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -61,11 +59,6 @@ def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
                 f"{str(entry)!r} is {kind}, and a run reads and writes regular files alone; remove it or put the file "
                 f"itself there"
             )
-
-
-def worker_journals(path: Path) -> list[Path]:
-    """Return the journals of workers of earlier versions in a folder."""
-    return sorted(file for file in path.glob("journal-*.sqlite") if is_run_file(file.name))
 
 
 _Value = TypeVar("_Value", bound=BaseModel)
@@ -160,39 +153,33 @@ class RunFolder:
 
     def spent(self) -> list[SpentRow]:
         """Return usage and cost per role and model, unfinished episodes included; empty without a journal."""
-        return summed(row for journal in self._all_journals() for row in (*journal.spent(), *_carried(journal)))
+        with self._journal() as journal:
+            return summed((*journal.spent(), *_carried(journal))) if journal else []
 
     def outstanding(self) -> list[Outstanding]:
         """Return the unfinished episodes with paid completions: in flight or interrupted."""
-        part = self.committed_part()
-        if part is None:
-            return []
-        finished = {line.index for line in self.waiting_lines()}
-        by_index: dict[int, Outstanding] = {}
-        for episode in (item for journal in self._all_journals() for item in journal.outstanding(start=part.count)):
-            # Several journals hold completions of an episode that another process continued.
-            earlier = by_index.get(episode.index)
-            by_index[episode.index] = episode if earlier is None else earlier + episode
-        return [by_index[index] for index in sorted(by_index.keys() - finished) if index >= part.count]
-
-    def _all_journals(self) -> Iterator[JournalReader]:
-        for path in (self.journal_file, *worker_journals(self.path)):
-            if path.exists():
-                with JournalReader(path) as journal:
-                    yield journal
+        with self._journal() as journal:
+            return journal.outstanding() if journal else []
 
     def _journal(self) -> AbstractContextManager[JournalReader | None]:
         return JournalReader(self.journal_file) if self.journal_file.exists() else nullcontext()
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
-    """Return the sums of completions without a journal here: of merged runs, and of workers with journals elsewhere."""
+    """Return the sums of the completions of merged runs, which have no journal here."""
+    refuse_worker_journals(journal)
     try:
-        workers = orjson.loads(journal.note("workers") or b'{"journals": []}')["journals"]
-        spent = (item["spent"] for item in workers if not (journal.path.parent / Path(item["path"]).name).exists())
-        return [*_ROWS.validate_json(journal.note(CARRIED) or b"[]"), *_ROWS.validate_python([*chain(*spent)])]
-    except (ValueError, KeyError, TypeError) as error:
+        return _ROWS.validate_json(journal.note(CARRIED) or b"[]")
+    except ValueError as error:
         raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its sums of other journals") from error
+
+
+def refuse_worker_journals(journal: JournalReader) -> None:
+    """Raise StorageError for a run of an earlier version, whose workers kept journals of their own."""
+    if journal.note("workers") is not None:
+        raise StorageError(
+            f"{str(journal.path)!r} is of a version whose workers kept journals of their own; use the version that wrote it"
+        )
 
 
 def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:

@@ -209,8 +209,7 @@ class Spending:
     estimated: Cost
     """Part of `total` with estimated tokens, because the server did not report them."""
     unneeded: Cost
-    """Cost of episodes that are in no file (in flight, interrupted, waiting, or beyond `n`), and of requests that earlier
-    versions sent twice."""
+    """Cost of episodes that are in no file: in flight, interrupted, waiting, or beyond `n`."""
 
     cost_usd: float | None
     """Total in US dollars; None if a price is unknown."""

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, PaidCompletion, SpentRow
+from refinesynth.journal import BATCHES, Entry, Journal, PaidCompletion, SpentRow
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
 from refinesynth.run.event_log import logged, open_events
 from refinesynth.run.jsonl import LineWriter
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory, blocks_of, collect
 from refinesynth.run.run_config import RunConfig
-from refinesynth.run.run_folder import CARRIED, RunFolder, worker_journals
+from refinesynth.run.run_folder import CARRIED, RunFolder
 from refinesynth.run.stats import RunStats
 from refinesynth.text.json_reader import write_json
 
@@ -38,8 +38,7 @@ class RunWriter(RunFolder):
         """Take over the exit stack, which `close` closes; use `claim` to open a run."""
         super().__init__(path, config)
         self._main_journal = journal
-        self._worker_journals = [stack.enter_context(JournalReader(file)) for file in worker_journals(path)]
-        self._first_new_index = max(reader.next_index() for reader in (journal, *self._worker_journals))
+        self._first_new_index = journal.next_index()
         self._trajectories = stack.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = stack.enter_context(closing(LineWriter(self.rejected_file)))
         self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
@@ -86,7 +85,7 @@ class RunWriter(RunFolder):
     def memory(self, episode: str, index: int, *, was_begun: bool = False) -> EpisodeMemory:
         """Return the memory of an episode, by id and position; with `was_begun`, this process has begun it before."""
         begun = was_begun or index < self._first_new_index
-        return EpisodeMemory(self._main_journal, episode, begun=begun, worker_journals=self._worker_journals)
+        return EpisodeMemory(self._main_journal, episode, begun=begun)
 
     async def keep(self, paid: Sequence[PaidCompletion]) -> None:
         """Commit completions of other processes of the run."""
@@ -108,8 +107,8 @@ class RunWriter(RunFolder):
         return [item for item in paid if records[item.episode].get(item.role, item.step, item.digest) is None]
 
     def open_unsupported(self, features: "UnsupportedFeatures") -> None:
-        """Read the servers' known lacks from the journals, and record new ones."""
-        features.open(self._main_journal, self._worker_journals)
+        """Read the servers' known lacks from the journal, and record new ones."""
+        features.open(self._main_journal)
 
     def open_batches(self, record: "BatchRecord | None") -> None:
         """Read the sent batches from the journal, and record new ones; None for a run without batches.

@@ -29,7 +29,7 @@ from refinesynth.journal.journal_values import (
     paid_to_row,
     unpack,
 )
-from refinesynth.run import RunFolder, worker_journals
+from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import last_line_end
 from refinesynth.trajectory import explain
 
@@ -175,10 +175,9 @@ def _parts(path: Path, ends: Ends) -> Generator[Part]:
     with JournalReader(folder.journal_file) as journal:
         # Read before the completions: those of the committed episodes then exist.
         counted = journal.committed
-        for journal_path in (folder.journal_file, *worker_journals(path)):
-            for part in _paid_parts(journal_path, ends):
-                ends = part.ends
-                yield part
+        for part in _paid_parts(folder.journal_file, ends):
+            ends = part.ends
+            yield part
         for part in _entry_parts(folder, journal, counted, ends):
             ends = part.ends
             yield part

@@ -5,7 +5,6 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -83,18 +82,14 @@ async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Pat
     assert [one.episode for one in read.outstanding()] == ["000001"]
 
 
-async def test_what_workers_of_an_earlier_version_had_paid_for_is_summed_once_wherever_their_journals_are(
-    tmp_path: Path,
-) -> None:
+async def test_a_run_whose_workers_kept_journals_is_refused(tmp_path: Path) -> None:
     path = (await write(tmp_path, True)).path
-    with closing(Journal(path / "journal-here-1.sqlite")) as journal:
-        await journal.keep(paid(7, step=1))
-        (sums,) = journal.spent()
-    journals = [{"path": f"/disk/journal-{host}-1.sqlite", "spent": [asdict(sums)]} for host in ("here", "gone")]
     with closing(Journal(path / "journal.sqlite")) as journal:
-        await journal.keep_note("workers", orjson.dumps({"run": "run-1", "journals": journals}))
-    assert sum(row.requests for row in RunFolder.open(path).spent()) == 2
-    assert [one.index for one in RunFolder.open(path).outstanding()] == [7]
+        await journal.keep_note("workers", orjson.dumps({"run": "run-1", "journals": []}))
+    with pytest.raises(StorageError, match="use the version that wrote it"):
+        RunFolder.open(path).spent()
+    with pytest.raises(StorageError, match="use the version that wrote it"):
+        RunWriter.claim(path, CONFIG)
 
 
 @pytest.mark.parametrize("accepted", [True, False])
