@@ -23,7 +23,7 @@ from bench.figures import Figure, Section, table
 from bench.page import write_section
 from bench.real.data import ARMS, SIZES, read, records_of, write
 from bench.real.report import PAGE
-from bench.real.unit import BATCH, CACHE, SETTINGS
+from bench.real.unit import BATCH, CACHE, PRECISION, SETTINGS
 from bench.train.load import Load
 from bench.train.second_epoch import Stopwatch, callback
 
@@ -88,7 +88,7 @@ def measure(model: Path, data: Path, *, plays: int, starts: int) -> Section:
     return Section(
         title="SmolLM2-135M-Instruct, one thread of a CPU" if "SmolLM2" in model.name else model.name,
         how=f"Training: {len(records)} plays of {tokens:,} tokens, {trained / tokens:.0%} of them trained, {BATCH} plays per step, all weights, "
-        f"bf16 autocast, the second of two passes. Playing: {len(clean)} starts, greedy, bf16; only written tokens count, "
+        f"fp32, the second of two passes. Playing: {len(clean)} starts, greedy, fp32; only written tokens count, "
         "and reading is in the time. CPU time; memory is the second pass's peak beside the weights.",
         figures=figures,
     )
@@ -134,7 +134,14 @@ def _trained_by_us(load: Load) -> tuple[float, float]:
 
     watch, folder = Stopwatch("cpu"), Path(unpack_gguf(load.model))
     steps = -(-len(Path(load.data).read_bytes().splitlines()) // BATCH)
-    settings: dict[str, Any] = {**SETTINGS, "epochs": 2, "log_every": steps, "device": "cpu", "resume": "never"}
+    settings: dict[str, Any] = {
+        **SETTINGS,
+        "precision": PRECISION["cpu"],
+        "epochs": 2,
+        "log_every": steps,
+        "device": "cpu",
+    }
+    settings["resume"] = "never"
     trainer = Trainer(model=folder, data=load.data, output=Path(load.out) / "ours", **settings)
     trainer.train(events=Passes(watch, folder))
     return watch.seconds, watch.memory
@@ -168,7 +175,6 @@ def _trained_plainly(load: Load) -> tuple[float, float]:
         num_train_epochs=2,
         learning_rate=float(SETTINGS["learning_rate"]),
         lr_scheduler_type="cosine",
-        bf16=True,
         use_cpu=True,
         save_strategy="no",
         logging_strategy="no",
@@ -204,7 +210,7 @@ def _played_plainly(model: Path, starts: list[dict[str, Any]]) -> tuple[int, flo
     torch.set_num_threads(1)
     began, folder = time.process_time(), unpack_gguf(str(model))
     tokenizer = cast("Any", AutoTokenizer).from_pretrained(folder)
-    loaded = cast("Any", AutoModelForCausalLM).from_pretrained(folder, dtype=torch.bfloat16).eval()
+    loaded = cast("Any", AutoModelForCausalLM).from_pretrained(folder, dtype=torch.float32).eval()
     written, successes = 0, list[bool]()
     for start in starts:
         one = Play(start, tokenizer, 0)

@@ -25,13 +25,14 @@ SETTINGS: dict[str, Any] = {
     "learning_rate": LEARNING_RATE,
     "warmup": 0.05,
     "adam_betas": (0.9, 0.95),
-    "precision": "bf16",
     "gradient_checkpointing": False,
     "evaluate_every": "never",
     "save_every": "never",
     "log_every": 4,
 }
 """Of the package's trainer; all weights are trained."""
+PRECISION = {"cpu": "fp32", "cuda": "bf16"}
+"""bf16 is autocast; few CPUs compute in it."""
 
 
 def path_of(arm: str, seed: int, size: str, results: Path = RESULTS) -> Path:
@@ -96,6 +97,7 @@ def _trained(
         **SETTINGS,
         "loss_on": loss_on,
         "seed": seed,
+        "precision": PRECISION[device],
         "device": "cpu" if device == "cpu" else "auto",
     }
     began, clock = time.time(), output / "seconds.json"
@@ -116,7 +118,7 @@ def _trained(
         "tokens": counted["trained_tokens"],
         "tokens read": counted["tokens"],
         "losses": losses,
-        "settings": {name: SETTINGS[name] for name in ("batch_size", "learning_rate", "precision")},
+        "settings": {name: settings[name] for name in ("batch_size", "learning_rate", "precision")},
     }
 
 
