@@ -5,7 +5,7 @@ regenerated as a whole.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, count, product
 from math import prod
 from typing import Annotated, cast
@@ -213,17 +213,25 @@ class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for action in self.actions(draft):
-            if action_form(action).problem is not None:
-                continue
-            for rows in fillings(action, limit=self.fillings):
-                if not any(map(partial(_round_trips, action), rows)):
-                    message = (
-                        f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(rows[0]))}, "
-                        "or captures other values than those filled in. Mend the pattern of "
-                        f"{quoted(action.name)}: the whole text must match, each group one value."
-                    )
-                    yield self.fault("misses_template", message)
-                    break
+            if (text := _mismatch(action, self.fillings)) is not None:
+                message = (
+                    f"The pattern {quoted(action.pattern)} does not match its own action {quoted(text)}, "
+                    "or captures other values than those filled in. Mend the pattern of "
+                    f"{quoted(action.name)}: the whole text must match, each group one value."
+                )
+                yield self.fault("misses_template", message)
+
+
+@lru_cache(maxsize=512)
+def _mismatch(action: ActionSpec, limit: int) -> str | None:
+    """Return the first filled template that the action's pattern does not read back; None if there is none.
+
+    Cached: the patterns of a script are checked for replacement, and then by the rule.
+    """
+    if action_form(action).problem is not None:
+        return None
+    rows = (row for row in fillings(action, limit=limit) if not any(map(partial(_round_trips, action), row)))
+    return next((action.fill(row[0]) for row in rows), None)
 
 
 class PatternsAreUnambiguous(BuiltInRule, ScriptRule):

@@ -65,6 +65,9 @@ class ActionSpec(Value):
         values = cast("Mapping[object, object]", value)
         return {name: _as_texts(allowed) for name, allowed in values.items()}
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.pattern))
+
     @property
     def placeholders(self) -> tuple[str, ...]:
         """Names in braces, in the order of the template."""
