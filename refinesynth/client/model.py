@@ -17,6 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.backends.role import Role
+from refinesynth.chat.react import STOPS
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
@@ -395,7 +396,8 @@ class BackendModel(Model):
         }
         if not (self._accepts_seed and self.backend.seed) or UnsupportedFeature.SEED in unsupported:
             request.pop("seed", None)
-        if UnsupportedFeature.STOP in unsupported or self._thinks:
+        # Other stop sequences, such as Inspect's, are the user's choice.
+        if UnsupportedFeature.STOP in unsupported or (self._thinks and request.get("stop") == [*STOPS]):
             request.pop("stop", None)
         if UnsupportedFeature.STOP not in unsupported and (stop := self.backend.extra.get("stop")) is not None:
             request["stop"] = stop

@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends import Backend, OutputMode
+from refinesynth.chat.react import STOPS
 from refinesynth.client.model import BackendModel
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, NoTools, RunStopped, StorageError
@@ -254,13 +255,13 @@ async def test_stop_sequences_are_left_out_where_they_may_cut_thoughts(
     settings: dict[str, Any], stops: list[bool]
 ) -> None:
     is_thoughtful = settings["model"].endswith("thoughtful")
-    call = Scripted(*[completion("fig", reasoning_content="Hm." if is_thoughtful else None)] * 2)
+    call = Scripted(*[completion("fig", reasoning_content="Hm." if is_thoughtful else None)] * 3)
     asked = BackendModel(Backend.model_validate(settings), call=call)
-    for _ in stops:
-        await model_request(
-            asked, [ModelRequest.user_text_prompt("hi")], model_settings=ModelSettings(stop_sequences=["x"])
-        )
-    assert ["stop" in request for request in call.requests] == stops
+    # Those of a user, through Inspect, stay.
+    for sequences in ([*STOPS], [*STOPS], ["x"]):
+        sent = ModelSettings(stop_sequences=sequences)
+        await model_request(asked, [ModelRequest.user_text_prompt("hi")], model_settings=sent)
+    assert ["stop" in request for request in call.requests] == [*stops, True]
 
 
 async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
