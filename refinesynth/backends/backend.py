@@ -180,6 +180,8 @@ class Backend(BaseModel):
         parts = (self.extra, body if isinstance(body, Mapping) else {})
         if name := next((name for name in ("stream", "stream_options") if any(part.get(name) for part in parts)), None):
             raise ValueError(f"extra: {name} asks for a streamed answer; refinesynth reads whole answers; take it out")
+        if name := next((n for n in ("n", "best_of") if any(part.get(n) not in (None, 1) for part in parts)), None):
+            raise ValueError(f"extra: {name} asks for several answers to each request, and one is used; take it out")
         for name in self.extra.keys() & {"model", "messages", "timeout"}:
             raise ValueError(
                 f"extra: {name} would be overwritten, or missing if null; give the backend's own model or timeout"

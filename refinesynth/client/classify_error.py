@@ -147,8 +147,11 @@ _QUOTA = re.compile(
     r"|余额不足|欠费|无可用资源包|充值|(额度|配额).{0,4}(用尽|用完|耗尽)|额度不足",
     re.IGNORECASE,
 )
-_PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
-"""Words of a quota that refills: Google reports a limit per minute as `exceeded your current quota`."""
+_PER_MINUTE = re.compile(
+    r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?(minute|second)|\bconcurren(t|cy)|并发", re.IGNORECASE
+)
+"""Words of a quota that refills: Google reports a limit per minute as `exceeded your current quota`, Scaleway one of
+concurrent requests as `INSUFFICIENT QUOTA`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
     # litellm's proxy rejects a key that is not its master key with these words if it has no database of keys.

@@ -29,6 +29,7 @@ _MAX_CHARS = MAX_CHARACTERS + 1
 _MAX_NAME_CHARS = 200
 
 _COMPLETE, _FILTERED, _AT_LIMIT, _WINDOW_END = "whole", "filtered", "at its limit", "at the end of the context window"
+_INTERRUPTED = "interrupted"
 _ENDINGS: Mapping[str, str] = {
     reason: ending
     for ending, reasons in {
@@ -40,11 +41,15 @@ _ENDINGS: Mapping[str, str] = {
         _AT_LIMIT: "length max_tokens max_length max_output_tokens max_completion_tokens max_new_tokens token_limit compaction"
         " continuation maxpredictedtokensreached",
         _WINDOW_END: "model_context_window_exceeded context_length_exceeded contextlengthreached model_length error_limit",
+        _INTERRUPTED: "abort aborted cancel canceled cancelled user_cancel interrupted disconnected error failed failure"
+        " internal_error server_error internal_server_error upstream_error network_error connection_error timeout"
+        " time_limit deadline_exceeded insufficient_system_resource overloaded unavailable service_unavailable load unload",
     }.items()
     for reason in reasons.split()
 }
 """Finish reasons of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic, Bedrock, Gemini, Cohere,
-    Mistral, Z.ai, Baidu, Titan and watsonx. Any other reason, such as `abort`, means an interrupted completion."""
+    Mistral, Z.ai, Baidu, Titan and watsonx. Any other reason, such as `repetition`, means a completion that is not
+    whole."""
 
 
 _TAIL_CHARS = 2_000
@@ -180,13 +185,17 @@ class _Usage(_ServerObject):
         """Return the counts; missing and impossible counts are 0."""
         prompt, answer, total = self.prompt_tokens, self.completion_tokens, self.total_tokens
         details = self.prompt_tokens_details
-        if prompt and total > prompt + answer:
-            # Billed thinking tokens that `completion_tokens` leaves out.
-            answer = total - prompt
         cache_read = (
             self.cached_tokens or details.cached_tokens or self.cache_read_input_tokens or self.prompt_cache_hit_tokens
         )
         cache_written = details.cache_creation_tokens or details.cache_write_tokens or self.cache_creation_input_tokens
+        cache = cache_read + cache_written
+        if 0 < prompt < cache or total == prompt + answer + cache:
+            # Some gateways pass on Anthropic's prompt count, which leaves out cached tokens.
+            prompt += cache
+        if prompt and total > prompt + answer:
+            # Billed thinking tokens that `completion_tokens` leaves out.
+            answer = total - prompt
         thoughts = self.reasoning_tokens or self.completion_tokens_details.reasoning_tokens
         return RequestUsage(
             input_tokens=prompt,
@@ -198,10 +207,13 @@ class _Usage(_ServerObject):
         )
 
 
-class _Completion(_ServerObject):
+class _Bill(_ServerObject):
     id: _Name = None
     model: _Name = None
     usage: Annotated[_Usage, BeforeValidator(_object_or_empty)] = _Usage()
+
+
+class _Completion(_Bill):
     choices: tuple[_Choice, ...] = Field(max_length=64)
 
 
@@ -256,8 +268,10 @@ class ReadCompletion:
             raise _content_fault("cut its answer off at the end of its context window; serve a longer one")
         if self.finish_reason == NO_REASON:
             raise _content_fault("gave no finish_reason, so its answer may be cut off; it has to give one")
-        if ending != _COMPLETE:
+        if ending == _INTERRUPTED:
             raise _server_fault(f"broke off its answer (finish_reason {self.finish_reason!r})")
+        if ending != _COMPLETE:
+            raise _content_fault(f"gave no whole answer (finish_reason {self.finish_reason!r})")
         if not self.text.strip() and not self.calls:
             addition = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
             raise _content_fault(f"gave an empty answer{addition}")
@@ -352,27 +366,34 @@ def usage_of(paid: PaidCompletion) -> RequestUsage:
     )
 
 
-def read_completion(raw: object) -> ReadCompletion:
+def read_completion(raw: object, *, max_tokens: int | None = None) -> ReadCompletion:
     """Read an OpenAI chat completion, given as a dict or as an object with its attributes.
 
-    Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0.
+    Lone surrogates become U+FFFD. Missing and impossible counts of tokens are 0. A completion of exactly `max_tokens`
+    has the finish reason `length`, whatever the server reports. An unreadable completion with a usage is an empty one
+    with the finish reason `unreadable at` and the path.
 
     Raises:
-        UnusableAnswer: `raw` is no chat completion, or has no choice.
+        UnusableAnswer: `raw` is no chat completion or has no choice, and has no usage.
     """
     try:
         completion = _Completion.model_validate(raw)
     except (ValidationError, RecursionError) as error:
         path = ".".join(str(key) for key in error.errors()[0]["loc"]) if isinstance(error, ValidationError) else "depth"
-        raise _server_fault(f"sent something that is no completion (at {path!r})") from None
+        return _unreadable(raw, path)
     if not completion.choices:
-        raise _server_fault("sent a completion without choices")
+        return _unreadable(raw, "choices")
+    usage = completion.usage.read()
     choice = completion.choices[0]
     calls = choice.message.tool_calls or ()
     reason, native = choice.finish_reason, choice.provider_specific_fields
     if native is not None and native.native_finish_reason is not None and _ending(reason) == _COMPLETE:
         # litellm reports unknown reasons as `stop`.
         reason = native.native_finish_reason
+    if max_tokens in (usage.output_tokens, usage.output_tokens - usage.output_reasoning_tokens):
+        # Some servers report `stop` or `tool_calls` for a truncated completion. Longer completions are whole: the server
+        # ignores the limit, or does not count thoughts against it.
+        reason = "length" if _ending(reason) == _COMPLETE else reason
     thinking = choice.message.reasoning_content or choice.message.reasoning or choice.message.thinking or ""
     split = split_thinking(choice.message.content or "")
     if split.thinking not in thinking:
@@ -386,11 +407,22 @@ def read_completion(raw: object) -> ReadCompletion:
         finish_reason=reason,
         # Some servers quote the request, which may hold a key; the refusal goes into the journal.
         refusal=redact(refusal) if refusal else None,
-        usage=completion.usage.read(),
+        usage=usage,
         model=completion.model,
         id=completion.id,
         end_mark=split.form,
     )
+
+
+def _unreadable(raw: object, path: str) -> ReadCompletion:
+    try:
+        bill = _Bill.model_validate(raw)
+    except (ValidationError, RecursionError):
+        bill = _Bill()
+    usage = bill.usage.read()
+    if not usage.total_tokens and not usage.details:
+        raise _server_fault(f"sent something that is no completion (at {path!r})") from None
+    return ReadCompletion(finish_reason=f"unreadable at {path!r}", usage=usage, model=bill.model, id=bill.id)
 
 
 def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str:

@@ -30,8 +30,12 @@ DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
 _BOUNDED_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles with a default bound. Scripts and narrated plays have none: they may fill the context, and servers such as vLLM
 refuse a bound that exceeds it."""
-_THINKING_NAMES = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
+_THINKING_NAMES = re.compile(
+    r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b|\bglm-?(4\.[5-9]|5)|minimax-m\d", re.IGNORECASE
+)
 """Names of thinking models that pydantic-ai's profiles do not list."""
+_PLAIN_NAMES = re.compile(r"instruct|coder", re.IGNORECASE)
+"""Names of models without thoughts in families of thinking models."""
 _PROVIDERS = ("openai", "hosted_vllm")
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _TIMEOUT_S = 2.0
@@ -57,10 +61,15 @@ def bound_of(role: Role, backend: Backend) -> int | None:
 
 
 def _thinks(backend: Backend) -> bool:
-    if thinking_is_off(backend):
-        return False
-    known = profile_of(backend).get("supports_thinking", False) or _THINKING_NAMES.search(backend.model) is not None
-    return known or bool({"reasoning_effort", "thinking"} & backend.extra.keys())
+    may_think = profile_of(backend).get("supports_thinking", False) or _THINKING_NAMES.search(backend.model) is not None
+    return not thinking_is_off(backend) and (may_think or thinks_by_name(backend))
+
+
+def thinks_by_name(backend: Backend) -> bool:
+    """Return True if a model thinks by its name or the settings in `extra`."""
+    is_named = _THINKING_NAMES.search(backend.model) is not None and _PLAIN_NAMES.search(backend.model) is None
+    is_set = not {"reasoning_effort", "thinking"}.isdisjoint(backend.extra)
+    return not thinking_is_off(backend) and (is_named or is_set)
 
 
 def context_warning(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:

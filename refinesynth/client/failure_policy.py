@@ -74,7 +74,7 @@ class PendingRequest:
     crashes: int = 0
     """Faults that look like a crash of the server."""
     answered_before: int = 0
-    """Answers of the backend before this request began."""
+    """Usable answers of the backend before this request began."""
 
 
 class FailurePolicy:
@@ -86,7 +86,7 @@ class FailurePolicy:
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
         self.answered = 0
-        """Number of answered requests."""
+        """Number of requests with a usable completion, recalled ones excluded."""
         self.usable = False
         """True after the first usable completion."""
         self._proved_features: set[str] = set()
@@ -157,9 +157,8 @@ class FailurePolicy:
         return sum(faults[kind] for kind in ErrorCategory if kind not in _CONTENT_CATEGORIES) <= backend.retries
 
     def note_answer(self, request: Mapping[str, Any]) -> None:
-        """Record an answer to a request, and the features of the server that it proves."""
+        """Record an answer to a request, usable or not, and the features of the server that it proves."""
         self._proved_features.update(_used_features(request).values())
-        self.answered += 1
         self._uncertain_count = 0
 
     def note_calls(self, artefact: str | None) -> None:

@@ -97,7 +97,9 @@ def _read_without_litellm(record: Mapping[str, object]) -> Reply | HttpError | N
         reply = read_reply(body.encode(errors="replace"), {})
     except HttpError as error:
         return error if error.in_body else None
-    return reply if isinstance(reply.get("choices"), list) and reply["choices"] else None
+    has_choices = isinstance(reply.get("choices"), list) and reply["choices"]
+    # Without choices, a usage still has to be paid for.
+    return reply if has_choices or reply.get("usage") else None
 
 
 def _keep_reason(response: Any, body: object) -> None:

@@ -17,12 +17,13 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.backends.role import Role
+from refinesynth.chat.react import STOPS
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
-from refinesynth.client.default_limits import bound_of
+from refinesynth.client.default_limits import bound_of, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
@@ -106,6 +107,8 @@ class BackendModel(Model):
         self._uses_bounds = True
         """False once a completion had thoughts, which no default bound may cut, or a request rejected with its default
         bound succeeded without the bound."""
+        self._thinks = thinks_by_name(backend)
+        """True if thoughts are expected: many servers look for stop sequences in thoughts as well."""
         self._features = UnsupportedFeatures() if unsupported is None else unsupported
         self._server_record = self._features.of(backend)
         # Looked up once, not for every request.
@@ -276,7 +279,7 @@ class BackendModel(Model):
             policy.note_answer(request)
         if answer.thinking or answer.usage.output_reasoning_tokens:
             # Some providers hide the thoughts and report only their tokens.
-            self._uses_bounds = False
+            self._uses_bounds, self._thinks = False, True
         answer.check(max_tokens=request.get("max_tokens"))
         try:
             answer, artefact = answer.with_repaired_calls(parameters)
@@ -287,6 +290,7 @@ class BackendModel(Model):
             policy.note_calls(artefact)
         parts = answer.parts(parameters)
         policy.usable = True
+        policy.answered += paid is None
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
@@ -334,7 +338,9 @@ class BackendModel(Model):
             with anyio.fail_after(request["timeout"]):
                 # The key is a temporary of the call: no local variable in a traceback holds it.
                 raw = await self._call(**request, **self._key())
-            answer = self._counted(raw if isinstance(raw, ReadCompletion) else read_completion(raw), request)
+            max_tokens = request.get("max_tokens", request.get("max_completion_tokens"))
+            answer = raw if isinstance(raw, ReadCompletion) else read_completion(raw, max_tokens=max_tokens)
+            answer = self._counted(answer, request)
         except RefinesynthError:
             raise
         except Exception as error:
@@ -390,9 +396,10 @@ class BackendModel(Model):
         }
         if not (self._accepts_seed and self.backend.seed) or UnsupportedFeature.SEED in unsupported:
             request.pop("seed", None)
-        if UnsupportedFeature.STOP in unsupported:
+        # Other stop sequences, such as Inspect's, are the user's choice.
+        if UnsupportedFeature.STOP in unsupported or (self._thinks and request.get("stop") == [*STOPS]):
             request.pop("stop", None)
-        elif (stop := self.backend.extra.get("stop")) is not None:
+        if UnsupportedFeature.STOP not in unsupported and (stop := self.backend.extra.get("stop")) is not None:
             request["stop"] = stop
         if tools := request_arguments.tools(parameters, strict=strict):
             request["tools"] = tools

@@ -274,6 +274,8 @@ def thinking_is_off(backend: Backend) -> bool:
     match dict(backend.extra):
         case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
             return True
+        case {"enable_thinking": False} | {"extra_body": {"enable_thinking": False}}:
+            return True
         case {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}:
             return True
         case _:

@@ -75,6 +75,8 @@ def test_a_key_is_refused_and_not_repeated(wrong: dict[str, object]) -> None:
     "wrong",
     [
         {"extra": {"stream": True}},
+        {"extra": {"n": 4}},
+        {"extra": {"n": 1, "extra_body": {"best_of": 2}}},
         {"extra": {"stream_options": {"include_usage": True}}},
         {"extra": {"stream": False, "extra_body": {"stream": True}}},
         {"model": ""},

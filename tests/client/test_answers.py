@@ -121,14 +121,15 @@ def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, s
         ),
         (completion("half", finish_reason="error"), FailureAction.RETRY, ErrorCategory.SERVER),
         (completion("half", finish_reason=NO_REASON), FailureAction.RETRY, ErrorCategory.CONTENT),
-        ({**completion(), "choices": []}, FailureAction.RETRY, ErrorCategory.SERVER),
+        ({**completion(), "choices": []}, FailureAction.RETRY, ErrorCategory.CONTENT),
+        ({"choices": [], "usage": {"total_tokens": 0}}, FailureAction.RETRY, ErrorCategory.SERVER),
         ({}, FailureAction.RETRY, ErrorCategory.SERVER),
         ([], FailureAction.RETRY, ErrorCategory.SERVER),
         (None, FailureAction.RETRY, ErrorCategory.SERVER),
         ("text", FailureAction.RETRY, ErrorCategory.SERVER),
         ({"choices": [1]}, FailureAction.RETRY, ErrorCategory.SERVER),
         ({"choices": [{"message": "text"}]}, FailureAction.RETRY, ErrorCategory.SERVER),
-        (completion(tool_calls=[{"function": {"name": None}}]), FailureAction.RETRY, ErrorCategory.SERVER),
+        (completion(tool_calls=[{"function": {"name": None}}]), FailureAction.RETRY, ErrorCategory.CONTENT),
     ],
 )
 def test_what_cannot_be_used_is_a_fault(raw: object, step: FailureAction, kind: ErrorCategory) -> None:
@@ -146,15 +147,14 @@ ENDINGS: dict[str, tuple[FailureAction, ErrorCategory] | None] = {
         None,
     ),
     **dict.fromkeys(
-        (
-            "abort", "error", "network_error", "insufficient_system_resource", "cancelled", "timeout", "USER_CANCEL", "",
-            "repetition", "not_finished", "MALFORMED_FUNCTION_CALL", "pause_turn", "unknown", "FINISH_REASON_UNSPECIFIED",
-            "x" * 1_000, "stop it",
-        ),
+        ("abort", "error", "network_error", "insufficient_system_resource", "cancelled", "timeout", "USER_CANCEL"),
         (FailureAction.RETRY, ErrorCategory.SERVER),
     ),
     **dict.fromkeys(
-        ("length", "MAX_TOKENS", "max_tokens", "compaction", "model_length", "model_context_window_exceeded"),
+        (
+            "", "repetition", "not_finished", "MALFORMED_FUNCTION_CALL", "pause_turn", "unknown",
+            "FINISH_REASON_UNSPECIFIED", "x" * 1_000, "stop it", "length", "MAX_TOKENS", "max_tokens", "compaction", "model_length", "model_context_window_exceeded",
+        ),
         (FailureAction.RETRY, ErrorCategory.CONTENT),
     ),
     **dict.fromkeys(
@@ -168,6 +168,32 @@ def test_only_the_reasons_that_mean_so_are_taken_for_a_whole_answer() -> None:
     for reason, fault in ENDINGS.items():
         found = outcome(completion("Thought: x\nAction: y", finish_reason=reason))
         assert ((found.action, found.category) if isinstance(found, UnusableAnswer) else None) == fault, reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "answer", "thoughts", "is_cut"),
+    [
+        ("stop", 512, 0, True),
+        ("tool_calls", 512, 0, True),
+        (None, 512, 300, True),
+        # The server bounds the answer without its thoughts.
+        ("stop", 812, 300, True),
+        ("stop", 612, 300, False),
+        ("stop", 511, 0, False),
+        # The server ignores the bound.
+        ("stop", 700, 0, False),
+    ],
+)
+def test_an_answer_of_exactly_max_tokens_is_cut_off_whatever_its_server_says(
+    reason: str | None, answer: int, thoughts: int, *, is_cut: bool
+) -> None:
+    details = {"reasoning_tokens": thoughts}
+    usage = {"prompt_tokens": 9, "completion_tokens": answer, "completion_tokens_details": details}
+    raw = completion("Action: take the blue fla", finish_reason=reason, usage=usage)
+    answer_read = read_completion(raw, max_tokens=512)
+    assert answer_read.finish_reason == ("length" if is_cut else reason)
+    # The journal keeps it: a resumed run may have another limit.
+    assert (b'"length"' in answer_read.to_json()) == is_cut
 
 
 def test_a_function_in_this_process_need_give_no_reason_and_what_a_proxy_says_of_its_server_counts() -> None:

@@ -6,15 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_doubles import Scripted, Waits
 from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth import Backend, SynthesisResult, synthesize
+from refinesynth.backends.role import Role
 from refinesynth.cli import run_report as shares
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.completion_parsing import read_completion
+from refinesynth.client.model import BackendModel
+from refinesynth.client.session import Session
 from refinesynth.client.token_usage import ESTIMATED, count_tokens, with_estimates
+from refinesynth.errors import BudgetSpent
 from refinesynth.journal.journal_values import model_of
 from refinesynth.rehearsal import Faults, Rehearsal
 
@@ -29,7 +38,15 @@ USAGES: tuple[tuple[object, tuple[int, int, int, int]], ...] = (
     ({"prompt_tokens": 12, "completion_tokens": 5, "prompt_cache_hit_tokens": 7}, (12, 7, 0, 5)),
     ({"prompt_tokens": 12, "completion_tokens": 5, "cache_read_input_tokens": 7}, (12, 7, 0, 5)),
     ({"prompt_tokens": 12, "completion_tokens": 5, "cache_creation_input_tokens": 3}, (12, 0, 3, 5)),
-    ({"prompt_tokens": 12, "completion_tokens": 5, "cached_tokens": 99}, (12, 12, 0, 5)),
+    # Gateways whose prompt leaves out cached tokens; the total of some has them.
+    ({"prompt_tokens": 12, "completion_tokens": 5, "cached_tokens": 99}, (111, 99, 0, 5)),
+    (
+        {"prompt_tokens": 12, "completion_tokens": 5, "cache_read_input_tokens": 8, "cache_creation_input_tokens": 7},
+        (27, 8, 7, 5),
+    ),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 24, "cache_read_input_tokens": 7}, (19, 7, 0, 5)),
+    ({"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17, "cache_read_input_tokens": 7}, (12, 7, 0, 5)),
+    ({"completion_tokens": 5, "cached_tokens": 7}, (0, 0, 0, 5)),
     ({"prompt_tokens": 12, "completion_tokens": 0, "total_tokens": 17}, (12, 0, 0, 5)),
     ({"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 17}, (12, 0, 0, 5)),
     ({"input_tokens": 12, "output_tokens": 5}, (0, 0, 0, 0)),
@@ -96,6 +113,28 @@ def test_thoughts_calls_and_other_scripts_count() -> None:
     assert answer(ANSWER, "I think. " * 100, "open", json.dumps({"what": "drawer"})) > answer(ANSWER) + 200
     chinese = "我把钥匙从抽屉里拿出来"
     assert answer(chinese) >= count_tokens(chinese)
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        {"choices": []},
+        {"choices": [{"finish_reason": "stop", "message": None}]},
+        {"choices": [{"message": {"tool_calls": [{"function": {"name": None, "arguments": "{}"}}]}}]},
+    ],
+)
+async def test_an_unreadable_answer_with_a_bill_is_paid_for(unreadable: dict[str, object]) -> None:
+    usage = {"prompt_tokens": 8_000, "completion_tokens": 900, "total_tokens": 8_900}
+    call = Scripted(*[{**completion(usage=usage), **unreadable}] * 20)
+    tracker = BudgetTracker(Budget(tokens=2 * 8_900))
+    model = BackendModel(Backend(model="m", max_tokens=1_000, content_retries=19), call=call, sleep=Waits())
+    session = Session(id="e", tracker=tracker)
+    with pytest.raises(BudgetSpent):
+        await session.model(Role.PLAYER, model).request(
+            [ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()
+        )
+    assert len(call.requests) <= 3
+    assert tracker.spent.tokens == session.spent.tokens == len(call.requests) * 8_900
 
 
 _VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)

@@ -65,6 +65,7 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         StatusError("429", "slow down"),
         StatusError(429, GOOGLES),
         StatusError(429, "Quota exceeded: tokens per minute"),
+        StatusError(429, "INSUFFICIENT QUOTA: You exceeded your current limit of concurrent requests."),
         StatusError(429, "No deployments available for selected model, Try again in 5"),
         StatusError(429, "Rate limit exceeded for api_key: 1f. ConcurrencyLimit type: tokens."),
     ),

@@ -71,6 +71,19 @@ def test_every_fault_within_the_budget_is_tried_again() -> None:
         assert len(waits(*[fault] * 9, retries=9, content_retries=2)) == 2
 
 
+async def test_a_server_that_breaks_off_every_answer_stops_the_run() -> None:
+    model, call, _ = asking(*[completion(finish_reason="abort")] * 18)
+    async with anyio.create_task_group() as group:
+        for _ in range(2):
+
+            async def expect() -> None:
+                with pytest.raises(RunStopped, match=r"broke off its answer .* it stays down"):
+                    await ask(model)
+
+            group.start_soon(expect)
+    assert len(call.requests) == 18
+
+
 def test_a_budget_for_content_is_granted_once_more_where_all_was_recalled() -> None:
     assert len(waits(*[EMPTY] * 3, content_retries=2, attempt=0)) == 3
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backend_doubles import Refused, Waits
+from backend_doubles import Refused, Scripted, Waits
 from chat_server import calls_tool, completion
 from pydantic import BaseModel
 from pydantic_ai import Agent
@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends import Backend, OutputMode
+from refinesynth.chat.react import STOPS
 from refinesynth.client.model import BackendModel
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, NoTools, RunStopped, StorageError
@@ -235,6 +236,32 @@ async def test_stop_sequences_of_the_backend_come_first() -> None:
     server = Server()
     await ask(model(server, Backend(model="rehearsal", extra={"stop": ["END"]})), stop_sequences=["\nObservation:"])
     assert server.requests[0]["stop"] == ["END"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "stops"),
+    [
+        ({"model": "hosted_vllm/any"}, [True, True]),
+        ({"model": "hosted_vllm/Qwen/Qwen3-8B"}, [False, False]),
+        ({"model": "hosted_vllm/Qwen/Qwen3-4B-Instruct-2507"}, [True, True]),
+        ({"model": "hosted_vllm/zai-org/GLM-4.6"}, [False, False]),
+        ({"model": "dashscope/qwen3.7-plus", "extra": {"enable_thinking": False}}, [True, True]),
+        ({"model": "hosted_vllm/any", "extra": {"reasoning_effort": "low"}}, [False, False]),
+        ({"model": "hosted_vllm/Qwen/Qwen3-8B", "extra": {"stop": ["END"]}}, [True, True]),
+        ({"model": "hosted_vllm/thoughtful"}, [True, False]),
+    ],
+)
+async def test_stop_sequences_are_left_out_where_they_may_cut_thoughts(
+    settings: dict[str, Any], stops: list[bool]
+) -> None:
+    is_thoughtful = settings["model"].endswith("thoughtful")
+    call = Scripted(*[completion("fig", reasoning_content="Hm." if is_thoughtful else None)] * 3)
+    asked = BackendModel(Backend.model_validate(settings), call=call)
+    # Those of a user, through Inspect, stay.
+    for sequences in ([*STOPS], [*STOPS], ["x"]):
+        sent = ModelSettings(stop_sequences=sequences)
+        await model_request(asked, [ModelRequest.user_text_prompt("hi")], model_settings=sent)
+    assert ["stop" in request for request in call.requests] == [*stops, True]
 
 
 async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pydantic_ai.models import ModelRequestParameters
 
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.backend import Mixed
+from refinesynth.client.completion_parsing import read_completion
 from refinesynth.client.default_limits import ServerFacts, bound_of, bounded_by_slots, server_facts_of
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
@@ -99,6 +100,16 @@ async def test_a_bound_that_cuts_anything_else_stays() -> None:
     cut = completion("So it goes", finish_reason="length")
     with pytest.raises(EpisodeAbandoned, match="cut its answer off at max_tokens=512"):
         await asked(cut, cut, content_retries=1)
+
+
+async def test_an_answer_that_fills_its_bound_is_cut_off_and_a_replayed_one_is_what_it_was() -> None:
+    full = completion("Action: take the blue fla", usage={"prompt_tokens": 9, "completion_tokens": 90})
+    bounds: list[dict[str, Any]] = [{"max_tokens": 90}, {"extra": {"max_completion_tokens": 90}}]
+    for settings in bounds:
+        with pytest.raises(EpisodeAbandoned, match="cut its answer off"):
+            await asked(full, content_retries=0, **settings)
+    replayed = read_completion(full)
+    assert await asked(replayed, replayed, max_tokens=90) == ([90, 90], "Action: take the blue fla")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import PRESETS, Backend
 from refinesynth.client import litellm_sdk
-from refinesynth.client.budget.price_table import free, is_known, listed_rates, price_of, unknown
+from refinesynth.client.budget.price_table import entry_of, free, is_known, listed_rates, price_of, unknown
 
 LISTED = (
     "gpt-4o", "gpt-4o-mini", "o3", "gpt-5", "deepseek/deepseek-flash", "deepseek/deepseek-v4-pro",
@@ -81,6 +81,20 @@ def test_each_of_ones_own_prices_takes_the_place_of_the_listed_one(
     cache = cached if cached is not None else 1.25 if prompt is None else prompt
     expected = (fresh * at[0] + usage.cache_read_tokens * cache + usage.output_tokens * at[1]) / 1e6
     assert price_of(own)(usage) == pytest.approx(expected)
+
+
+def test_thoughts_and_service_tiers_have_their_listed_prices() -> None:
+    usage = RequestUsage(input_tokens=2_000, output_tokens=3_000, output_reasoning_tokens=2_500)
+    qwen = Backend(model="dashscope/qwen-plus-latest")
+    assert price_of(qwen)(usage) == pytest.approx((2_000 * 0.4 + 500 * 1.2 + 2_500 * 4) / 1e6)
+    assert price_of(qwen.model_copy(update={"output_price": 1.0}))(usage) == pytest.approx((800 + 3_000) / 1e6)
+    entry = entry_of("gpt-5") or {}
+    for tier in ("priority", "flex"):
+        expected = 2_000 * entry[f"input_cost_per_token_{tier}"] + 3_000 * entry[f"output_cost_per_token_{tier}"]
+        for extra in ({"service_tier": tier}, {"extra_body": {"service_tier": tier}}):
+            tiered = Backend.model_validate({"model": "gpt-5", "extra": extra})
+            assert price_of(tiered)(usage) == pytest.approx(expected)
+    assert price_of(Backend(model="gpt-5", extra={"service_tier": "default"})) == price_of(Backend(model="gpt-5"))
 
 
 def test_a_server_of_ones_own_has_ones_own_prices_or_none() -> None:

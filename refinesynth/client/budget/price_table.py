@@ -21,6 +21,7 @@ _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_requ
 """Keys of an entry that is not priced by the token alone."""
 _TOKEN_PRICES = (
     "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost",
+    "output_cost_per_reasoning_token",
 )  # fmt: skip
 _OTHER_BILLING = frozenset({"perplexity"})
 """Providers that charge for more than tokens."""
@@ -28,7 +29,7 @@ _OTHER_BILLING = frozenset({"perplexity"})
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """US dollars per token of each kind: a provider's standard prices for short prompts.
+    """US dollars per token of each kind: a provider's prices for short prompts.
 
     An episode's prompts stay below the tens of thousands of tokens from which some prices rise. Cheaper hours are
     ignored.
@@ -41,12 +42,16 @@ class Rates:
     written: float
     """Prompt tokens written to the cache."""
     output: float
-    """Tokens of the completion, reasoning included."""
+    """Tokens of the completion."""
+    reasoning: float | None = None
+    """Tokens of thoughts within the completion; None for the price of other tokens."""
 
     def __call__(self, usage: "RequestUsage") -> float:
         cached, written = usage.cache_read_tokens, usage.cache_write_tokens
         fresh = usage.input_tokens - cached - written
-        return fresh * self.input + cached * self.cached + written * self.written + usage.output_tokens * self.output
+        prompt = fresh * self.input + cached * self.cached + written * self.written
+        extra = 0.0 if self.reasoning is None else usage.output_reasoning_tokens * (self.reasoning - self.output)
+        return prompt + usage.output_tokens * self.output + extra
 
 
 def free(_usage: "RequestUsage") -> float | None:
@@ -63,14 +68,17 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     """Return the price function of a backend; `unknown` if its own prices and litellm's map do not suffice.
 
     Each own price replaces the listed one. Cached tokens without a price cost as much as other prompt tokens. The
-    rehearsal and replays are free. Without `listings`, only own prices count; with `batch`, listed batch prices apply.
+    rehearsal and replays are free. Without `listings`, only own prices count; with `batch`, listed batch prices apply,
+    else those of the `service_tier` in `extra`.
     """
     if backend.is_rehearsal or backend.model.startswith("replay:"):
         return free
     own = _own_prices(backend)
     if {"input", "output"} <= own.keys():
         return Rates(**own)
-    rates = listed_rates(backend.model, batch=batch) if listings else None
+    body = backend.extra.get("extra_body")
+    tier = {**(body if isinstance(body, Mapping) else {}), **backend.extra}.get("service_tier")
+    rates = listed_rates(backend.model, batch=batch, tier=str(tier or "")) if listings else None
     return unknown if rates is None else replace(rates, **own)
 
 
@@ -82,14 +90,15 @@ def is_known(price: "Price") -> bool:
 
 
 @cache
-def listed_rates(model: str, *, batch: bool = False) -> Rates | None:
+def listed_rates(model: str, *, batch: bool = False, tier: str = "") -> Rates | None:
     """Return litellm's prices of a model string; None if it lists no price per token, or one of unknown form.
 
-    In a `batch`, a price without a batch price of its own is halved.
+    In a `batch`, a price without a batch price of its own is halved. A service `tier`, such as `priority` or `flex`,
+    replaces the prices that it lists.
     """
     entry = None if split_model(model)[0] in _OTHER_BILLING else entry_of(model)
     try:
-        return None if entry is None else _rates(_batched(entry) if batch else entry)
+        return None if entry is None else _rates(_batched(entry) if batch else {**entry, **_prices_of(entry, tier)})
     except (TypeError, ValueError, KeyError):
         return None
 
@@ -131,13 +140,17 @@ def _rates(entry: Mapping[str, Any]) -> Rates | None:
         cached=of_prompt("cache_read_input_token_cost"),
         written=of_prompt("cache_creation_input_token_cost"),
         output=float(entry["output_cost_per_token"] or 0),
+        reasoning=None if (thoughts := entry.get("output_cost_per_reasoning_token")) is None else float(thoughts),
     )
 
 
 def _batched(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     halves = {name: float(entry[name]) / 2 for name in _TOKEN_PRICES if entry.get(name) is not None}
-    own = {name: entry[f"{name}_batches"] for name in _TOKEN_PRICES if entry.get(f"{name}_batches") is not None}
-    return {**entry, **halves, **own}
+    return {**entry, **halves, **_prices_of(entry, "batches")}
+
+
+def _prices_of(entry: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
+    return {name: entry[f"{name}_{variant}"] for name in _TOKEN_PRICES if entry.get(f"{name}_{variant}") is not None}
 
 
 def _own_prices(backend: Backend) -> dict[str, float]:
@@ -146,4 +159,6 @@ def _own_prices(backend: Backend) -> dict[str, float]:
     if "input" in own:
         # A prompt price also covers cached and cache-written tokens.
         own = {"cached": own["input"], "written": own["input"], **own}
+    if "output" in own:
+        own["reasoning"] = own["output"]
     return own
