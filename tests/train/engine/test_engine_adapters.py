@@ -69,6 +69,7 @@ def test_an_adapter_is_trained_on_with_its_own_settings_and_stays_one_of_its_bas
 MOE: dict[str, Any] = {**toys.SIZES, **toys.NO_SPECIAL, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
+@pytest.mark.filterwarnings("ignore:The following rank_pattern keys", "ignore:The following alpha_pattern keys")
 @pytest.mark.parametrize(
     ("kind", "targets", "unknown"),
     [
