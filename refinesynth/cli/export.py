@@ -245,7 +245,12 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
             trained=written.trained_turns,
             masked=written.other_turns,
             advice=advice,
-            remarks=(tokenizer_remark, size_remark, *([f"{lost}."] if (lost := lost_conversations(counts)) else [])),
+            remarks=(
+                tokenizer_remark,
+                size_remark,
+                *written.remarks,
+                *([f"{lost}."] if (lost := lost_conversations(counts)) else []),
+            ),
         )
 
     return write

@@ -31,8 +31,8 @@ class Masking(StrEnum):
 AnyMessage = Message | ToolMessage
 
 
-def labels(trajectory: Trajectory, messages: Sequence[AnyMessage]) -> dict[str, JsonValue]:
-    """Return a record's `labels`, one per assistant message, if a repairer took part or a message mixes mistakes and right
+def labels(trajectory: Trajectory, messages: Sequence[AnyMessage], key: str = "labels") -> dict[str, JsonValue]:
+    """Return a record's labels under `key`, one per assistant message, if a repairer took part or a message mixes mistakes and right
     calls. The label of mixed calls joins theirs, as in `player+mistake`.
     """
     result: list[JsonValue] = []
@@ -42,7 +42,7 @@ def labels(trajectory: Trajectory, messages: Sequence[AnyMessage]) -> dict[str, 
     informative = "repairer" in trajectory.provenance.models or any(
         label not in {"player", "mistake"} for label in result
     )
-    return {"labels": result} if informative else {}
+    return {key: result} if informative else {}
 
 
 def conversations(messages: Sequence[AnyMessage], masking: Masking) -> Iterator[tuple[AnyMessage, ...]]:

@@ -108,6 +108,8 @@ class ChatFormat:
     """True if the reader accepts actions as tool calls."""
     takes_labels: bool = True
     """False if the reader refuses additional keys, such as the labels of a run with a repairer."""
+    label_key: str = "labels"
+    """Key of those labels. TRL reads `labels` as token labels."""
     form: Form = "react"
     distractors: tuple[int, tuple[Tool, ...]] = (0, ())
     """Number of additional functions per record, and the functions to draw from."""
@@ -120,7 +122,7 @@ class ChatFormat:
             assistant_turns = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
             name = trajectory.id + self._id_suffix(masking, number)
-            labels = chat_shapes.labels(trajectory, messages) if self.takes_labels else {}
+            labels = chat_shapes.labels(trajectory, messages, self.label_key) if self.takes_labels else {}
             yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, assistant_turns - trained)
 
     def _record_tools(self, trajectory: Trajectory, messages: Sequence[chat_shapes.AnyMessage]) -> tuple[Tool, ...]:
@@ -238,12 +240,14 @@ _ALL: tuple[Format, ...] = (
             "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
         ),
         chat_shapes.flagged("loss", arguments="object"),
+        label_key="turn_labels",
     ),
     ChatFormat(
         "trl-split",
         "TRL, any template",
         {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."},
         chat_shapes.prompt_completion,
+        label_key="turn_labels",
     ),
     ChatFormat(
         "axolotl",

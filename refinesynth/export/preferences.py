@@ -8,6 +8,7 @@ refusal of the mistake. Hence a pair requires that the repair could have been th
 - Sentences of the repair's thought about the refusal are removed: sentences that admit a failure in English, repeat the
   refusal, or contain a significant word of the refusal alone; and following sentences that refer to them. Without a
   remaining sentence there is no pair; an empty thought stays empty.
+- The repair's action is not the mistake's.
 - The repair's action contains no significant word of the refusal alone.
 
 Not detected: an admission in other words, or in another language, without a word of the refusal.
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 
+from refinesynth.actions.matching import action_key
 from refinesynth.chat import Message, render_player, render_tool_turns, render_tools, render_turns
 from refinesynth.export import chat_shapes
 from refinesynth.export.chat_shapes import ExportRecord, Masking
@@ -31,6 +33,7 @@ UNREPAIRED: Final = "mistakes without a repair"
 CHANGED: Final = "mistakes repaired only after other actions had changed the world"
 HINDSIGHT: Final = "mistakes whose repair speaks or makes use of the refusal alone"
 PARALLEL: Final = "mistakes and repairs behind another call of their message"
+SAME: Final = "mistakes repaired by the same action"
 NO_CONTEXT: Final = "mistakes that nothing of the environment comes before"
 
 _ADMITS = re.compile(
@@ -94,6 +97,10 @@ class PreferenceFormat:
                 yield ExportRecord({}, omitted=UNREPAIRED)
             elif any(step.accepted and not step.transient for step in between):
                 yield ExportRecord({}, omitted=CHANGED)
+            elif action_key(trajectory.script, answer.player.action) == action_key(
+                trajectory.script, mistake.player.action
+            ):
+                yield ExportRecord({}, omitted=SAME)
             elif prompt[-1].role != "user":
                 yield ExportRecord({}, omitted=NO_CONTEXT)
             elif (chosen := _without_hindsight(answer.player, between, prompt)) is None:

@@ -5,6 +5,7 @@ it loaded from GGUF. The module imports torch and gguf lazily.
 import hashlib
 from errno import ENOSPC
 from importlib.metadata import version
+from math import isclose
 from os import strerror
 from pathlib import Path
 from shutil import disk_usage, rmtree
@@ -20,6 +21,8 @@ from refinesynth.files.output_folder import CACHE, cache_folder
 
 _MAGIC: Final = b"GGUF"
 _UNFINISHED: Final = "unfinished-"
+_UNPACKING: Final = 2
+"""Version of the unpacked folder; folders of other versions are not used."""
 _SIZES_FILE: Final = "unpacked.json"
 """File with the names and sizes of all other files of an unpacked folder."""
 _COMPARED_ROWS: Final = 4096
@@ -28,6 +31,9 @@ _MIN_SIMILARITY: Final = 0.9
 """Minimum cosine similarity of two quantizations of one matrix; separately trained matrices are far below."""
 _LLAMA_3: Final = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Rotary scaling of Llama 3.1 to 3.3 (source: their config.json), without the factor."""
+
+_SCALED_BY_WIDTH: Final = {("gemma2", 46), ("gemma3_text", 62)}
+"""Types and numbers of blocks of the models of 27B that scale attention by width per head (source: llama.cpp)."""
 
 
 def is_gguf(name: str) -> bool:
@@ -60,7 +66,7 @@ def unpack_gguf(name: str) -> str:
     check_gguf(name)
     with Path(name).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-    digest.update(version("transformers").encode())
+    digest.update(f"{version('transformers')} {_UNPACKING}".encode())
     folder = cache_folder().absolute() / "gguf" / f"{Path(name).stem}-{digest.hexdigest()[:12]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +144,7 @@ def _load_dequantized(path: Path) -> Any:
         raise ValueError(f"it is one of {parts.contents()} parts; join them with llama-gguf-split --merge")
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     config = cast("Any", AutoConfig).from_pretrained(**source)
+    _restore_settings(reader, config)
     _restore_rotation(reader, config)
     loaded, info = model_class.from_pretrained(
         **source,
@@ -180,6 +187,27 @@ def _restore_tie(weights: dict[str, Any], loaded: Any, config: Any) -> int:
     name = next(name for name, tensor in weights.items() if tensor.data_ptr() == embedding.data_ptr())
     weights[name] = head.detach()
     return embedding.numel()
+
+
+def _restore_settings(reader: Any, config: Any) -> None:
+    """Set what transformers replaces by a default: base and width of the rotary embedding, and the scale of attention.
+    Raises `ValueError` for a width that the model cannot have.
+    """
+    if (config.model_type, config.num_hidden_layers) in _SCALED_BY_WIDTH:
+        config.query_pre_attn_scalar = config.hidden_size // config.num_attention_heads
+    rotation: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    if "rope_theta" not in rotation:  # none, or one per kind of layer
+        return
+    architecture = reader.get_field("general.architecture").contents()
+    base, width = (reader.get_field(f"{architecture}.rope.{name}") for name in ("freq_base", "dimension_count"))
+    if base is not None and not isclose(base.contents(), rotation["rope_theta"], rel_tol=1e-6):
+        rotation["rope_theta"] = base.contents()
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if width is not None and width.contents() != int(head * rotation.get("partial_rotary_factor", 1.0)):
+        if "partial_rotary_factor" not in rotation:
+            raise ValueError(f"it rotates {width.contents()} of {head} dimensions, and transformers rotates all")
+        rotation["partial_rotary_factor"] = width.contents() / head
+    config.rope_parameters = rotation
 
 
 def _restore_rotation(reader: Any, config: Any) -> None:

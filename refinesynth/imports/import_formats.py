@@ -12,6 +12,7 @@ from refinesynth._version import __version__
 from refinesynth.errors import InputError
 from refinesynth.imports.conversations import ParsedPlay, read_conversation
 from refinesynth.rules import RequiredKeys
+from refinesynth.text.json_reader import write_json
 from refinesynth.train.data.record_forms import read_paper
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory, explain
 
@@ -58,11 +59,21 @@ def _as_chat(document: Mapping[str, Any], location: str) -> dict[str, Any]:
 
 
 def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a step; the results of calls follow an agent's message."""
+    """Yield the messages of a step; the results of calls follow an agent's message.
+
+    An agent's step that no model wrote in this session is context, and thus a user message with its calls and results.
+    """
     if step["source"] != "agent":
         yield {"role": step["source"], "content": step["message"]}
         return
     calls: list[Any] = step.get("tool_calls") or []
+    observation: Any = step.get("observation") or {}
+    results: list[dict[str, Any]] = observation.get("results") or []
+    if step.get("is_copied_context") is True or step.get("llm_call_count") == 0:
+        called = (f"{call['function_name']} {write_json(call.get('arguments') or {}).decode()}" for call in calls)
+        texts = [_text(step["message"]), *called, *(_text(result.get("content")) for result in results)]
+        yield {"role": "user", "content": "\n\n".join(filter(None, texts))}
+        return
     message = {"role": "assistant", "content": step["message"], "reasoning_content": step.get("reasoning_content")}
     extra: Any = step.get("extra") or {}
     loss: Any = extra.get("loss")
@@ -71,8 +82,6 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         function: dict[str, Any] = {"name": call["function_name"], "arguments": call.get("arguments") or {}}
         tool_calls.append({"id": call["tool_call_id"], "function": function})
     yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": tool_calls}
-    observation: Any = step.get("observation") or {}
-    results: list[dict[str, Any]] = observation.get("results") or []
     if not calls:
         if results:
             yield {"role": "user", "content": "\n\n".join(_text(result.get("content")) for result in results)}

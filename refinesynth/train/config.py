@@ -301,6 +301,10 @@ class TrainConfig(BaseModel):
         # Floating point must not add a step: 0.07 * 100 is 7.000000000000001.
         return self.max_steps or max(1, math.ceil(round(self.epochs * self.steps_per_epoch(records), 6)))
 
+    def warmup_steps(self, steps: int) -> int:
+        """Steps of warm-up in a training of `steps` steps."""
+        return round(self.warmup * steps) if self.warmup < 1 else round(self.warmup)
+
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if not self.data:

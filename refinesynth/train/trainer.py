@@ -221,6 +221,8 @@ class TokenFile:
     """Assistant turns that are context."""
     longest: int
     """Tokens of the longest row."""
+    remarks: tuple[str, ...] = ()
+    """Notes on conversations that are left out, such as a last line that is cut off."""
 
 
 def write_tokens(
@@ -274,4 +276,4 @@ def write_tokens(
                 f"nothing to write: none of {counts.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
             )
     turns = counter.numbers["trained_turns"], counter.numbers["other_turns"]
-    return TokenFile(path, counts, *turns, counter.longest)
+    return TokenFile(path, counts, *turns, counter.longest, tuple(reader.remarks()))

@@ -14,7 +14,7 @@ from refinesynth.actions.calls import Call
 from refinesynth.chat import ToolMessage, render_player, render_tools, to_messages, to_react
 from refinesynth.export import Masking, export, find_format, write_export
 from refinesynth.export.chat_shapes import ExportRecord
-from refinesynth.export.preferences import CHANGED, HINDSIGHT, NO_CONTEXT, UNREPAIRED
+from refinesynth.export.preferences import CHANGED, HINDSIGHT, NO_CONTEXT, SAME, UNREPAIRED
 from refinesynth.rules.repairs import repairs
 from refinesynth.rules.world_replay import replay_draft
 from refinesynth.testing import valid_grounded_drafts
@@ -74,7 +74,7 @@ def test_each_mistake_gives_one_pair_or_one_reason(played: Trajectory) -> None:
     whole = [(message.role, message.content) for message in to_messages(played)]
     for repair, record in zip(found, records(played), strict=True):
         if record.omitted:
-            assert record.omitted in {UNREPAIRED, CHANGED, HINDSIGHT, NO_CONTEXT}
+            assert record.omitted in {UNREPAIRED, CHANGED, HINDSIGHT, NO_CONTEXT, SAME}
             assert (record.omitted == UNREPAIRED) == (repair.answer is None)
             continue
         assert repair.answer is not None
@@ -158,6 +158,12 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert report.masking is Masking.PAIR
     assert Counter(report.remarks) == {f"Left out, {UNREPAIRED}: 2.": 1, f"Left out, {HINDSIGHT}: 1.": 1}
     assert "`max_length=None`" in report.advice
+
+
+def test_the_mistaken_action_itself_is_never_chosen() -> None:
+    wrong = (player("take  key", "Now."), dm("You drop it.", "logic"))
+    repair = player("take key", "I do it.").model_copy(update={"by": "repairer"})
+    assert records(a_trajectory(*wrong, repair, dm("Task Succeed")))[0].omitted == SAME
 
 
 def test_the_turn_of_the_repairer_is_chosen_also_where_the_answer_comes_later() -> None:

@@ -165,6 +165,17 @@ def test_documents_of_others() -> None:
     ]
 
 
+def test_steps_that_no_model_wrote_in_the_session_are_context() -> None:
+    document = {**DOCUMENT, "steps": [*DOCUMENT["steps"]]}
+    copied = {**DOCUMENT["steps"][3], "is_copied_context": True}
+    document["steps"].insert(3, copied)
+    document["steps"].insert(5, {"source": "agent", "message": "Compacted.", "llm_call_count": 0})
+    found = read_record(document, "atif", "file:1")
+    assert found.script.goal == 'List the files.\n\nAll of them.\n\nI look.\n\nbash {"command":"ls -a"}\n\n.git'
+    expected = said(read_record(DOCUMENT, "atif", "file:1"))
+    assert said(found) == [(".git\n\nCompacted.", False) if turn == (".git", False) else turn for turn in expected]
+
+
 @pytest.mark.parametrize(
     ("results", "observed"),
     [

@@ -19,6 +19,7 @@ from refinesynth import testing
 from refinesynth.errors import InputError
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.formats import FORMATS
+from refinesynth.imports import read_record as import_record
 from refinesynth.train.data import read_conversations, read_record, split
 from refinesynth.train.labelled_conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.trajectory import Draft, Trajectory
@@ -123,6 +124,51 @@ def test_a_turn_of_which_a_part_alone_is_trained_is_refused() -> None:
     messages[3]["content"] = [{"type": "text", "text": messages[3]["content"], "train": False}]
     with pytest.raises(InputError, match=r"x:1: a part of message 4 is not to be trained on .* another format"):
         read_record(record.data, "x:1")
+
+
+FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask", "loss_mask", "train")
+
+
+def masked_chat(**flags: Any) -> dict[str, Any]:
+    """A wrong turn, `flags` of it, and a right turn."""
+    right = {key: 1 for key in flags if key in FLAGS}
+    texts = [
+        ("user", "Find the mug."),
+        ("assistant", "Action: opne"),
+        ("user", "Error."),
+        ("assistant", "Action: open"),
+    ]
+    said = [
+        {"role": who, "content": text, **extra}
+        for (who, text), extra in zip(texts, ({}, flags, {}, right), strict=True)
+    ]
+    return {"id": "x", "messages": said}
+
+
+@pytest.mark.parametrize("key", FLAGS)
+def test_each_flag_masks_its_turn_whoever_else_has_it(key: str) -> None:
+    record = masked_chat(**{key: 0})
+    for message in record["messages"][::2]:
+        message[key] = int(key in {"loss_mask", "train"})
+    read = read_record(record, "x:1")
+    assert read.marked
+    assert read.trained() == (False, False, False, True)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        masked_chat(mask=True),
+        masked_chat(masked=True),
+        masked_chat(train_on_turn=False),
+        masked_chat(train_detail=[{"begin_offset": 0, "end_offset": 3, "train": False}]),
+        masked_chat() | {"message_loss_mask": [0, 0, 0, 1]},
+    ],
+)
+def test_a_mask_that_is_not_read_is_refused(record: dict[str, Any]) -> None:
+    for read in (read_record, lambda record, location: import_record(record, "openai", location)):
+        with pytest.raises(InputError, match=r"x:1: `\w+` of .* is not read; replace it by a boolean `loss`"):
+            read(record, "x:1")
 
 
 def released(*messages: tuple[str, str, bool | None], name: str | None = "alfworld_1") -> dict[str, Any]:

@@ -50,6 +50,14 @@ def test_each_row_is_an_example_of_the_training(tmp_path: Path, model: Path, los
     assert (found.trained_turns, found.other_turns) == (sum(spans), len(spans) - sum(spans))
 
 
+def test_a_last_line_that_is_cut_off_is_named(tmp_path: Path, model: Path) -> None:
+    data, chat = tmp_path / "chat.jsonl", [{"role": "user", "content": "?"}, {"role": "assistant", "content": "Yes."}]
+    line = json.dumps({"messages": chat})
+    data.write_text(f"{line}\n{line[:-9]}")
+    (remark,) = write_tokens(data, tmp_path / "tokens.jsonl", model=model).remarks
+    assert remark.startswith(f"{data}:2: the last line is cut off")
+
+
 def test_sources_may_have_weights_and_files_be_compressed(tmp_path: Path, model: Path) -> None:
     data = tmp_path / "chat.jsonl"
     said = [

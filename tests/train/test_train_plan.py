@@ -256,6 +256,14 @@ def test_steps_that_would_be_rounded_away_are_remarked() -> None:
     assert "round" not in remarks("bf16")
 
 
+@pytest.mark.parametrize(
+    ("warmup", "remarked"), [(0, False), (0.1, False), (3, False), (4, True), (5, True), (1.0, False)]
+)
+def test_a_warm_up_that_is_not_shorter_than_the_training_is_remarked(warmup: float, *, remarked: bool) -> None:
+    remarks = a_plan(a_config(warmup=warmup, max_steps=4)).remarks
+    assert any("the learning rate is never reached" in remark for remark in remarks) == remarked
+
+
 def test_bf16_that_a_gpu_only_emulates_is_remarked() -> None:
     def remarks(precision: Precision, *, bf16: bool) -> str:
         devices = replace(gpus(gib=300), bf16=bf16)

@@ -15,6 +15,7 @@ from refinesynth.text.json_reader import load_json
 from refinesynth.train.config import HUB_NAME, TrainConfig
 from refinesynth.train.data.record_forms import ChatForm, read_record
 from refinesynth.train.labelled_conversation import Conversation, task_digest, without_mistakes
+from refinesynth.train.layered_settings import portable
 
 TRAJECTORIES = "trajectories.jsonl"
 
@@ -275,6 +276,13 @@ class Reader(Iterator[Conversation]):
         """Close all open sources."""
         for generator in (self._conversations, *self._streams):
             generator.close()
+
+    def remarks(self) -> Iterator[str]:
+        """Notes on conversations that are left out, complete after reading."""
+        for location in self.truncated:
+            yield f"{portable(location)}: the last line is cut off, as a run that was killed leaves it; it is left out"
+        if self.emptied:
+            yield f"{self.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
     def open(self) -> Self:
         """Look up every source; hub datasets are downloaded. Raises `InputError` for a source that does not exist."""

@@ -220,8 +220,12 @@ def _as_items(value: Any) -> list[Any]:
     return [load_json(item) if isinstance(item, str) else item for item in items]
 
 
-FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
+_ASSISTANT_FLAGS = ("loss_mask", "train")
+"""Message keys that hold a loss flag on assistant messages only: some data marks all user messages with 1."""
+FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask", *_ASSISTANT_FLAGS)
 """Message keys that hold a loss flag."""
+_UNREAD_FLAG = re.compile(r"(?:^|_)(?:train|mask|loss)")
+"""Other keys of assistant messages that may hold a loss flag, such as `masked` and Axolotl's `train_detail`: refused."""
 
 _ROLES = {
     **dict.fromkeys(("human", "user", "prompter"), "user"),
@@ -265,7 +269,13 @@ def _message(item: object, number: int, location: str) -> FlaggedMessage:
         raise InputError(
             f"{location}: {name} has the keys {sorted(map(str, message))}{_unread_types(content)}; expected a role and text content"
         )
-    flags = {_read_flag(message[key], key, number, location) for key in FLAGS if key in message}
+    speaks = role in {"assistant", "call"}
+    if speaks and (unread := [key for key in message.keys() - {*FLAGS} if _UNREAD_FLAG.search(str(key))]):
+        raise InputError(
+            f"{location}: `{min(unread)}` of {name} is not read; replace it by a boolean `loss` (true: the turn is trained on)"
+        )
+    keys = (key for key in FLAGS if key in message and (speaks or key not in _ASSISTANT_FLAGS))
+    flags = {_read_flag(message[key], key, number, location) for key in keys}
     if len(flags) > 1:
         raise InputError(f"{location}: {name} says both that it is trained on and that it is not. Keep one flag")
     flag = flags.pop() if flags else None
@@ -273,7 +283,7 @@ def _message(item: object, number: int, location: str) -> FlaggedMessage:
         _refuse_untrained_parts(message.get("content"), number, location)
     answers = str(message.get("tool_call_id", "")) if role == "tool" else ""
     text, thinking = "".join(texts), ""
-    if role in {"assistant", "call"}:
+    if speaks:
         text, thinking = _split_thinking(message, content, text, f"{location}: {name}")
     if role == "call" and isinstance(content, str):
         thinking = "\n\n".join(filter(None, dict.fromkeys((thinking, thinking_in(content).thinking))))
@@ -350,9 +360,9 @@ def _unread_types(content: object) -> str:
 def _refuse_untrained_parts(content: object, number: int, location: str) -> None:
     """Refuse content parts marked as untrained (Axolotl), because loss flags apply to whole turns."""
     for part in _parts(content):
-        if part.get("train", part.get("weight", 1)) == 0:
+        if key := next((key for key in FLAGS if part.get(key, 1) == 0), None):
             raise InputError(
-                f"{location}: a part of message {number} is not to be trained on (`train` or `weight`), and here a turn is trained "
+                f"{location}: a part of message {number} is not to be trained on (`{key}`), and here a turn is trained "
                 "on whole. Train on the run's own folder, or on an export in another format"
             )
 

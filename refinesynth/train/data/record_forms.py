@@ -6,6 +6,7 @@
     {"messages": [{"role", "content", "loss"}]}             TRL, ms-swift
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
+    {"messages": [{..., "train" | "loss_mask"}]}            Axolotl, Step-3.5's data
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
 Records with `messages` or `prompt` may have `tools` and tool calls; `messages.py` lists their formats.
@@ -154,7 +155,7 @@ def read_paper(record: Mapping[str, Any], location: str) -> tuple[Script, _Turns
 
 
 def mark_repairs(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
-    """Set `by` of the turns that a record's `labels` assign to the repairer; other `labels` change nothing."""
+    """Set `by` of the turns that a record's labels assign to the repairer; other `labels` change nothing."""
     calls: list[int] = []
     for turn in (turn for turn in turns if isinstance(turn, PlayerTurn)):
         if turn.parallel and calls:
@@ -171,10 +172,10 @@ def mark_repairs(turns: _Turns, record: Mapping[str, Any]) -> _Turns:
 
 
 def _labels(record: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, ...]]:
-    """The labels of each assistant message's calls, from an export's `labels`; `calls` holds the numbers of calls. All
-    are empty if `labels` has another meaning or length.
+    """The labels of each assistant message's calls, from an export's `turn_labels` or `labels`; `calls` holds the numbers
+    of calls. All are empty if `labels` has another meaning or length.
     """
-    value: object = record.get("labels")
+    value: object = record.get("turn_labels", record.get("labels"))
     groups = [tuple(str(label).split("+")) for label in cast("list[Any]", value)] if isinstance(value, list) else []
     if len(groups) != len(calls) or any(
         not {"player", "mistake", "repair"}.issuperset(labels) or len(labels) not in {1, count}
@@ -188,6 +189,10 @@ def _read_chat(
     record: Mapping[str, Any], keys: Sequence[str], location: str, *, table: bool, unflagged: bool | None = None
 ) -> Conversation:
     """Read a record of messages. Its group is the id before `#`, else the digest of the task."""
+    if unread := next((key for key in ("message_loss_mask", "loss_mask") if key in record), None):
+        raise InputError(
+            f"{location}: `{unread}` of a record is not read; replace it by a boolean `loss` of each message"
+        )
     system = record.get("system", "")
     if not isinstance(system, str):
         raise InputError(f"{location}: `system` is {type(system).__name__}; expected text")

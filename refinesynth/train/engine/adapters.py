@@ -6,7 +6,7 @@ because DDP would wait for their gradients. They get no adapters, which would le
 
 import re
 import warnings
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from operator import attrgetter
@@ -40,17 +40,13 @@ def add_adapters(
     """Put trainable adapters on `model` and freeze the rest; modules named in `exclude`, and their children, get none.
 
     An existing `adapter` is trained further with its own settings; `empty` skips reading its weights. Raises
-    `InputError` if `targets` or a name of `modules_to_save` matches no module, or if the adapter does not fit.
+    `InputError` if a name of `targets` or `modules_to_save` matches no module, or if the adapter does not fit.
     """
     if adapter is not None:
         return _add_existing(model, adapter, empty=empty)
     names = cast("list[str]", [name for name, _ in model.named_modules()])
-    if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
-        # Peft silently ignores unknown names.
-        raise InputError(
-            f"no module of {type(model).__name__} is called {' or '.join(map(repr, unknown))}; lora.modules_to_save are names, or ends of names, "
-            f"of modules: lm_head, embed_tokens"
-        )
+    unknown = [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]
+    _refuse_unknown(model, unknown, "modules_to_save", "lm_head, embed_tokens")
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     peft_config = require("peft", "train").LoraConfig(
         r=lora.rank,
@@ -61,7 +57,30 @@ def add_adapters(
         exclude_modules=rf"(.*\.)?({'|'.join(map(re.escape, exclude))})(\..*)?" if exclude else None,
         task_type="CAUSAL_LM",
     )
-    return _add_to(model, peft_config, "See lora.targets.")
+    adapted = cast("Any", _add_to(model, peft_config, "See lora.targets."))
+    if not isinstance(targets, str):
+        targeted = cast("list[str]", adapted.base_model.targeted_module_names)
+        unknown = [end for end in targets if not any(f".{name}".endswith(f".{end}") for name in targeted)]
+        if peft_config.target_parameters:  # peft has replaced the names of experts, such as w1
+            unknown = [end for end in unknown if end in peft_config.target_modules]
+        _refuse_unknown(model, [end for end in unknown if end not in lora.modules_to_save], "targets", "q_proj, v_proj")
+    return cast("nn.Module", adapted)
+
+
+def _refuse_unknown(model: nn.Module, unknown: Sequence[str], setting: str, examples: str) -> None:
+    """Raise `InputError` for names that match no module, which peft silently ignores."""
+    if unknown:
+        raise InputError(
+            f"no module of {type(model).__name__} is called {' or '.join(map(repr, unknown))}; lora.{setting} are names, or ends of names, "
+            f"of modules: {examples}"
+        )
+
+
+def frozen_experts(model: nn.Module) -> int:
+    """Number of parameters of fused experts (one tensor for all) of which nothing is trained."""
+    fused = [(match[1], p) for name, p in model.named_parameters() if (match := _FUSED_EXPERTS.match(name))]
+    trained = {name for name, p in fused if p.requires_grad}
+    return sum(p.numel() for name, p in fused if p.ndim >= _FUSED_DIMENSIONS and name not in trained)
 
 
 def _add_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Module:
@@ -175,6 +194,8 @@ def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
     return int(sum(p.numel() * (_WEIGHT_BYTES[bits] if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
 
 
+_FUSED_EXPERTS: Final = re.compile(r"(.*?experts?)\.")
+_FUSED_DIMENSIONS: Final = 3
 _TOKENS: Final = 8
 _EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
 """Parameters of one expert in a list; an expert without tokens gets no gradient."""

@@ -43,8 +43,10 @@ def labelled_targets(example: Rendered, source: int = 0) -> Targets:
     for span in example.spans:
         if span.label in TURN_LABELS:
             turn_label[span.start : span.stop] = TURN_LABELS.index(span.label)
+    is_labelled = turn_label < len(TURN_LABELS)
+    turn_label[is_labelled & (example.labels == Label.MISTAKE)] = TURN_LABELS.index(TurnLabel.MISTAKE)
     trained = example.labels == Label.TRAINED
-    positions = np.flatnonzero((trained | (turn_label < len(TURN_LABELS)))[1:]) + 1
+    positions = np.flatnonzero((trained | is_labelled)[1:]) + 1
     return Targets(positions, KINDS * source + 2 * turn_label[positions] + trained[positions])
 
 

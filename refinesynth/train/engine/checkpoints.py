@@ -103,14 +103,21 @@ def find_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 def checkpoint_folders(folder: Path) -> list[Path]:
     """All checkpoints under `folder`, sound or not, sorted by step."""
     folders = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and path.name[len(_PREFIX) :].isdecimal()]
-    return sorted(folders, key=lambda path: int(path.name[len(_PREFIX) :]))
+    return sorted(folders, key=_step)
 
 
-def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path) -> None:
-    """Delete all checkpoints except the newest `keep` and `best`. The newest must be sound."""
+def _step(path: Path) -> int:
+    return int(path.name[len(_PREFIX) :])
+
+
+def rotate(folder: Path, *, keep: Literal["all"] | int, best: Path, written: int) -> None:
+    """Delete all checkpoints except the newest `keep` and `best`. That of step `written` is sound and the newest.
+
+    Those of higher steps are the oldest: torn ones, or ones of a training that was resumed from before them.
+    """
     if keep == "all":
         return
-    for path in checkpoint_folders(folder)[:-keep]:
+    for path in sorted(checkpoint_folders(folder), key=lambda path: _step(path) <= written)[:-keep]:
         if path.name != best.name:
             remove(path)
 
@@ -202,9 +209,16 @@ class Checkpoints:
     keep: Literal["all"] | int
     """Number of newest checkpoints to keep, besides the best."""
     events: Events
+    source: Path | None = None
+    """Folder with the checkpoint that the training resumed from."""
 
     def path(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step}"
+
+    def find(self, step: int) -> Path:
+        """The checkpoint of a step; without one in this folder, its path beside the checkpoint that was resumed from."""
+        path = self.path(step)
+        return path if self.source is None or path.is_dir() else self.source / path.name
 
     def write(self, progress: Progress) -> None:
         """Write and mark a checkpoint, then delete older ones. Raises `TrainingError` if writing or a check fails."""
@@ -227,11 +241,12 @@ class Checkpoints:
             if is_main:
                 mark(path, step=progress.step, identity=self.identity)
                 best = progress.best or (progress.step, 0.0)
-                rotate(self.folder, keep=self.keep, best=self.path(best[0]))
+                rotate(self.folder, keep=self.keep, best=self.path(best[0]), written=progress.step)
                 self.events.saved(path)
 
     def read(self, path: Path) -> Progress:
         """Restore everything from a checkpoint. Raises `TrainingError` if a file cannot be read."""
+        self.source = path.parent
         with file_errors(path, "read"):
             self.read_rank(path)
             values = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
@@ -241,9 +256,11 @@ class Checkpoints:
     def restore_best(self, progress: Progress) -> None:
         """Restore the weights of the best evaluation, if its checkpoint is sound."""
         progress.kept = progress.step
-        if progress.best is None or progress.best[0] == progress.step or not self.path(progress.best[0]).is_dir():
+        if progress.best is None or progress.best[0] == progress.step:
             return
-        path = self.path(progress.best[0])
+        path = self.find(progress.best[0])
+        if self.source is None and not path.is_dir():
+            return  # nothing is saved in this training
         checkpoint = read(path)
         if isinstance(checkpoint, str):
             self.events.note(f"The best model, in {path}, cannot be kept: {checkpoint}. The last one is kept instead.")

@@ -38,6 +38,7 @@ from refinesynth.train.engine.adapters import (
     convert_trained_to_fp32,
     freeze,
     frozen_bytes,
+    frozen_experts,
     is_quantized,
     loading_options,
     prepare_quantized,
@@ -121,7 +122,8 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     router_loss_coefficient(config, model)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
     shape = model_shape(model, name if adapter else config.model)
-    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused)
+    experts = frozen_experts(model) if config.lora is not None else 0
+    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused, frozen_experts=experts)
 
 
 def load_model(

@@ -237,9 +237,8 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
     """Make the learning rate schedule. `constant` with warm-up has another name in transformers."""
-    warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
     name = "constant_with_warmup" if config.schedule == "constant" and config.warmup else config.schedule
-    return get_scheduler(name, optimizer, warmup, steps, dict(config.trainer.lr_scheduler_kwargs))
+    return get_scheduler(name, optimizer, config.warmup_steps(steps), steps, dict(config.trainer.lr_scheduler_kwargs))
 
 
 def check_loop(config: TrainConfig) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
-from refinesynth.train.data import Reader, read_configured, split
+from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
@@ -41,7 +41,7 @@ from refinesynth.train.engine.parallel import (
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.inputs import base_name
-from refinesynth.train.layered_settings import portable, portable_config
+from refinesynth.train.layered_settings import portable_config
 from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank, write_outcome
@@ -113,15 +113,8 @@ def prepare_training(
         sources=tuple(reader.sizes),
     )
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, compute=compute)
-    plan = replace(plan, remarks=(*plan.remarks, *_remarks(reader)))
+    plan = replace(plan, remarks=(*plan.remarks, *reader.remarks()))
     return PreparedTraining(renderer.tokenizer, trained.store, held_out_store, plan)
-
-
-def _remarks(reader: Reader) -> Iterator[str]:
-    for location in reader.truncated:
-        yield f"{portable(location)}: the last line is cut off, as a run that was killed leaves it; it is left out"
-    if reader.emptied:
-        yield f"{reader.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
 
 _COVERED_SETTINGS = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
@@ -260,7 +253,7 @@ class _Training:
     def _make_result(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
         progress = loop.progress
         best = progress.best[0] if progress.best is not None else None
-        if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
+        if best is not None and (not loop.checkpoints.find(best).is_dir() or progress.kept not in {None, best}):
             best = None
         held_out = [metrics for step, metrics in progress.evaluations if step == (best or progress.step)]
         return TrainResult(

@@ -15,11 +15,13 @@ from peft import AutoPeftModelForCausalLM
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from test_engine_weights import a_base, a_training
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import inputs
 from refinesynth.train import inputs as adapters
+from refinesynth.train.config import LoraConfig
+from refinesynth.train.engine.adapters import add_adapters, frozen_experts
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
 from refinesynth.train.plan import ComputeSettings, estimate_memory
 
@@ -62,6 +64,40 @@ def test_an_adapter_is_trained_on_with_its_own_settings_and_stays_one_of_its_bas
     # The same command, and the one that train.yaml holds, find it finished.
     for lora in (True, said):
         assert a_training(adapter, output, lora=lora, learning_rate=1e-12).train().steps == 1
+
+
+MOE: dict[str, Any] = {**toys.SIZES, **toys.NO_SPECIAL, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+@pytest.mark.filterwarnings("ignore:The following rank_pattern keys", "ignore:The following alpha_pattern keys")
+@pytest.mark.parametrize(
+    ("kind", "targets", "unknown"),
+    [
+        ("llama", ("q_proj", "v_prj"), "'v_prj'"),
+        ("phi3", ("o_proj", "q_proj", "gate_proj"), "'q_proj' or 'gate_proj'"),
+        ("mixtral", ("q_proj", "w1", "w3", "vproj"), "'vproj'"),
+        ("mixtral", ("q_proj", "w1", "w3"), None),
+    ],
+)
+def test_a_target_that_matches_nothing_is_refused(kind: str, targets: tuple[str, ...], unknown: str | None):
+    model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **MOE))
+    lora = LoraConfig(rank=2, targets=targets)
+    if unknown is None:
+        assert frozen_experts(add_adapters(model, lora)) == 0
+        return
+    with pytest.raises(InputError, match=rf"no module of \w+ is called {unknown}; lora\.targets"):
+        add_adapters(model, lora)
+
+
+def test_experts_without_adapters_are_named_with_what_trains_them(tmp_path: Path):
+    plain: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt_oss", **MOE))
+    plain.save_pretrained(tmp_path / "base")
+    experts = sum(one.numel() for name, one in plain.named_parameters() if ".experts." in name and one.ndim > 2)
+    for saved, frozen in (((), experts), (("experts",), 0)):
+        config = toys.config(tmp_path, model=str(tmp_path / "base"), lora=LoraConfig(rank=2, modules_to_save=saved))
+        plan = toys.ready(config, toys.store(4)).plan
+        assert plan.model.frozen_experts == frozen
+        assert any("add `experts` to lora.modules_to_save" in remark for remark in plan.remarks) == (frozen > 0)
 
 
 def test_other_settings_than_the_adapters_own_are_refused_with_both(adapter: Path, tmp_path: Path):

@@ -75,10 +75,18 @@ def test_there_may_be_none(tmp_path: Path):
 def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path):
     for step in range(1, 7):
         make(tmp_path, step, marked=step != 2)
-    checkpoints.rotate(tmp_path, keep=2, best=tmp_path / "checkpoint-3")
+    checkpoints.rotate(tmp_path, keep=2, best=tmp_path / "checkpoint-3", written=6)
     assert [path.name for path in checkpoints.checkpoint_folders(tmp_path)] == [
         f"checkpoint-{step}" for step in (3, 5, 6)
     ]
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(1, [3, 4]), (3, [2, 3, 4]), (4, [2, 3, 4, 6])])
+def test_rotation_keeps_what_was_written_and_drops_higher_steps_first(tmp_path: Path, keep: int, kept: list[int]):
+    for step in (2, 3, 4, 5, 6):
+        make(tmp_path, step, marked=step != 5)
+    checkpoints.rotate(tmp_path, keep=keep, best=tmp_path / "checkpoint-3", written=4)
+    assert [path.name for path in checkpoints.checkpoint_folders(tmp_path)] == [f"checkpoint-{step}" for step in kept]
 
 
 def test_other_settings_are_refused_field_by_field(tmp_path: Path):

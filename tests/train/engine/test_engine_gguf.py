@@ -14,9 +14,10 @@ import torch
 from filelock import FileLock
 from peft import AutoPeftModelForCausalLM
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from refinesynth.errors import ConfigurationError, InputError, StorageError
+from refinesynth.files import gguf as gguf_module
 from refinesynth.files.gguf import unpack_gguf
 from refinesynth.train import Trainer, write_tokens
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
@@ -102,6 +103,48 @@ def test_the_scaled_rotary_embedding_of_llama_3_is_restored():
     assert found.config.rope_parameters == LLAMA_3
     assert torch.allclose(logits(found), logits(toy), atol=1e-5)
     assert not torch.allclose(logits(plain), logits(toy), atol=1e-2)
+
+
+def test_settings_that_transformers_does_not_take_from_the_file_are_restored():
+    for architecture, rotation in (
+        ("starcoder2", {"rope_theta": 999_999.4375}),
+        ("phi3", {"rope_theta": 10_000.0, "partial_rotary_factor": 0.75}),
+        ("phi3", {"rope_theta": 10_000.0}),
+    ):
+        config = AutoConfig.for_model(
+            architecture,
+            **toys.SIZES | SIZES,
+            rope_parameters={"rope_type": "default"} | rotation,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            pad_token_id=None,
+        )
+        model = AutoModelForCausalLM.from_config(config)
+        path = Path(f"{architecture}.gguf")
+        write_gguf(path, model, architecture=architecture)
+        found = opened(str(path))
+        assert torch.allclose(found.model.rotary_emb.inv_freq, model.model.rotary_emb.inv_freq)
+
+
+def test_a_width_of_rotation_that_the_model_cannot_have_is_refused():
+    config = toys.model(**SIZES).config
+    field = {"rope.freq_base": 10_000.0, "rope.dimension_count": 8, "general.architecture": "qwen2"}
+    reader = SimpleNamespace(
+        get_field=lambda name: SimpleNamespace(contents=lambda: field[name.removeprefix("qwen2.")])
+    )
+    restore = vars(gguf_module)["_restore_settings"]
+    with pytest.raises(ValueError, match="it rotates 8 of 16 dimensions, and transformers rotates all"):
+        restore(reader, config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks", "scale"), [("gemma2", 46, 16), ("gemma3_text", 62, 16), ("gemma2", 42, 256)]
+)
+def test_the_large_gemmas_scale_attention_by_their_width(kind: str, blocks: int, scale: int):
+    config = AutoConfig.for_model(kind, hidden_size=64, num_attention_heads=4, num_hidden_layers=blocks)
+    config.rope_parameters = None
+    vars(gguf_module)["_restore_settings"](None, config)
+    assert config.query_pre_attn_scalar == scale
 
 
 def test_a_file_is_unpacked_once_and_again_when_it_has_changed(cache: Path):

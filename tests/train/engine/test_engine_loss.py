@@ -3,6 +3,7 @@
 from typing import Any
 
 import engine_toys as toys
+import numpy as np
 import pytest
 import torch
 from engine_toys import Label, Rendered, TurnLabel
@@ -13,6 +14,7 @@ from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets,
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.labelled_conversation import LossOn
+from refinesynth.train.tokens import Span
 
 pytestmark = pytest.mark.train
 
@@ -200,6 +202,13 @@ def test_what_reaches_the_head_does_not_grow_with_untrained_tokens():
     losses(model, pack_batch([one]))
     losses(model, pack_batch([long]))
     assert rows == [one.trained, one.trained]
+
+
+def test_a_mistaken_call_of_a_right_turn_counts_as_a_mistake():
+    labels = np.array([0, 1, 2, 2, 1], np.int8)
+    one = toys.Rendered("x", np.arange(5, dtype=np.int32), labels, (Span(1, 5, TurnLabel.CORRECT),))
+    right, mistake = 2 * TURN_LABELS.index(TurnLabel.CORRECT) + 1, 2 * TURN_LABELS.index(TurnLabel.MISTAKE)
+    assert labelled_targets(one).kind.tolist() == [right, mistake, mistake, right]
 
 
 def test_tokens_of_assistant_turns_are_told_apart():

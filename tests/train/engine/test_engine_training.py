@@ -31,6 +31,10 @@ class Told(toys.NullEvents):
         self.lines: list[tuple[int, dict[str, float]]] = []
         self.evaluations: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[str] = []
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self.lines.append((step, dict(metrics)))
@@ -153,6 +157,15 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
     assert kept == [f"checkpoint-{best}", "checkpoint-20"]
     loop.checkpoints.restore_best(loop.progress)
     assert loop.evaluate()["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+    # Resumed into another folder, the best is beside the checkpoint; without it, the last model is kept with a note.
+    for kept_step in (best, 20):
+        other, told = asked.model_copy(update={"output": str(tmp_path / f"other-{kept_step}")}), Told()
+        loop = toys.loop(toys.model(), toys.store(8), other, held_out=held_out, events=told)
+        loop.train(tmp_path / "checkpoints/checkpoint-20")
+        loop.checkpoints.restore_best(loop.progress)
+        assert loop.progress.kept == kept_step
+        assert any("cannot be kept" in note for note in told.notes) == (kept_step != best)
+        checkpoints.remove(tmp_path / f"checkpoints/checkpoint-{best}")
 
 
 def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path):
