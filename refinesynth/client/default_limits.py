@@ -30,6 +30,8 @@ DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
 _BOUNDED_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles with a default bound. Scripts and narrated plays have none: they may fill the context, and servers such as vLLM
 refuse a bound that exceeds it."""
+BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
+"""Names of the argument that bounds a completion."""
 _THINKING_NAMES = re.compile(r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b", re.IGNORECASE)
 """Names of thinking models that pydantic-ai's profiles do not list."""
 _PROVIDERS = ("openai", "hosted_vllm")
@@ -52,8 +54,18 @@ def bound_of(role: Role, backend: Backend) -> int | None:
     if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
     built_in = backend.is_rehearsal or replayed_folder(backend) is not None
-    set_in_extra = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
-    return None if built_in or set_in_extra or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
+    return None if built_in or has_bound(backend.extra) or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
+
+
+def has_bound(arguments: Mapping[str, Any]) -> bool:
+    """Return True if arguments of a request, or their `extra_body`, name a bound of the completion."""
+    return not BOUND_NAMES.isdisjoint({*arguments, *(arguments.get("extra_body") or {})})
+
+
+def bound_in(arguments: Mapping[str, Any]) -> int | None:
+    """Return the bound of the completion in tokens, the largest if arguments and `extra_body` differ; None without one."""
+    values = [source.get(name) for source in (arguments, arguments.get("extra_body") or {}) for name in BOUND_NAMES]
+    return max((int(value) for value in values if isinstance(value, int | float)), default=None)
 
 
 def _thinks(backend: Backend) -> bool:
