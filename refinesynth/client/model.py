@@ -317,9 +317,10 @@ class BackendModel(Model):
             tokens=prompt_tokens,
             kind=(self.backend.model, context.role),
         ) as permit:
-            reservation = await context.session.tracker.reserve(
-                prompt_tokens=prompt_tokens, max_tokens=bound_in(request), price=self._price
-            )
+            with stopped_clock():
+                reservation = await context.session.tracker.reserve(
+                    prompt_tokens=prompt_tokens, max_tokens=bound_in(request), price=self._price
+                )
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
