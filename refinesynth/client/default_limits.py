@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -59,13 +59,18 @@ def bound_of(role: Role, backend: Backend) -> int | None:
 
 def has_bound(arguments: Mapping[str, Any]) -> bool:
     """Return True if arguments of a request, or their `extra_body`, name a bound of the completion."""
-    return not BOUND_NAMES.isdisjoint({*arguments, *(arguments.get("extra_body") or {})})
+    return any(name in source for source in _sources(arguments) for name in BOUND_NAMES)
 
 
 def bound_in(arguments: Mapping[str, Any]) -> int | None:
     """Return the bound of the completion in tokens, the largest if arguments and `extra_body` differ; None without one."""
-    values = [source.get(name) for source in (arguments, arguments.get("extra_body") or {}) for name in BOUND_NAMES]
+    values = [source.get(name) for source in _sources(arguments) for name in BOUND_NAMES]
     return max((int(value) for value in values if isinstance(value, int | float)), default=None)
+
+
+def _sources(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    body: object = arguments.get("extra_body")
+    return [arguments, cast("Mapping[str, Any]", body)] if isinstance(body, Mapping) else [arguments]
 
 
 def _thinks(backend: Backend) -> bool:

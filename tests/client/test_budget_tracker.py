@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
@@ -116,7 +116,7 @@ async def test_any_prompt_and_any_bound_of_requests_at_once_is_within_the_budget
 
     async def one(index: int) -> None:
         with tracker.episode(index) as its, suppress(EpisodeAbandoned, BudgetSpent):
-            request = [ModelRequest(parts=[UserPromptPart(text * number)])]
+            request: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(text * number)])]
             session = Session(id=str(index), index=index, tracker=its, bounded=frozenset(Role))
             parameters = ModelRequestParameters(function_tools=tools)
             await session.model(Role.PLAYER, model).request(request, None, parameters)
