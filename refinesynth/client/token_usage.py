@@ -78,11 +78,13 @@ def _credible(tokens: int, texts: Sequence[str]) -> bool:
 
 
 def _estimate(texts: Sequence[str]) -> int:
-    # `isascii` takes no time, `encode` a copy.
-    others = [text for text in texts if not text.isascii()]
-    ascii_of_others = sum(len(text.encode("ascii", "ignore")) for text in others)
-    plain = sum(len(text) for text in texts if text.isascii()) + ascii_of_others
-    other = sum(len(text.encode("utf-8", "ignore")) for text in others) - ascii_of_others
+    plain = sum(map(len, texts))
+    other = 0
+    # Most texts are ASCII, which `isascii` knows without a scan.
+    for text in [text for text in texts if not text.isascii()]:
+        ascii_chars = len(text.encode("ascii", "ignore"))
+        plain += ascii_chars - len(text)
+        other += len(text.encode("utf-8", "ignore")) - ascii_chars
     return math.ceil(plain / _ASCII_PER_TOKEN + other / _OTHER_BYTES_PER_TOKEN)
 
 
