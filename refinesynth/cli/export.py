@@ -40,6 +40,7 @@ from refinesynth.files.atomic_write import COMPRESSED, exclusive_access, refuse_
 from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder, is_run_file
+from refinesynth.run.run_folder import waiting_note
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted, in_bytes
 from refinesynth.train.training_folder import short_name
@@ -110,7 +111,7 @@ def export(
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     with nullcontext() if str(output) == STANDARD_OUTPUT else exclusive_access(output):
         _check_outputs(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
-
+        _note_waiting(source)
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
         tally = CardCounts()
@@ -311,6 +312,11 @@ def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Traject
         raise InputError(f"{str(source)!r} has no line that is a trajectory: {next(iter(unreadable))}")
 
 
+def _note_waiting(source: Path) -> None:
+    if is_run(source) and (waiting := RunFolder.open(source).waiting_accepted()):
+        note(waiting_note(waiting))
+
+
 def facts_of_run(source: Path) -> dict[str, Any]:
     """Fields of `CardFacts` about a run; none for a file."""
     if not is_run(source):
@@ -355,6 +361,7 @@ def publish(
     licence, languages = check_licence(license_id), check_languages(language or ())
     if not dry_run:
         check_key()
+    _note_waiting(run)
     with TemporaryDirectory() as scratch:
         folder = output or Path(scratch) / "dataset"
         reports = write_dataset(

@@ -18,6 +18,7 @@ from refinesynth.files.output_folder import LOCK_FILE, is_url
 from refinesynth.rules import verify
 from refinesynth.run import RunFolder
 from refinesynth.run.merging import Keep, merge_runs
+from refinesynth.run.run_folder import waiting_note
 from refinesynth.text.number_format import counted
 
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
@@ -91,3 +92,5 @@ def _write(
     if merged.missing:
         summary += f"; not among them: shard {', '.join(merged.missing[:_MAX_SHARDS])}{'...' if merged.missing[_MAX_SHARDS:] else ''}"
     note(summary)
+    if merged.waiting:
+        note(waiting_note(merged.waiting))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -30,6 +30,8 @@ DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
 _BOUNDED_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles with a default bound. Scripts and narrated plays have none: they may fill the context, and servers such as vLLM
 refuse a bound that exceeds it."""
+BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
+"""Names of the argument that bounds a completion."""
 _THINKING_NAMES = re.compile(
     r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b|\bglm-?(4\.[5-9]|5)|minimax-m\d", re.IGNORECASE
 )
@@ -56,8 +58,23 @@ def bound_of(role: Role, backend: Backend) -> int | None:
     if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
     built_in = backend.is_rehearsal or replayed_folder(backend) is not None
-    set_in_extra = {"max_tokens", "max_completion_tokens"} & backend.extra.keys()
-    return None if built_in or set_in_extra or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
+    return None if built_in or has_bound(backend.extra) or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
+
+
+def has_bound(arguments: Mapping[str, Any]) -> bool:
+    """Return True if arguments of a request, or their `extra_body`, name a bound of the completion."""
+    return any(name in source for source in _sources(arguments) for name in BOUND_NAMES)
+
+
+def bound_in(arguments: Mapping[str, Any]) -> int | None:
+    """Return the bound of the completion in tokens, the largest if arguments and `extra_body` differ; None without one."""
+    values = [source.get(name) for source in _sources(arguments) for name in BOUND_NAMES]
+    return max((int(value) for value in values if isinstance(value, int | float)), default=None)
+
+
+def _sources(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    body: object = arguments.get("extra_body")
+    return [arguments, cast("Mapping[str, Any]", body)] if isinstance(body, Mapping) else [arguments]
 
 
 def _thinks(backend: Backend) -> bool:

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from weakref import ref
 
 import anyio
@@ -23,7 +23,7 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
-from refinesynth.client.default_limits import bound_of, thinks_by_name
+from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
@@ -37,7 +37,7 @@ from refinesynth.client.request_arguments import (
     with_affinity,
 )
 from refinesynth.client.session import current_request, stopped_clock
-from refinesynth.client.token_usage import ESTIMATED, with_estimates
+from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import NoTools, RefinesynthError
 
@@ -48,16 +48,17 @@ _SEED_STEP = 0x9E3779B1
 _SEED_RANGE = 2**31
 _FORM_NEUTRAL = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
 """Settings that do not change the form of a request."""
-_BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
-"""Names of the argument that bounds a completion."""
 
 
-class _Forms(NamedTuple):
+@dataclass(slots=True)
+class _Forms:
     """Forms of the requests with one parameters object."""
 
     requested: "ref[ModelRequestParameters]"
     prepared: dict[frozenset[UnsupportedFeature], ModelRequestParameters]
     """Omitted features to the prepared parameters."""
+    schema_tokens: int | None = None
+    """Estimated tokens of the schemas in a request with these parameters; None until the first request."""
 
 
 class BackendModel(Model):
@@ -236,7 +237,7 @@ class BackendModel(Model):
     def _may_be_of_bound(self, fault: ClassifiedError) -> bool:
         """Return True if a default bound may be the cause: rejected, beyond the context, or cutting thoughts."""
         if fault.category is ErrorCategory.REJECTED:
-            return not fault.arguments or not _BOUND_NAMES.isdisjoint(fault.arguments)
+            return not fault.arguments or not BOUND_NAMES.isdisjoint(fault.arguments)
         may_be_cut = fault.category is ErrorCategory.CONTENT and not self._uses_bounds
         return may_be_cut or fault.category is ErrorCategory.CONTEXT
 
@@ -261,7 +262,7 @@ class BackendModel(Model):
         unsupported = self.unsupported | pending.omitted
         merged, parameters = self._prepare(settings, requested, unsupported)
         request = self._request(messages, merged or {}, parameters, unsupported)
-        if not self._uses_bounds or not _BOUND_NAMES.isdisjoint(request):
+        if not self._uses_bounds or has_bound(request):
             pending.default_bound = None
         if pending.default_bound is not None:
             request["max_tokens"] = pending.default_bound
@@ -275,12 +276,12 @@ class BackendModel(Model):
         if paid is not None:
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._send(request, pending)
+            answer, cost = await self._send(request, parameters, pending)
             policy.note_answer(request)
         if answer.thinking or answer.usage.output_reasoning_tokens:
             # Some providers hide the thoughts and report only their tokens.
             self._uses_bounds, self._thinks = False, True
-        answer.check(max_tokens=request.get("max_tokens"))
+        answer.check(max_tokens=bound_in(request))
         try:
             answer, artefact = answer.with_repaired_calls(parameters)
         except ParserFault as fault:
@@ -305,11 +306,14 @@ class BackendModel(Model):
             provider_details=details,
         )
 
-    async def _send(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
+    async def _send(
+        self, request: dict[str, Any], parameters: ModelRequestParameters, pending: PendingRequest
+    ) -> tuple[ReadCompletion, float | None]:
         """Send the request within rate limit and budget; journal the completion and return it with its price."""
-        context, max_tokens = pending.context, request.get("max_tokens")
-        # Four characters per token: accurate enough for a rate limit.
-        prompt_tokens = sum(len(message["content"] or "") for message in request["messages"]) / 4
+        context, forms = pending.context, self._forms_of(parameters)
+        if forms.schema_tokens is None:
+            forms.schema_tokens = schema_tokens(request)
+        prompt_tokens = message_tokens(request["messages"]) + forms.schema_tokens
         # Permit before reservation: a queued request must not reserve budget that others need.
         async with self.limiter.permit(
             priority=context.session.index,
@@ -317,9 +321,10 @@ class BackendModel(Model):
             tokens=prompt_tokens,
             kind=(self.backend.model, context.role),
         ) as permit:
-            reservation = await context.session.tracker.reserve(
-                prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price
-            )
+            with stopped_clock():
+                reservation = await context.session.tracker.reserve(
+                    prompt_tokens=prompt_tokens, max_tokens=bound_in(request), price=self._price
+                )
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
@@ -338,8 +343,7 @@ class BackendModel(Model):
             with anyio.fail_after(request["timeout"]):
                 # The key is a temporary of the call: no local variable in a traceback holds it.
                 raw = await self._call(**request, **self._key())
-            max_tokens = request.get("max_tokens", request.get("max_completion_tokens"))
-            answer = raw if isinstance(raw, ReadCompletion) else read_completion(raw, max_tokens=max_tokens)
+            answer = raw if isinstance(raw, ReadCompletion) else read_completion(raw, max_tokens=bound_in(request))
             answer = self._counted(answer, request)
         except RefinesynthError:
             raise

@@ -28,8 +28,8 @@ _ASCII_PER_TOKEN = 3.5
 _OTHER_BYTES_PER_TOKEN = 2
 """UTF-8 bytes of other characters per token: a Chinese character has 3 bytes and takes 0.6 to 1.5 tokens."""
 
-_READ_BY_MODELS = ("messages", "tools", "response_format")
-"""Arguments of a request that are part of its prompt."""
+_SCHEMA_ARGUMENTS = ("tools", "response_format")
+"""Arguments of a request that are part of its prompt, besides its messages."""
 
 
 def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence[str]) -> RequestUsage:
@@ -42,7 +42,7 @@ def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Seq
     prompt_fits, answer_fits = _credible(usage.input_tokens, words), _credible(usage.output_tokens, answers)
     if prompt_fits and answer_fits:
         return usage
-    texts = [json.dumps(request[name], ensure_ascii=False, default=str) for name in _READ_BY_MODELS if name in request]
+    texts = [_json(request[name]) for name in ("messages", *_SCHEMA_ARGUMENTS) if name in request]
     prompt, answer = _estimate(texts), _estimate(answers)
     total = usage.details.get(TOTAL, 0)
     if total and _credible(total, [*texts, *answers]):
@@ -58,13 +58,33 @@ def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Seq
     )
 
 
+def message_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the estimated tokens of messages, tool calls included."""
+    values = [value for message in messages for value in message.values() if value is not None]
+    return _estimate([value if isinstance(value, str) else _json(value) for value in values])
+
+
+def schema_tokens(request: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of the schemas of a request's tools and of its answer."""
+    return _estimate([_json(request[name]) for name in _SCHEMA_ARGUMENTS if name in request])
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _credible(tokens: int, texts: Sequence[str]) -> bool:
     return tokens * _MAX_CHARS_PER_TOKEN >= sum(map(len, texts))
 
 
 def _estimate(texts: Sequence[str]) -> int:
-    plain = sum(len(text.encode("ascii", "ignore")) for text in texts)
-    other = sum(len(text.encode("utf-8", "ignore")) for text in texts) - plain
+    plain = sum(map(len, texts))
+    other = 0
+    # Most texts are ASCII, which `isascii` knows without a scan.
+    for text in [text for text in texts if not text.isascii()]:
+        ascii_chars = len(text.encode("ascii", "ignore"))
+        plain += ascii_chars - len(text)
+        other += len(text.encode("utf-8", "ignore")) - ascii_chars
     return math.ceil(plain / _ASCII_PER_TOKEN + other / _OTHER_BYTES_PER_TOKEN)
 
 

@@ -221,7 +221,8 @@ def dedup(
         column: Column or key of a row's persona; `persona` or `text` if None.
         output: File to write, compressed if its name ends in `.gz` or `.zst`.
         similar: Definition of a near-duplicate; Persona Hub's settings if None.
-        removed: File that lists each row left out, the row that it repeats, and their similarity. Row numbers begin at 1.
+        removed: File that lists each row left out, the row that it repeats, and their similarity. Row numbers
+            begin at 1 and count all rows of the source, those without a persona too.
         overwrite: Replace existing files.
         on_progress: Called now and then with the number of rows read.
 
@@ -242,15 +243,15 @@ def dedup(
         kept = files.enter_context(output_file(target, overwrite=overwrite))
         removed_file = None if listing is None else files.enter_context(output_file(listing, overwrite=overwrite))
         for record in records:
-            twin = index.admit(record.persona.text)
+            twin, row_number = index.admit(record.persona.text), records.read + records.bad
             if twin is None:
                 kept.write(record.as_json() + b"\n")
-                admitted.append(records.read)
+                admitted.append(row_number)
                 continue
             exact += twin.exact
             if removed_file is not None:
                 kind = "exact" if twin.exact else "near"
-                row = {"persona": record.persona.text, "row": records.read, "of": admitted[twin.index], "by": kind}
+                row = {"persona": record.persona.text, "row": row_number, "of": admitted[twin.index], "by": kind}
                 removed_file.write(write_json({**row, "similarity": round(twin.similarity, 4)}) + b"\n")
         records.check()
     return DedupReport(

@@ -221,6 +221,9 @@ class PersonaFile:
     def _line_rows(self, file: BinaryIO) -> Iterator[NumberedRow | BadRow]:
         for line in self._lines(file):
             is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
+            if is_text and b"\r" in line.strip():
+                yield BadRow(self._line, "has a carriage return (CR) within; end lines with a line feed (LF or CR LF)")
+                continue
             try:
                 yield self._line, "" if not line.strip() else line.decode() if is_text else orjson.loads(line)
             except orjson.JSONDecodeError as error:

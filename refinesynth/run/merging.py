@@ -16,7 +16,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine
 from refinesynth.run.jsonl import lines_missing, size_of
 from refinesynth.run.run_config import RunConfig
-from refinesynth.run.run_folder import RunFolder, holds_run, summed
+from refinesynth.run.run_folder import RunFolder, holds_run, summed, waiting_note
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard
 from refinesynth.text.distinct_names import DistinctNames
@@ -42,6 +42,9 @@ class Merged(NamedTuple):
     """Number of episodes with an id that was taken; a number is appended to the id."""
     missing: tuple[str, ...] = ()
     """Missing shards of the given sharded runs, such as `2/4`."""
+    waiting: int = 0
+    """Number of accepted trajectories of unfinished runs that wait for an earlier episode and are left out: the run may
+    still refuse them as near-duplicates when it is continued."""
 
 
 async def merge_runs(
@@ -58,15 +61,16 @@ async def merge_runs(
     of the chain that the selected trajectories satisfy, if it differs from the run's.
 
     Raises:
-        InputError: No run, runs of different plays or rules, a run without a journal, or no trajectory is left.
+        InputError: No run, a run named twice, runs of different plays or rules, a run without a journal, or no trajectory is left.
         StorageError: A journal cannot be read, or the folder cannot be written.
     """
     folders = [RunFolder.open(Path(source)) for source in sources]
     output = Path(output)
     _check(folders, output, fresh=fresh)
     config = _config(folders, rules=rules)
+    waiting = sum(folder.waiting_accepted() for folder in folders)
     if not any(True for folder in folders for _ in _selected(folder, keep)):
-        raise InputError("nothing is left: no run has a trajectory of this kind")
+        raise InputError(f"nothing is left: no run has a trajectory of this kind. {waiting_note(waiting)}".rstrip(". "))
     writer = RunWriter.claim(output, config, fresh=fresh)
     try:
         merged = await _write(writer, folders, keep)
@@ -75,7 +79,7 @@ async def merge_runs(
         writer.milestones.info("run_ended", why="reached", accepted=merged.trajectories, n=writer.config.n)
     finally:
         writer.close()
-    return merged._replace(missing=_missing([folder.config for folder in folders]))
+    return merged._replace(waiting=waiting, missing=_missing([folder.config for folder in folders]))
 
 
 merge = merge_runs
@@ -85,7 +89,10 @@ merge = merge_runs
 def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
     if not folders:
         raise InputError("no run is named; give the folders of one or more")
+    read = dict[Path, RunFolder]()
     for folder in folders:
+        if (earlier := read.setdefault(folder.path.resolve(), folder)) is not folder:
+            raise InputError(f"{str(earlier.path)!r} is named twice, also as {str(folder.path)!r}; name each run once")
         if (counted := folder.committed_part()) is None:
             raise RunFolderError(
                 f"{str(folder.path)!r} has no journal, which says what belongs together; give the whole folder"

@@ -31,6 +31,7 @@ from refinesynth.run.completed_episode import EpisodeLine
 from refinesynth.run.jsonl import operation_error, read_lines
 from refinesynth.run.run_config import RunConfig, is_run_config
 from refinesynth.run.stats import RunStats
+from refinesynth.text.number_format import counted
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, explain
 
 JOURNAL = "journal.sqlite"
@@ -112,6 +113,11 @@ class RunFolder:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
+    def waiting_accepted(self) -> int:
+        """Return the number of accepted trajectories that wait for an earlier episode; 0 if the files hold `n`."""
+        waiting = sum(line.trajectories for line in self.waiting_lines())
+        return waiting if waiting and self.totals().accepted < self.config.n else 0
+
     def has_finished(self) -> bool:
         """Return True if an episode has finished, or without a journal."""
         with self._journal() as journal:
@@ -163,6 +169,14 @@ class RunFolder:
 
     def _journal(self) -> AbstractContextManager[JournalReader | None]:
         return JournalReader(self.journal_file) if self.journal_file.exists() else nullcontext()
+
+
+def waiting_note(count: int) -> str:
+    """Return a sentence about `RunFolder.waiting_accepted`; empty for 0."""
+    if not count:
+        return ""
+    waiting = counted(count, "trajectory", "trajectories")
+    return f"Accepted, but not in the files while an earlier episode is unfinished: {waiting}; continue the run to write them."
 
 
 def _carried(journal: JournalReader) -> list[SpentRow]:

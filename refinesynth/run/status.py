@@ -3,7 +3,7 @@
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +14,8 @@ import orjson
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, read_holder
-from refinesynth.journal import JournalReader, Outstanding, SpentRow
-from refinesynth.run.completed_episode import UNREADABLE, EpisodeLine, EpisodeStats
+from refinesynth.journal import Outstanding, SpentRow
+from refinesynth.run.completed_episode import UNREADABLE, EpisodeStats
 from refinesynth.run.jsonl import last_line
 from refinesynth.run.run_folder import RunFolder
 from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, rule_names
@@ -74,9 +74,9 @@ class DiversityStats:
         figures, mistakes = stats.figures, folder.config.mistakes
         scripts: set[str] = set()
         actions: set[str] = set()
-        for digests in _digests(folder) if figures.trajectories else ():
-            scripts.update(digests[0])
-            actions.update(digests[1])
+        for episode in _episode_stats(folder) if figures.trajectories else ():
+            scripts.update(episode.scripts)
+            actions.update(episode.actions)
         clean = mistakes.get("clean") if mistakes.get("policy") == "spread" else None
         return cls(
             figures=figures,
@@ -212,16 +212,8 @@ def stages(figures: TrajectoryStats, script_rules: str) -> tuple[RuleStage, ...]
     return tuple(result)
 
 
-def _digests(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
-    """Yield the digests of scripts and of actions of each episode, or without a journal of each trajectory."""
-    if not folder.journal_file.exists():
-        for trajectory in folder.trajectories():
-            figures = EpisodeStats.of_records([trajectory])
-            yield figures.scripts, figures.actions
-        return
-    with JournalReader(folder.journal_file) as journal:
-        for entry in journal.entries():
-            if entry.is_held:
-                return
-            figures = EpisodeLine.from_json(entry.line).figures
-            yield figures.scripts, figures.actions
+def _episode_stats(folder: RunFolder) -> Iterator[EpisodeStats]:
+    """Yield the statistics of each committed episode, or without a journal of each trajectory."""
+    if folder.journal_file.exists():
+        return (line.figures for line in folder.episodes())
+    return (EpisodeStats.of_records([trajectory]) for trajectory in folder.trajectories())

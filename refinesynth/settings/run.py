@@ -231,8 +231,8 @@ class PlaySettings(BaseModel):
     deadline: Annotated[Annotated[float, Field(gt=0)] | None, Option(LIMITS, "SECONDS")] = Field(
         default=DEADLINE, exclude=True
     )
-    """Time limit of an episode in seconds; time in which its backend is down does not count. The default is far above
-    the duration of normal episodes."""
+    """Time limit of an episode in seconds; waits for a backend that is down, for rate limits and for the budget do not
+    count. The default is far above the duration of normal episodes."""
 
     def place(self, index: int) -> int:
         """Return the place of the run's persona `index` in the whole, of which the run may be a shard; random draws

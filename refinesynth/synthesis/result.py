@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, overload
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
+from refinesynth.run.run_folder import waiting_note
 from refinesynth.run.stats import Spending, TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
 from refinesynth.text.markup import html_table
@@ -201,6 +202,8 @@ class SynthesisResult:
             return None
         cause = self.ended or "the run was interrupted, is still going on, or ran out of personas"
         sentence = f"{len(self):,} of {self.n:,} trajectories were accepted: {cause}."
+        if note := waiting_note(0 if self.stopped_early else self.finished.accepted - len(self)):
+            sentence += f" {note}"
         if failed := self._totals.failed:
             sentence += f" {failed:,} of {self.episodes:,} episodes gave none"
             commonest = self.by_rule.most_common(1)

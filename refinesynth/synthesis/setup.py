@@ -60,7 +60,8 @@ class StartedRun:
         if stop_reason is not None:
             ended = explain_early_stop(folder.config.early_stop, folder.committed)
         elif self.pool.budget_spent:
-            tracker, accepted = self.tracker, folder.committed.accepted
+            tracker, progress = self.tracker, self.pool.progress
+            accepted = progress.accepted + progress.kept
             ended = explain_spent_budget(tracker.budget, tracker.spent, accepted=accepted, n=folder.config.n)
         elif (count := self.pool.personas_read) is not None:
             ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
@@ -335,7 +336,9 @@ def tracker_of(
 
 
 def explain_spent_budget(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
-    """Return a clause with the budget for `n` trajectories, extrapolated from the cost per accepted trajectory."""
+    """Return a clause with the budget for `n` trajectories, extrapolated from the cost per `accepted` trajectory, waiting ones
+    included.
+    """
     if not accepted:
         return f"the budget of {budget} is spent before the first was accepted"
     needs: list[str] = []
@@ -346,7 +349,7 @@ def explain_spent_budget(budget: Budget, spent: Cost, *, accepted: int, n: int) 
         mean = spent.tokens / accepted
         tokens = max(_with_margin(n * mean), budget.tokens)
         needs.append(f"{mean:,.0f} tokens for each so far, about {tokens:,.0f} tokens in all")
-    return f"the budget of {budget} is spent, and the missing {n - accepted:,} need a higher one ({'; '.join(needs)})"
+    return f"the budget of {budget} is spent, and {n:,} trajectories need a higher one ({'; '.join(needs)})"
 
 
 def _with_margin(amount: float) -> float:

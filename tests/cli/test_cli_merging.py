@@ -12,10 +12,13 @@ from command_line import cli
 from run_records import CONFIG
 
 from refinesynth import SynthesisResult, rules, synthesize
+from refinesynth.client.session import current_request
 from refinesynth.errors import InputError, RunFolderError
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.merging import merge_runs
 from refinesynth.run.status import RunStatus
+from refinesynth.synthesis import Progress
 
 FAULTS = "rehearsal:no_success=0.3,natural_mistake=0.2"
 
@@ -101,6 +104,40 @@ def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
     assert cli("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
 
 
+def test_accepted_trajectories_behind_an_unfinished_episode_are_named(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(Faults.none())
+
+    async def spend() -> SynthesisResult:
+        others_done = anyio.Event()
+
+        async def call(**request: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = await rehearsal(**request)
+            if current_request().session.index:
+                return answer
+            await others_done.wait()
+            return {**answer, "usage": {"prompt_tokens": 9_000_000, "completion_tokens": 9}}
+
+        def on_progress(progress: Progress) -> None:
+            if progress.kept > 1:
+                others_done.set()
+
+        return await synthesize(
+            n=9, call=call, output=tmp_path / "a", budget="5Mtok", concurrency=3, on_progress=on_progress
+        )
+
+    run = anyio.run(spend)
+    waiting = run.finished.accepted
+    assert waiting > 1
+    note = f"an earlier episode is unfinished: {waiting} trajectories; continue the run to write them"
+    assert "tokens for each so far" in str(run.shortfall)
+    assert note in str(run.shortfall)
+    assert "before the first" not in str(run.shortfall)
+    other = anyio.run(partial(made, tmp_path / "b", 1, n=1)).path
+    for command in (("merge", run.path, other), ("filter", run.path, "--rules", "strict(2)")):
+        assert note in cli(*command, "-o", tmp_path / command[0]).stderr, command
+    assert note in cli("export", run.path, "--format", "openai", "-o", tmp_path / "export").stderr
+
+
 def test_a_run_that_lost_lines_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", [a_trajectory()])
     CONFIG.save(folder / "config.json")
@@ -116,9 +153,11 @@ async def test_what_cannot_be_put_together_is_refused_before_anything_is_written
     live, told = await made(tmp_path / "a", 1, n=1), await made(tmp_path / "b", 1, n=1, play="narrated")
     bare = write_run(tmp_path / "bare", [a_trajectory()])
     CONFIG.save(bare / "config.json")
-    new = tmp_path / "new"
+    new, link = tmp_path / "new", tmp_path / "link"
+    link.symlink_to(live.path, target_is_directory=True)
     for sources, said in (
         ([live.path, told.path], "another setting 'play'"),
+        ([live.path, link], "is named twice"),
         ([bare], "has no journal"),
         ([], "no run is named"),
         ([tmp_path / "none"], "is not the folder of a run"),

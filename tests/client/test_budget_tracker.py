@@ -2,19 +2,29 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from refinesynth.backends import Backend, Role
 from refinesynth.client.budget.budget import Budget, BudgetLimit
 from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.model import BackendModel
+from refinesynth.client.session import Session
 from refinesynth.cost import Cost
-from refinesynth.errors import BudgetSpent
+from refinesynth.errors import BudgetSpent, EpisodeAbandoned
 from refinesynth.trajectory import Usage
 
 MOST = 500
@@ -73,6 +83,49 @@ async def play(tracker: BudgetTracker, episodes: Sequence[Sequence[Call]]) -> li
         for index, script in enumerate(episodes):
             group.start_soon(episode, index, script)
     return done
+
+
+TOOL = ToolDefinition(name="open", description="Opens the thing. " * 60, parameters_json_schema={"type": "object"})
+PROMPTS: dict[str, tuple[str, int, list[ToolDefinition], dict[str, Any]]] = {
+    # The text and its number, tools, settings of the backend.
+    "tools": ("Go on.", 1, [replace(TOOL, name=f"open_{number}") for number in range(30)], {"max_tokens": MOST}),
+    "Chinese": ("把蓝色的瓶子放到架子上然后关门", 500, [], {"max_tokens": MOST}),
+    "extra": ("Go on.", 500, [], {"extra": {"max_completion_tokens": 30_000}}),
+    "extra_body": ("Go on.", 500, [], {"extra": {"extra_body": {"max_tokens": 30_000}}}),
+}
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+async def test_any_prompt_and_any_bound_of_requests_at_once_is_within_the_budget(kind: str) -> None:
+    text, number, tools, settings = PROMPTS[kind]
+    answer = MOST if "max_tokens" in settings else 30_000
+    schemas = [[tool.description, tool.parameters_json_schema] for tool in tools]
+    prompt = len((text * number).encode()) // (3 if text.isascii() else 4) + len(str(schemas)) // 4
+    most_in_flight = 0
+
+    async def call(**_request: object) -> dict[str, Any]:
+        nonlocal most_in_flight
+        most_in_flight = max(most_in_flight, model.limiter.in_flight)
+        await checkpoint()
+        return completion(usage={"prompt_tokens": prompt, "completion_tokens": answer})
+
+    limiter = RateLimiter("mine", limit=ConcurrencyLimit(start=64))
+    model = BackendModel(Backend(model="mine/m", **settings), call=call, limiter=limiter)
+    budget = 8 * (prompt + answer)
+    tracker = BudgetTracker(Budget(tokens=budget))
+
+    async def one(index: int) -> None:
+        with tracker.episode(index) as its, suppress(EpisodeAbandoned, BudgetSpent):
+            request: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(text * number)])]
+            session = Session(id=str(index), index=index, tracker=its, bounded=frozenset(Role))
+            parameters = ModelRequestParameters(function_tools=tools)
+            await session.model(Role.PLAYER, model).request(request, None, parameters)
+
+    async with anyio.create_task_group() as group:
+        for index in range(60):
+            group.start_soon(one, index)
+    assert budget / 2 < tracker.spent.tokens <= budget + prompt + answer
+    assert most_in_flight > 1
 
 
 def nothing_is_held(tracker: BudgetTracker) -> bool:

@@ -1,16 +1,20 @@
 """The time that an episode may take: it stands still in an outage, and what was refused by then is kept."""
 
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
+from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import ModelRequestParameters
 from stage import settings_for
 from virtual_time import in_virtual_time
 
-from refinesynth.backends import resolve_roles
-from refinesynth.client import open_models
+from refinesynth.backends import Backend, resolve_roles
+from refinesynth.client import open_model, open_models
 from refinesynth.client.session import current_deadline, deadline
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
@@ -91,6 +95,29 @@ def test_an_episode_over_its_deadline_is_given_up_and_what_it_refused_is_kept() 
     assert outcome.lost
     assert outcome.usage.requests == 12
     assert len(outcome.refused) == 12
+
+
+@pytest.mark.parametrize("limits", [{"requests_per_minute": 1}, {"max_in_flight": 1}, {"tokens_per_minute": 1_000}])
+def test_waits_for_our_own_limits_are_not_the_episodes(limits: dict[str, Any]) -> None:
+    async def call(**_request: object) -> dict[str, Any]:
+        await anyio.sleep(20)
+        return completion(usage={"prompt_tokens": 900, "completion_tokens": 100})
+
+    async def work() -> list[bool]:
+        model, passed = open_model(Backend(model="mine/m", **limits), call=call), list[bool]()
+
+        async def one() -> None:
+            with deadline(90) as clock:
+                for _ in range(3):
+                    await model.request([ModelRequest.user_text_prompt("Go on.")], None, ModelRequestParameters())
+            passed.append(clock.passed)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(9):
+                group.start_soon(one)
+        return passed
+
+    assert in_virtual_time(work) == [False] * 9
 
 
 def test_an_episode_within_its_deadline_is_what_it_is_without_one() -> None:

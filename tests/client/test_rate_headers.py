@@ -1,6 +1,6 @@
 """Headers about rate limits, as servers write them and as they should not."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -62,6 +62,20 @@ def test_anthropics_headers_give_the_scarcest_kind_of_tokens() -> None:
         retry_after="12",
     )
     assert told == RateHeaders(retry_after=12, requests=Quota(49, 1), tokens=Quota(1_000, 30))
+
+
+@pytest.mark.parametrize(("date", "ahead"), [("Sat, 21 Nov 2026 13:00:00 GMT", 3_600), ("no date", 0)])
+@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%Y-%m-%dT%H:%M:%SZ", "%s"])
+def test_points_in_time_are_read_by_the_servers_own_clock(date: str, ahead: int, form: str) -> None:
+    moment = NOON + timedelta(seconds=ahead + 20)
+    text = moment.strftime(form) if form != "%s" else str(int(moment.timestamp()))
+    told = read(
+        date=date,
+        retry_after=text,
+        anthropic_ratelimit_requests_remaining="49",
+        anthropic_ratelimit_requests_reset=text,
+    )
+    assert told == RateHeaders(retry_after=20, requests=Quota(49, 20))
 
 
 def test_retry_after_in_milliseconds_is_the_finer_word() -> None:

@@ -99,6 +99,12 @@ def test_what_is_used_up_waits_for_the_reset_but_not_for_ever() -> None:
     assert buckets.ready_at(0) == 60.0
 
 
+def test_after_a_request_without_headers_the_next_one_waits_no_longer() -> None:
+    buckets = TokenBuckets(longest_wait=60)
+    buckets.learn(0.0, RateHeaders(requests=Quota(0, 86_400), tokens=Quota(0, 86_400)))
+    assert starts(buckets, count=3) == [60.0, 120.0, 180.0]
+
+
 def test_the_last_word_of_the_server_counts() -> None:
     buckets = TokenBuckets()
     buckets.learn(0.0, RateHeaders(requests=Quota(0, 50)))

@@ -67,10 +67,12 @@ def test_fields_stay_and_what_is_removed_is_listed(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_counted_and_left_out(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", b'{"persona": "A smith"}\nnonsense\n{"persona": "A baker"}\n')
-    report = dedup(source, tmp_path / "out.jsonl")
+    lines = b'nonsense\n{"persona": "A smith"}\nnonsense\n{"persona": "A baker"}\n{"persona": "a SMITH"}\n'
+    source, removed = write(tmp_path / "in.jsonl", lines), tmp_path / "removed.jsonl"
+    report = dedup(source, tmp_path / "out.jsonl", removed=removed)
     assert texts_in(tmp_path / "out.jsonl") == ["A smith", "A baker"]
-    assert (report.bad, len(report.problems)) == (1, 1)
+    assert (report.bad, len(report.problems)) == (2, 2)
+    assert (orjson.loads(removed.read_bytes())["row"], orjson.loads(removed.read_bytes())["of"]) == (5, 2)
 
 
 def test_outputs_in_the_way_are_said_before_anything_is_read(tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ def test_broken_quotes_are_refused_with_the_line_and_what_to_do(
         the_records(path)
 
 
+def test_text_with_other_line_ends_is_no_single_persona(tmp_path: Path) -> None:
+    found, records = the_records(write(tmp_path / "mac.txt", b"A smith\rA judge\rA cook\r"))
+    with pytest.raises(InputError, match=r"line 1: has a carriage return \(CR\) within"):
+        records.check()
+    assert not found
+    found, records = the_records(write(tmp_path / "both.txt", b"A smith\r\nA judge\rA cook\nA baker\r"))
+    assert [record.persona.text for record in found] == ["A smith", "A baker"]
+    assert records.bad == 1
+
+
 def test_quotes_within_a_cell_that_has_none_around_it_stay(tmp_path: Path) -> None:
     found, records = the_records(write(tmp_path / "people.csv", b'persona,id\n5" nails,1\nA "b" c,2\n'))
     assert [record.persona.text for record in found] == ['5" nails', 'A "b" c']

@@ -26,7 +26,7 @@ _SCRATCH_USAGE = RequestUsage()
 """Usage object reused for every call of a price function, which must not keep it."""
 
 _FRAME_TOKENS = 200
-"""Tokens of a prompt in addition to its text: marks of the chat template, a schema."""
+"""Tokens of a prompt in addition to its estimate, such as marks of the chat template."""
 _FIRST_ANSWER = 1_000
 """Expected tokens of the first completion."""
 _UNBOUNDED_TOKENS = 8_192

@@ -17,7 +17,7 @@ from refinesynth.client.limiter.circuit_breaker import OUTAGE_CATEGORIES, Circui
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.rate_limits import RateHeaders, TokenBuckets, read_rate_headers
 from refinesynth.client.reporting import LOG
-from refinesynth.client.session import Deadline, current_deadline
+from refinesynth.client.session import stopped_clock
 from refinesynth.errors import RunStopped
 
 _CAPACITY_CATEGORIES = OUTAGE_CATEGORIES | {ErrorCategory.RATE_LIMIT}
@@ -47,8 +47,6 @@ class Permit:
     turn: anyio.Event | None = None
     refusal: str | None = None
     """Message of the error instead of a grant; None without a refusal."""
-    deadline: Deadline | None = None
-    """Deadline of the episode, whose clock stops while the request waits and the backend is down."""
 
     def answered(
         self,
@@ -238,11 +236,10 @@ class RateLimiter:
 
     async def _wait_for_turn(self, permit: Permit) -> None:
         permit.turn = anyio.Event()
-        permit.deadline = current_deadline()
-        if self.is_down and permit.deadline is not None:
-            permit.deadline.stop(permit)
         try:
-            await permit.turn.wait()
+            # The time limit of an episode is for its backend, not for the queue and the rate limits here.
+            with stopped_clock():
+                await permit.turn.wait()
         except BaseException:
             if permit.number:
                 # Granted at the moment of the cancellation: release the permit.
@@ -251,9 +248,6 @@ class RateLimiter:
                 self._queue.remove(permit)
                 self._advance()
             raise
-        finally:
-            if permit.deadline is not None:
-                permit.deadline.resume(permit)
 
     def _release(self, permit: Permit) -> None:
         self.in_flight -= 1
@@ -324,9 +318,6 @@ class RateLimiter:
     def note_outage(self, fault: ClassifiedError) -> None:
         reaction = "the run waits" if self.breaker.waits_for_outages else "others are asked"
         LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, reaction)
-        for permit in self._queue:
-            if permit.deadline is not None:
-                permit.deadline.stop(permit)
 
     def note_answer(self) -> None:
         self.has_answered = True
@@ -337,9 +328,6 @@ class RateLimiter:
         if not first:
             # A backend that answers the first trial was not restarted: keep its limit.
             self.limit.restart()
-        for permit in self._queue:
-            if permit.deadline is not None:
-                permit.deadline.resume(permit)
 
     def _set_timer(self, time: float) -> None:
         if self._loop is None or time == float("inf"):

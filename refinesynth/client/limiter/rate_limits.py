@@ -89,10 +89,12 @@ _wall_clock = partial(datetime.now, UTC)
 def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], datetime] = _wall_clock) -> RateHeaders:
     """Read rate headers. Names are in lower case, or the mapping ignores case; unreadable values are skipped.
 
-    `clock` returns the present time, for headers with a point in time.
+    A point in time is compared with the server's `date`; `clock` returns the present time for headers without one.
     """
     if not headers:
         return RateHeaders()
+    if (server_time := _moment(headers.get("date") or "")) is not None:
+        clock = partial(datetime.fromtimestamp, server_time.timestamp(), UTC)
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
     after, ms = headers.get("retry-after"), headers.get("retry-after-ms")
@@ -166,10 +168,14 @@ def _sum(parts: Iterable[tuple[str, str]]) -> float:
 
 
 def _seconds_until(text: str, now: datetime) -> float | None:
+    moment = _moment(text)
+    return None if moment is None else max((moment - now).total_seconds(), 0.0)
+
+
+def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text) if text[:4].isdecimal() else parsedate_to_datetime(text)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return max((moment - now).total_seconds(), 0.0)
+        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).astimezone(UTC)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
@@ -221,19 +227,21 @@ class TokenBucket:
 
 
 class Allowance:
-    """Remainder of a limit that a server reports, spread evenly over the time until its reset."""
+    """Remainder of a limit that a server reports, spread evenly over the time until its reset; the next request waits at
+    most `max_wait` seconds.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, max_wait: float) -> None:
+        self._max_wait = max_wait
         self._remaining = float("inf")
         self._until = float("-inf")
         self.ready_at = float("-inf")
         """Time of the next request."""
 
-    def learn(self, now: float, quota: Quota, *, max_wait: float) -> None:
-        """Record a quota; the next request waits at most `max_wait` seconds."""
+    def learn(self, now: float, quota: Quota) -> None:
         self._remaining = quota.remaining
         self._until = now + quota.reset
-        limit = now + min(quota.reset, max_wait)
+        limit = now + min(quota.reset, self._max_wait)
         self.ready_at = limit if quota.remaining < 1 else min(self.ready_at, limit)
 
     def take(self, now: float, amount: float) -> None:
@@ -242,7 +250,7 @@ class Allowance:
             return
         gap = amount * (self._until - now) / max(self._remaining, 1.0)
         self._remaining = max(self._remaining - amount, 0.0)
-        self.ready_at = min(now + gap, self._until) if gap > _NEGLIGIBLE_S else float("-inf")
+        self.ready_at = min(now + min(gap, self._max_wait), self._until) if gap > _NEGLIGIBLE_S else float("-inf")
 
 
 class TokenBuckets:
@@ -263,8 +271,7 @@ class TokenBuckets:
         self._requests = TokenBucket(rate=(requests_per_minute or math.inf) / _MINUTE, size=1.0)
         rate = (tokens_per_minute or math.inf) / _MINUTE
         self._tokens = TokenBucket(rate=rate, size=1.0 if tokens_per_minute is None else rate * _WINDOW)
-        self._requests_left, self._tokens_left = Allowance(), Allowance()
-        self._longest_wait = longest_wait
+        self._requests_left, self._tokens_left = Allowance(longest_wait), Allowance(longest_wait)
         self._answer_tokens = _FIRST_ANSWER_TOKENS
 
     def ready_at(self, prompt_tokens: float) -> float:
@@ -289,6 +296,6 @@ class TokenBuckets:
 
     def learn(self, now: float, rate_headers: RateHeaders) -> None:
         if rate_headers.requests is not None:
-            self._requests_left.learn(now, rate_headers.requests, max_wait=self._longest_wait)
+            self._requests_left.learn(now, rate_headers.requests)
         if rate_headers.tokens is not None:
-            self._tokens_left.learn(now, rate_headers.tokens, max_wait=self._longest_wait)
+            self._tokens_left.learn(now, rate_headers.tokens)
