@@ -18,7 +18,8 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client.budget.budget import Budget, BudgetLimit
-from refinesynth.client.budget.tracker import BudgetTracker
+from refinesynth.client.budget.price_table import Rates
+from refinesynth.client.budget.tracker import BudgetTracker, Estimates
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
@@ -317,3 +318,13 @@ async def test_of_what_episodes_took_it_follows_how_many_are_begun() -> None:
         tracker.ended(Cost(usage=Usage(input_tokens=10_000)))
     assert sum(tracker.may_start(k) for k in range(100)) > 80
     assert BudgetTracker(Budget(usd=1), prices=[price], episodes=10, ended=Cost(cost_usd=1.0)).may_start(5)
+
+
+def test_the_worst_case_has_the_higher_price_of_answer_and_thoughts() -> None:
+    plain = Rates(input=0.0, cached=0.0, written=0.0, output=1.0)
+    forecast = Estimates().forecast(100.0, 500)
+    assert [forecast.dollars(replace(plain, reasoning=price))[0] for price in (None, 0.5, 3.0)] == [
+        500.0,
+        500.0,
+        1500.0,
+    ]

@@ -86,6 +86,10 @@ class Forecast(NamedTuple):
         _SCRATCH_USAGE.cache_read_tokens = 0
         _SCRATCH_USAGE.output_tokens = int(self.worst_answer)
         worst = price(_SCRATCH_USAGE) or 0.0
+        # Thoughts may have a higher price of their own.
+        _SCRATCH_USAGE.output_reasoning_tokens = _SCRATCH_USAGE.output_tokens
+        worst = max(worst, price(_SCRATCH_USAGE) or 0.0)
+        _SCRATCH_USAGE.output_reasoning_tokens = 0
         _SCRATCH_USAGE.input_tokens = int(self.prompt)
         _SCRATCH_USAGE.cache_read_tokens = int(self.cached)
         _SCRATCH_USAGE.output_tokens = int(self.answer)
