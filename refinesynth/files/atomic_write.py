@@ -49,7 +49,13 @@ def is_temporary(name: str, target: str) -> bool:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file with `atomic_write`, and create missing folders. Raises StorageError: the file cannot be written."""
+    """Write a file with `atomic_write`, and create missing folders.
+
+    Raises:
+        InputError: `path` is a link, a FIFO, a device or a socket.
+        StorageError: The file cannot be written.
+    """
+    refuse_irregular(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
@@ -78,8 +84,8 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Refuse an unusable output path.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO, a device or a socket, or exists and `overwrite` is false; or its
-            suffix is that of another format than JSONL.
+        InputError: `path` is a folder, a link, a FIFO, a device, a socket or a file of a run, or exists and `overwrite` is
+            false; or its suffix is that of another format than JSONL.
     """
     suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
     if suffix.lower() in _UNSUPPORTED_SUFFIXES:
@@ -89,6 +95,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     refuse_irregular(path)
+    refuse_file_of_run(path)
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another name, or allow it to be overwritten")
 
@@ -181,6 +188,14 @@ def refuse_irregular(path: Path) -> None:
     """Raise InputError if `path` exists and is neither a file nor a folder."""
     if kind := irregular_kind(path):
         raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
+
+
+def refuse_file_of_run(path: Path) -> None:
+    """Raise InputError for a file of a run, which only the run may write."""
+    from refinesynth.files.output_folder import is_file_of_run  # imports pydantic, which `--help` does not need
+
+    if is_file_of_run(path):
+        raise InputError(f"{str(path)!r} is what a run wrote, and it would be replaced; choose another name")
 
 
 def open_to_append(path: Path) -> BinaryIO:

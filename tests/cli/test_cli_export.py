@@ -189,7 +189,7 @@ def test_what_a_run_wrote_is_never_replaced(run: Path, name: str) -> None:
     before = (run / name).read_bytes()
     result = export(run, "--format", "openai", "-o", run / name, "--overwrite")
     assert result.exit_code == 2
-    assert "an export would replace it" in result.stderr
+    assert "is what a run wrote" in result.stderr
     assert (run / name).read_bytes() == before
 
 

@@ -37,6 +37,10 @@ def of(tmp_path: Path, *texts: str, words: int = 5, name: str = "eval.jsonl") ->
     return Contamination([path], words=words)
 
 
+OTHER_TEXT = " ".join(f"other{number}" for number in range(14))
+"""Text that no trajectory has: a set without a text of enough words is refused."""
+
+
 def shared_words(text: str, others: list[str], words: int) -> set[int]:
     """The same by brute force: numbers of the words that are in a shared run."""
     mine = text.casefold().split()
@@ -58,7 +62,7 @@ def shared_words(text: str, others: list[str], words: int) -> set[int]:
 def test_it_finds_what_a_plain_search_finds(
     tmp_path_factory: pytest.TempPathFactory, text: str, others: list[str], words: int
 ) -> None:
-    found = of(tmp_path_factory.mktemp("eval"), *others, words=words).overlaps(trajectory("Nothing.", text))
+    found = of(tmp_path_factory.mktemp("eval"), *others, OTHER_TEXT, words=words).overlaps(trajectory("Nothing.", text))
     mine = [one for one in found if one.where == "turn 4 observation"]
     assert {at for one in mine for at in range(one.start, one.start + one.words)} == shared_words(text, others, words)
     for one in mine:
@@ -71,8 +75,8 @@ def test_another_evaluation_set_never_takes_words_away(
     tmp_path_factory: pytest.TempPathFactory, text: str, before: list[str], more: list[str], first: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("eval")
-    alone = of(folder, *before, name="a.jsonl")
-    of(folder, *more, name="b.jsonl")
+    alone = of(folder, *before, OTHER_TEXT, name="a.jsonl")
+    of(folder, *more, OTHER_TEXT, name="b.jsonl")
     names = ("b.jsonl", "a.jsonl") if first else ("a.jsonl", "b.jsonl")
     both = Contamination([folder / name for name in names], words=5)
 
