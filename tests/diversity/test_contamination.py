@@ -1,6 +1,7 @@
 """Words of a trajectory that stand in an evaluation set are found, all of them, wherever they stand, and nothing
 else."""
 
+import unicodedata
 from pathlib import Path
 
 import orjson
@@ -122,6 +123,15 @@ def test_runs_do_not_go_over_the_end_of_a_text(tmp_path: Path) -> None:
     contamination = of(tmp_path, "one two three four five six", words=6)
     assert contamination.overlaps(trajectory("one two three", "four five six")) == ()
     assert contamination.overlaps(trajectory("one two three four five six"))
+
+
+CHINESE = "你站在厨房里，厨房里有一个架子和一张桌子。请把架子上的杯子拿起来。"
+
+
+@pytest.mark.parametrize("text", ["caf\u00e9 n\u00e9e \u00c9lodie ne vend rien \u00e0 midi", CHINESE])
+def test_composed_letters_and_scripts_without_spaces_are_compared(tmp_path: Path, text: str) -> None:
+    contamination = of(tmp_path, unicodedata.normalize("NFD", text))
+    assert [one.where for one in contamination.overlaps(trajectory(text))] == ["turn 2 observation"]
 
 
 def test_short_texts_count_as_a_whole_and_very_short_ones_not_at_all(tmp_path: Path) -> None:
