@@ -88,7 +88,7 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
             raise StorageError(f"{str(setup.folder)!r} cannot be made: {error.strerror}") from error
         with FolderLock(setup.folder, work="evaluation"):
             weights = {role: digest for role, item in {"": model, **roles}.items() if (digest := weights_digest(item))}
-            for task in tasks:
+            for task in tasks if weights else ():
                 task.metadata = {**(task.metadata or {}), FACTS: {**task_facts(task.metadata), _WEIGHTS: weights}}
             _check_same_evaluation(setup, model, arguments, weights)
             token = _report.set(_reporter(setup, model, tasks, on_progress))

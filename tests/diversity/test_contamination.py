@@ -125,7 +125,7 @@ def test_runs_do_not_go_over_the_end_of_a_text(tmp_path: Path) -> None:
     assert contamination.overlaps(trajectory("one two three four five six"))
 
 
-CHINESE = "你站在厨房里，厨房里有一个架子和一张桌子。请把架子上的杯子拿起来。"
+CHINESE = "你站在厨房里厨房里有一个架子和一张桌子。请把架子上的杯子拿起来。"
 
 
 @pytest.mark.parametrize("text", ["caf\u00e9 n\u00e9e \u00c9lodie ne vend rien \u00e0 midi", CHINESE])

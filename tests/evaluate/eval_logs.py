@@ -74,8 +74,8 @@ def write_log(
                     epoch,
                     value,
                     stopped,
-                    (levels or {}).get(instance, "easy"),
-                    (digests or {}).get(instance, ""),
+                    level=(levels or {}).get(instance, "easy"),
+                    digest=(digests or {}).get(instance, ""),
                 )
                 for instance, values in episodes.items()
                 for epoch, value in enumerate(values, start=1)
@@ -89,7 +89,7 @@ def write_log(
 
 
 def _sample(
-    instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str, level: str, digest: str
+    instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str, *, level: str, digest: str
 ) -> EvalSample:
     error = {"message": "the environment died", "traceback": "", "traceback_ansi": ""}
     rates = {name: nan if rate is None else rate for name, rate in COUNTS.rates.items()}

@@ -30,7 +30,7 @@ pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
 from inspect_ai import Task, eval  # noqa: A004 # pyright: ignore[reportUnknownVariableType]
 from inspect_ai.log import EvalLog, EvalSample, read_eval_log
-from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
+from inspect_ai.model import ChatMessage, Model, ModelOutput, ModelUsage, get_model
 
 from refinesynth.evaluate import evaluation_run
 from refinesynth.evaluate.agent import first_message
@@ -356,7 +356,7 @@ def test_two_tasks_of_one_benchmark_go_on_in_one_folder(tmp_path: Path, worlds: 
     asked = Evaluation(model="oracle", tasks=f"worlds:{worlds},worlds:{other}", output=tmp_path / "logs")
     for _ in range(2):
         logs = evaluate(asked, on_progress=states.append)
-    assert [log.status for log in logs] == ["success"] * 2
+        assert [log.status for log in logs] == ["success"] * 2
     assert (states[0].finished, states[-1].finished, states[-1].total) == (0, 2, 2)
 
 
@@ -367,7 +367,11 @@ def test_changed_weights_are_another_evaluation(
     (folder / "model.safetensors").write_bytes(b"old" * 10_000_000)
     model = get_model("control/oracle")
     monkeypatch.setattr(model, "model_args", {"model_path": str(folder)})
-    monkeypatch.setattr(evaluation_run, "open_model", lambda *_, **__: model)
+
+    def open_model(*_: object, **__: object) -> Model:
+        return model
+
+    monkeypatch.setattr(evaluation_run, "open_model", open_model)
     asked = Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path)
     evaluate(asked)
     copy = copytree(folder, folder / "copy")

@@ -218,12 +218,15 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[Hub, str]]:
 
         def do_GET(self) -> None:
             hub.keys.add(self.headers.get("Authorization"))
+            if "/tree/" in self.path:
+                self._answer([{"type": "file", "path": name, "oid": "0" * 40, "size": 1} for name in hub.earlier])
+                return
             self._answer(
                 {
                     "id": "me/first",
                     "private": hub.private,
                     "sha": "0" * 40,
-                    "siblings": [{"rfilename": name} for name in hub.earlier],
+                    "siblings": [],
                 }
             )
 
