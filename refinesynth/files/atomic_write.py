@@ -49,13 +49,7 @@ def is_temporary(name: str, target: str) -> bool:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file with `atomic_write`, and create missing folders.
-
-    Raises:
-        InputError: `path` is a link, a FIFO, a device or a socket.
-        StorageError: The file cannot be written.
-    """
-    refuse_irregular(path)
+    """Write a file with `atomic_write`, and create missing folders. Raises StorageError: the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
