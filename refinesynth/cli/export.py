@@ -36,10 +36,16 @@ from refinesynth.export import (
 )
 from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
-from refinesynth.files.atomic_write import COMPRESSED, exclusive_access, refuse_existing, refuse_irregular
+from refinesynth.files.atomic_write import (
+    COMPRESSED,
+    exclusive_access,
+    refuse_existing,
+    refuse_file_of_run,
+    refuse_irregular,
+)
 from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
-from refinesynth.run import RunFolder, is_run_file
+from refinesynth.run import RunFolder
 from refinesynth.run.run_folder import waiting_note
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted, in_bytes
@@ -278,9 +284,9 @@ def _report_unreadable(unreadable: Mapping[str, None]) -> None:
 
 def _refuse_replacing_the_source(source: Path, output: Path) -> None:
     """Raise InputError if the export would replace its source or another file of a run."""
-    is_of_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
-    if is_of_run or (output.exists() and source.is_file() and output.samefile(source)):
-        raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
+    refuse_file_of_run(output)
+    if output.exists() and source.is_file() and output.samefile(source):
+        raise InputError(f"{str(output)!r} is what a run wrote, and it would be replaced; choose another name")
 
 
 def _held_out_path(output: Path) -> Path:

@@ -1,6 +1,5 @@
 """Overlaps between trajectories and evaluation sets, which training data should not contain."""
 
-import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING
 import orjson
 from pydantic import JsonValue
 
+from refinesynth.diversity.novelty import WORD, normalized
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.files.atomic_write import COMPRESSED
-from refinesynth.files.compressed import open_binary
+from refinesynth.files.compressed import COMPRESSIONS, open_binary, refuse_other_encodings
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 if TYPE_CHECKING:
@@ -31,25 +30,38 @@ MAX_DOCUMENT = 1 << 26
 """Maximum size of a JSON document or line, in bytes; its values take about 20 times the memory. Longer lines are split
 into plain texts."""
 
+_FORMATS = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x1f\x8b": "gzip under another name",
+    b"\x28\xb5\x2f\xfd": "Zstandard under another name",
+}
+"""First bytes of refused formats."""
+_MAX_START = 1 << 16
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _SEPARATORS = b"\n\r\t ,"
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield every text of a file, also of `.gz` and `.zst`, with the number of its line or JSON list item, from 1.
+    """Yield every text of a file, also of `.gz`, `.zst` and `.zstd`, with the number of its line or JSON list item, from 1.
 
     A file is JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text. The texts of JSON exclude keys. Other content
     counts as plain text, line by line.
 
     Raises:
-        InputError: The file cannot be read, or is longer than `MAX_BYTES`.
+        InputError: The file cannot be read, is longer than `MAX_BYTES`, is no UTF-8, or has a format of `_FORMATS`.
     """
     from zstandard import ZstdError
 
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
+    compression = COMPRESSIONS[suffixes.pop()] if suffixes and suffixes[-1] in COMPRESSIONS else None
     document: JsonValue = None
     try:
+        with open_binary(path, compression) as file:
+            _refuse_other_formats(file.readline(_MAX_START))
         if not suffixes or suffixes[-1] not in _LINE_SUFFIXES:
             with open_binary(path, compression) as file:
                 document = _parse_json(file.read(MAX_DOCUMENT + 1))
@@ -72,6 +84,13 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
                         yield number, text
     except (OSError, EOFError, zlib.error, ZstdError, ValueError) as error:
         raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error}") from error
+
+
+def _refuse_other_formats(start: bytes) -> None:
+    """Raise ValueError for the first bytes of a file that would be read as noise."""
+    if name := next((name for magic, name in _FORMATS.items() if start.startswith(magic)), None):
+        raise ValueError(f"it is {name}; write its rows as JSONL, plain or as .jsonl.gz or .jsonl.zst")
+    refuse_other_encodings(start)
 
 
 def _parse_json(data: bytes) -> JsonValue:
@@ -102,14 +121,12 @@ def _texts(value: JsonValue, *, keys: bool = False) -> Iterator[str]:
                 yield "\n".join(item_texts)
 
 
-_WORD = re.compile(r"\w+")
-
 _FACTOR = 0x9E3779B97F4A7C15
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores."""
-    return _WORD.findall(text)
+    """Return the words of a text: runs of letters, digits and underscores; single characters in scripts without spaces."""
+    return WORD.findall(normalized(text))
 
 
 def runs(text_words: list[str], max_length: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
@@ -186,7 +203,8 @@ class Contamination:
     def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
         """Read the files (`texts_of`), and of a folder all files in it.
 
-        Raises InputError: a file is unreadable or too long, the total exceeds `MAX_RUNS`, or a package is missing.
+        Hidden files in a folder, such as those of git, are left out. Raises InputError: a file is unreadable or too long, a
+        set has no text with enough words, the total exceeds `MAX_RUNS`, or a package is missing.
         """
         check_installed("diversity", "datasketch", "numpy")
         if words < 1:
@@ -194,7 +212,7 @@ class Contamination:
         import numpy as np
 
         self.words = words
-        self.files = files_of(files)
+        self.files: tuple[Path, ...] = ()
         self._lengths: set[int] = set()
         self._runs = np.empty(0, dtype=np.uint64)
         """Sorted hashes of the runs."""
@@ -202,20 +220,31 @@ class Contamination:
         """First file and entry of each run, packed."""
         pending: list[tuple[NDArray[np.uint64], int]] = []
         pending_runs = 0
-        for file, path in enumerate(self.files):
-            for entry, text in texts_of(path):
-                text_words = words_of(text)
-                length = min(words, len(text_words))
-                if length < min(words, MIN_WORDS):
-                    continue
-                self._lengths.add(length)
-                # `runs` yields the longest runs last.
-                *_, (_, hashed) = runs(text_words, length)
-                pending.append((hashed, file << _ENTRY_BITS | min(entry, _MAX_ENTRY)))
-                pending_runs += len(hashed)
-                if pending_runs >= _PENDING:
-                    self._merge(pending)
-                    pending, pending_runs = [], 0
+        for path in map(Path, files):
+            is_empty, first = True, len(self.files)
+            self.files += tuple(
+                file for file in files_of([path]) if not any(part[0] == "." for part in file.relative_to(path).parts)
+            )
+            for number, file in enumerate(self.files[first:], first):
+                for entry, text in texts_of(file):
+                    text_words = words_of(text)
+                    length = min(words, len(text_words))
+                    if length < min(words, MIN_WORDS):
+                        continue
+                    is_empty = False
+                    self._lengths.add(length)
+                    # `runs` yields the longest runs last.
+                    *_, (_, hashed) = runs(text_words, length)
+                    pending.append((hashed, number << _ENTRY_BITS | min(entry, _MAX_ENTRY)))
+                    pending_runs += len(hashed)
+                    if pending_runs >= _PENDING:
+                        self._merge(pending)
+                        pending, pending_runs = [], 0
+            if is_empty:
+                raise InputError(
+                    f"no text in the evaluation set {str(path)!r} has {min(words, MIN_WORDS)} words, so nothing would be "
+                    "compared with it; give a file with longer texts, or leave it out"
+                )
         self._merge(pending)
 
     def __len__(self) -> int:

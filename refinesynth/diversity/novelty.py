@@ -7,6 +7,7 @@ facts at the first level and fewer at the next ones.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,9 +39,25 @@ _MAX_TEXT = 8_000
 """Maximum length of the compared beginning of a text, in characters."""
 
 
+# Scripts without spaces between words: each character counts as a word.
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f"  # Myanmar
+    "\u1780-\u17ff"  # Khmer
+    "\u3040-\u30ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"  # Han
+)
+WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
+
+
+def normalized(text: str) -> str:
+    """Return a text in Unicode's form NFKC."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
 def words(text: str) -> list[str]:
-    """Return the casefolded words of a text's beginning."""
-    return re.findall(r"\w+", text[:_MAX_TEXT].casefold())
+    """Return the casefolded words of a text's beginning; single characters in scripts without spaces."""
+    return WORD.findall(normalized(text[:_MAX_TEXT]).casefold())
 
 
 class ScriptNames:

@@ -197,6 +197,8 @@ class GroundedEnvironment:
         self._mistake: tuple[str, int | None] | None = None
         self.before = tuple(before)
         self._replay(self.before)
+        self._held = self.world.progress(self.state)
+        """Share of the goal's conditions that hold at the beginning of the play."""
         return task_message(self.script, self.before, form)
 
     @property
@@ -259,11 +261,13 @@ class GroundedEnvironment:
     ) -> float:
         """Return the present reward of the play, by default 1 for success, else 0.
 
-        The reward is `success` if the goal is reached, plus `progress` times the highest share of its conditions, plus
-        `recovered` if the mistake before the play is repaired within `self.recovery` actions; less `mistake` per refused
+        The reward is `success` if the goal is reached, plus `progress` times the highest share of its conditions, of those
+        that did not hold at the beginning of the play, plus `recovered` if the mistake before the play is repaired within `self.recovery` actions; less `mistake` per refused
         action, `repeat` per action that was refused in the same state before, and `length` per action.
         """
-        gained = success * self.success + progress * self.progress + recovered * self.recovered
+        # An action that changes nothing must not pay.
+        share = max(0.0, self.progress - self._held) / ((1 - self._held) or 1)
+        gained = success * self.success + progress * share + recovered * self.recovered
         return gained - mistake * self.mistakes - repeat * self.repeats - length * self.taken
 
     def tools(self) -> list[dict[str, Any]]:

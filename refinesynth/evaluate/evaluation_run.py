@@ -20,11 +20,12 @@ from refinesynth.evaluate.chat_form import FORMS, TrainedAs
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import BENCHMARK as PERTURBED
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-from refinesynth.evaluate.inspect_models import open_model, set_budget
+from refinesynth.evaluate.inspect_models import open_model, set_budget, weights_digest
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
-from refinesynth.evaluate.task import MAX_TOKENS, environment_pools, task_facts, task_name
+from refinesynth.evaluate.task import FACTS, MAX_TOKENS, environment_pools, task_facts
 from refinesynth.files.output_folder import FolderLock
+from refinesynth.run.run_folder import CONFIG, holds_run
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
     variants = perturbations(setup.perturb, {name for name, _ in selected})
     if setup.folder.exists() and not setup.folder.is_dir():
         raise InputError(f"{str(setup.folder)!r} is a file; expected a folder for logs, by -o")
+    if (setup.folder / CONFIG).is_file() and holds_run(setup.folder):
+        raise InputError(f"{str(setup.folder)!r} is the folder of a run; give another -o for the logs")
     model, roles = _models(setup, foreign=any(name == INSPECT for name, _ in selected))
     arguments = [
         (name, _arguments(setup, argument, perturb))
@@ -84,7 +87,10 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
         except OSError as error:
             raise StorageError(f"{str(setup.folder)!r} cannot be made: {error.strerror}") from error
         with FolderLock(setup.folder, work="evaluation"):
-            _check_same_evaluation(setup, model, arguments)
+            weights = {role: digest for role, item in {"": model, **roles}.items() if (digest := weights_digest(item))}
+            for task in tasks if weights else ():
+                task.metadata = {**(task.metadata or {}), FACTS: {**task_facts(task.metadata), _WEIGHTS: weights}}
+            _check_same_evaluation(setup, model, arguments, weights)
             token = _report.set(_reporter(setup, model, tasks, on_progress))
             try:
                 return _run_tasks(setup, model, roles, tasks)
@@ -109,11 +115,13 @@ def _models(setup: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model
     control = next((item for item in (model, *roles.values()) if foreign and str(item).startswith(f"{CONTROL}/")), None)
     if control is not None:
         raise InputError(f"{str(control)!r} is a control, which plays benchmarks of refinesynth alone; give a model")
-    set_budget([model, *roles.values()], setup.budget)
+    set_budget([model, *roles.values()], setup.budget, setup.folder)
     return model, roles
 
 
 _USER = "user."
+_WEIGHTS = "weights"
+"""Fact of a task: role ("" for the evaluated model) to `weights_digest`, for models in local folders."""
 
 _report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=None)
 
@@ -160,7 +168,7 @@ def _count_finished(folder: Path, task: Task, setup: Evaluation) -> int:
     sample_ids = {sample.id for sample in task.dataset[: setup.limit]}
     episodes: set[tuple[str | int, int]] = set()
     for info in list_eval_logs(str(folder)):
-        if info.task.rpartition("/")[2] == task.name.replace("_", "-"):
+        if _task_key(read_eval_log(info, header_only=True).eval.metadata) == _task_key(task.metadata):
             summaries = read_eval_log_sample_summaries(info)
             episodes |= {(item.id, item.epoch) for item in summaries if item.scores and not item.error}
     return sum(id_ in sample_ids and epoch <= setup.epochs for id_, epoch in episodes)
@@ -241,11 +249,13 @@ def _with_sampling(setup: Evaluation) -> Evaluation:
     return Evaluation(**values)
 
 
-def _check_same_evaluation(setup: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Raise InputError if the folder holds logs of another model, or of these tasks with other settings."""
+def _check_same_evaluation(
+    setup: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]], weights: Mapping[str, str]
+) -> None:
+    """Raise InputError if the folder holds logs of another model or other weights, or of these tasks with other settings."""
     sampling = {"temperature": setup.temperature, "max_tokens": setup.max_tokens or MAX_TOKENS, "seed": setup.seed}
     requested = {
-        _task_key(name, options.get("perturb", ""), options.get("argument", "")): {**options, **sampling}
+        (name, options.get("perturb", ""), options.get("argument", "")): {**options, **sampling}
         for name, options in tasks
     }
     for info in list_eval_logs(str(setup.folder)):
@@ -256,9 +266,10 @@ def _check_same_evaluation(setup: Evaluation, model: Model, tasks: Sequence[tupl
             hint = ", or the --form of that one" if same_name else ""
             raise InputError(f"{start} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o{hint}")
         passed = header.eval.task_args_passed
-        foreign = task_facts(header.eval.metadata).get("benchmark") == INSPECT
-        name = header.eval.task.rpartition("/")[2]
-        expected = requested.get(_task_key(INSPECT, "", passed.get("argument", "")) if foreign else name)
+        known_weights = task_facts(header.eval.metadata).get(_WEIGHTS, {})
+        if any(weights.get(role, digest) != digest for role, digest in known_weights.items()):
+            raise InputError(f"{start} other weights: the model's files have changed since; give another -o for these")
+        expected = requested.get(_task_key(header.eval.metadata))
         if expected is None:
             continue
         config = header.plan.config
@@ -280,6 +291,8 @@ def _check_same_evaluation(setup: Evaluation, model: Model, tasks: Sequence[tupl
                 )
 
 
-def _task_key(benchmark: str, perturb: str, argument: str) -> str:
-    """Name of a task in logs; for tasks of other packages, whose names are not unique, the whole argument."""
-    return f"{INSPECT}:{argument}" if benchmark == INSPECT else task_name(benchmark, perturb, argument)
+def _task_key(metadata: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """Benchmark, perturbation and argument of a task, from its facts."""
+    facts = task_facts(metadata)
+    benchmark, perturb, argument = (str(facts.get(name) or "") for name in ("benchmark", "perturb", "argument"))
+    return benchmark, perturb, argument

@@ -5,13 +5,16 @@ and budget instead of Inspect's.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
+from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
+from inspect_ai.log import list_eval_logs, read_eval_log_sample_summaries
 from inspect_ai.model import (
     ChatMessage,
     ChatMessageAssistant,
@@ -54,6 +57,7 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.model import BackendModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
+from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MAX_PROCESSES
@@ -61,7 +65,7 @@ from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.roles.player import request_parameters
 from refinesynth.train.inputs import find_on_hub
-from refinesynth.trajectory import explain
+from refinesynth.trajectory import Usage, explain
 
 PROVIDER = "refinesynth"
 MAX_IN_FLIGHT = 64
@@ -207,17 +211,64 @@ INSPECT_PROVIDERS = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "l
 """Prefixes of names that Inspect's own providers run; all other names are our backends."""
 
 
-def set_budget(models: Sequence[Model], budget: str | None) -> None:
-    """Set a common budget for the backends among the models; raises InputError if there is no backend."""
+def set_budget(models: Sequence[Model], budget: str | None, folder: Path) -> None:
+    """Set a common budget for the backends among the models, less what the logs in `folder` have spent.
+
+    Raises InputError: there is no backend, or a log cannot be read.
+    """
     if budget is None:
         return
     # Inspect's decorator turns `OwnBackend` into a function, which excludes `isinstance`.
     apis = [cast("Any", model.api) for model in models if hasattr(model.api, "tracker")]
     if not apis:
         raise InputError(f"--budget is for models that are paid for, not for {str(models[0])!r}; leave it out")
-    tracker = BudgetTracker(Budget.of(budget), prices=[price_of(api.backend) for api in apis])
+    spent = _spent(folder, {str(model) for model in models if model.api in apis})
+    tracker = BudgetTracker(Budget.of(budget), spent=spent, prices=[price_of(api.backend) for api in apis])
     for api in apis:
         api.tracker = tracker
+
+
+def _spent(folder: Path, models: Collection[str]) -> Cost:
+    """Cost of these models in all logs of a folder; a sample that a later log has taken over counts once."""
+    usages: dict[str, list[ModelUsage]] = {}
+    for info in list_eval_logs(str(folder)) if folder.is_dir() else ():
+        try:
+            samples = read_eval_log_sample_summaries(info)
+        except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
+            raise InputError(f"the log {info.name!r} cannot be read ({error}); move it away") from error
+        for sample in samples:
+            key = sample.uuid or f"{info.name} {sample.id} {sample.epoch}"
+            usages[key] = [usage for name, usage in sample.model_usage.items() if name in models]
+    total = sum((usage for sample in usages.values() for usage in sample), ModelUsage())
+    cached = total.input_tokens_cache_read or 0
+    usage = Usage(input_tokens=total.input_tokens + cached, cached_tokens=cached, output_tokens=total.output_tokens)
+    return Cost(usage=usage, cost_usd=total.total_cost or 0.0)
+
+
+_BLOCKS = 256
+_BLOCK_BYTES = 1 << 16
+_MODEL_FILES = re.compile(
+    r"(config|adapter_config|generation_config|tokenizer.*)\.json|.+\.(safetensors|bin|jinja|model)"
+)
+
+
+def weights_digest(model: Model) -> str | None:
+    """Digest of the files of a model in a local folder, the same for a copy of the folder; None for other models.
+
+    Of a file over 16 MiB, 256 evenly spaced blocks of 64 KiB count, which any training changes.
+    """
+    folder = Path(str(model.model_args.get("model_path") or ""))
+    if not (model.model_args.get("model_path") and folder.is_dir()):
+        return None
+    digest = blake2b(digest_size=16)
+    for path in sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name) and path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for number in range(_BLOCKS):
+                file.seek(max(number * _BLOCK_BYTES, (size - _BLOCK_BYTES) * number // (_BLOCKS - 1)))
+                digest.update(file.read(_BLOCK_BYTES))
+    return digest.hexdigest()
 
 
 def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], tools: bool = False) -> Model:

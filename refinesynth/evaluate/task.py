@@ -32,7 +32,7 @@ from refinesynth.evaluate.agent import RESULT, player
 from refinesynth.evaluate.benchmarks import INSPECT, find, read_instances
 from refinesynth.evaluate.chat_form import FORMS
 from refinesynth.evaluate.environment_pool import EnvironmentPool
-from refinesynth.evaluate.environments.environment import Benchmark
+from refinesynth.evaluate.environments.environment import Benchmark, digest_of
 from refinesynth.evaluate.environments.perturbation import BENCHMARK as PERTURBED
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.episode_counts import SCORE, Counts
@@ -171,7 +171,7 @@ def as_episode(scorers: Sequence[Scorer]) -> Scorer:
 def episode() -> Scorer:
     """Score with `success` (0 or 1), `progress` (0 to 1), the environment's measures and rates (NaN, unscored, if undefined).
 
-    Metadata: `counts` (the fields of `Counts`, to be summed), `stopped`, `faults` and the instance's `level`.
+    Metadata: `counts` (the fields of `Counts`, to be summed), `stopped`, `faults` and the instance's `level` and `digest`.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -185,7 +185,7 @@ def episode() -> Scorer:
             value=value,
             answer=f"{100 * result['progress']:.0f} % in {counts['turns']} turns",
             explanation=f"ended by: {result['stopped']}",
-            metadata={**metadata, "level": state.metadata.get("level", "")},
+            metadata={**metadata, **{name: state.metadata.get(name, "") for name in ("level", "digest")}},
         )
 
     return score
@@ -248,7 +248,15 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     form = {"form": options.form} if options.form in FORMS else {}
     # Earlier versions recorded `reflexion` and `shots`; with 0 their evaluations without both stay comparable.
     facts |= {"reflexion": 0, "shots": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
-    samples = [Sample(id=id_, input=f"{name} {id_}", metadata={"level": item.level}) for id_, item in instances.items()]
+    samples = [
+        # Ids of trajectories are unique in their run alone.
+        Sample(
+            id=id_,
+            input=f"{name} {id_}",
+            metadata={"level": item.level, "digest": digest_of(item.data) if "script" in item.data else ""},
+        )
+        for id_, item in instances.items()
+    ]
     return Task(
         name=task_name(name, options.perturb, options.argument),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),

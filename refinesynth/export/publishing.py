@@ -25,6 +25,15 @@ from refinesynth.trajectory import Trajectory
 SHARD: Final = 5_000
 """Maximum number of rows in a Parquet file."""
 
+_PUBLISHED: Final = (
+    "data/train-*-of-*.parquet",
+    "data/test-*-of-*.parquet",
+    "traces/train/*.jsonl",
+    "traces/test/*.jsonl",
+    "schema.json",
+)
+"""Patterns of the files that a publication writes, except README.md, which each one replaces."""
+
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 
 
@@ -211,7 +220,10 @@ def check_key() -> None:
 
 
 def upload(folder: Path, repo: str, *, public: bool = False) -> str:
-    """Upload a folder to a dataset on the Hub, in one commit, and return the dataset's URL.
+    """Upload a folder to a dataset on the Hub and return the dataset's URL.
+
+    Files of an earlier publication (`_PUBLISHED`) that the folder lacks are deleted. huggingface_hub may split large
+    uploads into several commits.
 
     Raises:
         InputError: The dataset is public, and `public` is False.
@@ -226,7 +238,11 @@ def upload(folder: Path, repo: str, *, public: bool = False) -> str:
         is_exposed = not public and not api.repo_info(repo, repo_type="dataset").private
         if not is_exposed:
             api.upload_folder(
-                repo_id=repo, folder_path=str(folder), repo_type="dataset", commit_message="Data made with refinesynth"
+                repo_id=repo,
+                folder_path=str(folder),
+                repo_type="dataset",
+                commit_message="Data made with refinesynth",
+                delete_patterns=list(_PUBLISHED),
             )
     except Exception as error:  # the Hub's errors, and those of whichever HTTP client its library uses
         raise StorageError(f"the Hugging Face Hub did not take {repo!r}: {error}") from error

@@ -78,8 +78,8 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Refuse an unusable output path.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO, a device or a socket, or exists and `overwrite` is false; or its
-            suffix is that of another format than JSONL.
+        InputError: `path` is a folder, a link, a FIFO, a device, a socket or a file of a run, or exists and `overwrite` is
+            false; or its suffix is that of another format than JSONL.
     """
     suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
     if suffix.lower() in _UNSUPPORTED_SUFFIXES:
@@ -89,6 +89,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     refuse_irregular(path)
+    refuse_file_of_run(path)
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another name, or allow it to be overwritten")
 
@@ -181,6 +182,14 @@ def refuse_irregular(path: Path) -> None:
     """Raise InputError if `path` exists and is neither a file nor a folder."""
     if kind := irregular_kind(path):
         raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
+
+
+def refuse_file_of_run(path: Path) -> None:
+    """Raise InputError for a file of a run, which only the run may write."""
+    from refinesynth.files.output_folder import is_file_of_run  # imports pydantic, which `--help` does not need
+
+    if is_file_of_run(path):
+        raise InputError(f"{str(path)!r} is what a run wrote, and it would be replaced; choose another name")
 
 
 def open_to_append(path: Path) -> BinaryIO:

@@ -17,6 +17,22 @@ from refinesynth.errors import RunFolderError, StorageError
 LOCK_FILE = "run.lock"
 """Name of the lock file in a run folder. The file stays; only the operating system's lock counts."""
 
+_RUN_FILE = re.compile(
+    r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[A-Za-z0-9._-]+)?\.sqlite(-wal|-shm|-journal)?|"
+    + re.escape(LOCK_FILE)
+)
+
+
+def is_run_file(name: str) -> bool:
+    """Return True for the name of a file that a run writes into its folder."""
+    return _RUN_FILE.fullmatch(name) is not None
+
+
+def is_file_of_run(path: Path) -> bool:
+    """Return True for the path of a run's file, present or missing, in a folder with a config.json."""
+    return is_run_file(path.name) and path.with_name("config.json").is_file()
+
+
 CACHE = "REFINESYNTH_CACHE"
 """Environment variable with the folder for working copies of runs in object stores and for unpacked GGUF files."""
 _MAX_LOCK_BYTES = 1_000

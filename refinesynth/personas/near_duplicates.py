@@ -4,8 +4,6 @@ MinHash (datasketch) gives candidates, and an exact comparison excludes false po
 """
 
 import hashlib
-import re
-import unicodedata
 from array import array
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -16,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from sys import getsizeof
 
-from refinesynth.diversity.novelty import empty_minhash
+from refinesynth.diversity.novelty import WORD, empty_minhash, normalized
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
@@ -24,22 +22,13 @@ from refinesynth.personas.source import Records, RecordSource
 from refinesynth.renamed import renamed_members
 from refinesynth.text.json_reader import write_json
 
-# Scripts without spaces between words: each character counts as a word.
-_UNSPACED = (
-    "\u0e00-\u0eff"  # Thai, Lao
-    "\u1000-\u109f"  # Myanmar
-    "\u1780-\u17ff"  # Khmer
-    "\u3040-\u30ff"  # kana
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"  # Han
-)
-_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
 _CACHED_WORDS = 1 << 16
 
 
 def words(text: str) -> list[str]:
     """Return the lower-case words of a text, at least one; single characters in scripts without spaces."""
-    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
-    return _WORD.findall(folded) or [folded.strip()]
+    folded = normalized(text).casefold()
+    return WORD.findall(folded) or [folded.strip()]
 
 
 def grams(text_words: list[str], size: int = 1) -> set[int]:

@@ -23,7 +23,7 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.session import Session
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned, InputError, RunFolderError
-from refinesynth.files.atomic_write import exclusive_access
+from refinesynth.files.atomic_write import exclusive_access, refuse_file_of_run
 from refinesynth.prompts import Prompts
 from refinesynth.roles.verifier import Judge
 from refinesynth.run import RunFolder
@@ -135,7 +135,8 @@ class Rating(BaseModel, frozen=True):
 
     turn: str
     rater: str
-    right: bool
+    right: bool | None = None
+    """Verdict; None for requests without a usable answer, whose cost counts."""
     reason: str = ""
     """Reason that a model gave; empty for people."""
     usage: Usage = Usage()
@@ -164,7 +165,13 @@ class Answers:
 
     @contextmanager
     def open_for_writing(self) -> Generator[None]:
-        """Open the file for `append`; raises StorageError if it cannot be written, InputError if another process writes it."""
+        """Open the file for `append`.
+
+        Raises:
+            StorageError: The file cannot be written.
+            InputError: Another process writes the file, or it is a file of a run.
+        """
+        refuse_file_of_run(self.path)
         with exclusive_access(self.path):
             cut(self.path, end=last_line_end(self.path))
             self._writer = LineWriter(self.path)
@@ -179,7 +186,8 @@ class Answers:
         self._add(answer)
 
     def _add(self, answer: Rating) -> None:
-        self.by_rater.setdefault(answer.rater, {})[answer.turn] = answer.right
+        if answer.right is not None:
+            self.by_rater.setdefault(answer.rater, {})[answer.turn] = answer.right
         spent = self.paid.get(answer.rater, Cost())
         self.paid[answer.rater] = spent + Cost(usage=answer.usage, cost_usd=answer.cost_usd)
 
@@ -191,7 +199,8 @@ async def judge_turns(
     *,
     budget: Budget | None = None,
 ) -> int:
-    """Let a model rate the turns that it has not rated yet; each answer is appended to the file when it arrives.
+    """Let a model rate the turns that it has not rated yet; each answer is appended to the file when it arrives, as is the
+    cost of requests without a usable answer.
 
     `budget` is for all answers of this model in the file. Returns the number of turns without a usable answer.
 
@@ -209,11 +218,16 @@ async def judge_turns(
         session = Session(id=turn.id, index=index, tracker=tracker, bounded=frozenset({Role.JUDGE}))
         async with limit:
             try:
-                judge = Judge(session.model(Role.JUDGE, model), prompts)
-                right, reason = await judge.rate(**turn.content())
-                usage, cost = session.spent.usage, session.spent.cost_usd
-                answer = Rating(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
-                answers.append(answer)
+                right, reason = None, ""
+                try:
+                    judge = Judge(session.model(Role.JUDGE, model), prompts)
+                    right, reason = await judge.rate(**turn.content())
+                finally:
+                    usage, cost = session.spent.usage, session.spent.cost_usd
+                    if usage.requests:
+                        answers.append(
+                            Rating(turn=turn.id, rater=rater, right=right, reason=reason, usage=usage, cost_usd=cost)
+                        )
             except EpisodeAbandoned:
                 failed += 1
             except Exception as error:  # noqa: BLE001 - raised below: out of a task group it would come wrapped

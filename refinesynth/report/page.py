@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.chat.react import label_of
-from refinesynth.errors import RunFolderError
+from refinesynth.errors import InputError, RunFolderError
 from refinesynth.extras import check_installed
-from refinesynth.files.atomic_write import write_text_file
+from refinesynth.files.atomic_write import refuse_file_of_run, refuse_irregular, write_text_file
 from refinesynth.outcome import Refused
 from refinesynth.report.html_page import render_page, script_data, shorten
 from refinesynth.report.plots import bars, histogram, scatter
@@ -30,10 +30,13 @@ SAMPLE: Final = 500
 """Default for the most trajectories, and the most refused scripts and drafts, in a report."""
 CHUNK: Final = 50
 """Records in one block of data, which the web browser parses on demand."""
+_TITLE: Final = b"<title>Report of "
+_HEAD_BYTES: Final = 1_000
+"""Bytes at the beginning of a report, with its title."""
 
 
 def write_report(run: str | Path, path: str | Path, *, sample: int = SAMPLE) -> Path:
-    """Write the report of a run as one self-contained HTML file, which fetches nothing; replaces an existing file.
+    """Write the report of a run as one self-contained HTML file, which fetches nothing; replaces an earlier report.
 
     Args:
         run: Folder of a run, finished or in progress.
@@ -43,10 +46,18 @@ def write_report(run: str | Path, path: str | Path, *, sample: int = SAMPLE) -> 
     Raises:
         RunFolderError: There is no run, or its files are damaged.
         ConfigurationError: matplotlib is not installed.
+        InputError: `path` is an irregular file, a file of a run, or a file that is no report.
         StorageError: The file cannot be written.
     """
-    write_text_file(Path(path), render_report(run, sample=sample))
-    return Path(path)
+    path = Path(path)
+    refuse_irregular(path)
+    refuse_file_of_run(path)
+    if path.is_file():
+        with path.open("rb") as file:
+            if _TITLE not in file.read(_HEAD_BYTES):
+                raise InputError(f"{str(path)!r} exists and is no report; choose another name, or remove it")
+    write_text_file(path, render_report(run, sample=sample))
+    return path
 
 
 def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:

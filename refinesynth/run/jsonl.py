@@ -57,10 +57,11 @@ class LineWriter:
             self._file.close()
 
 
-def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
+def read_lines(path: Path, *, end: int | None = None, unfinished: bool = False) -> Iterator[bytes]:
     """Yield the complete lines of a file, without newlines; none if the file is missing.
 
-    A last line without a newline is incomplete and left out. With `end`, yield only lines before that byte.
+    A last line without a newline is incomplete and left out, except with `unfinished`. With `end`, yield only lines before
+    that byte.
 
     Raises:
         RunFolderError: The complete lines do not reach `end`.
@@ -69,10 +70,10 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
     offset = 0
     with suppress(FileNotFoundError), open_jsonl(path) as file:
         for line in file:
-            if not line.endswith(b"\n") or (end is not None and offset + len(line) > end):
+            if not (unfinished or line.endswith(b"\n")) or (end is not None and offset + len(line) > end):
                 break
             offset += len(line)
-            yield line[:-1]
+            yield line.removesuffix(b"\n")
     if end is not None and offset < end:
         raise lines_missing(path, end)
 

@@ -11,7 +11,6 @@ view/                logs for a viewer, of earlier versions; may be deleted
 """
 
 import errno
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from os import PathLike
@@ -23,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.atomic_write import irregular_kind
-from refinesynth.files.output_folder import LOCK_FILE
+from refinesynth.files.output_folder import is_file_of_run, is_run_file
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.personas import Personas, PersonaSource, open_personas
@@ -40,16 +39,6 @@ CONFIG = "config.json"
 CARRIED = "carried"
 """Name of the journal's note with the costs of merged runs."""
 _ROWS = TypeAdapter(list[SpentRow])
-
-_RUN_FILE = re.compile(
-    r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[A-Za-z0-9._-]+)?\.sqlite(-wal|-shm|-journal)?|"
-    + re.escape(LOCK_FILE)
-)
-
-
-def is_run_file(name: str) -> bool:
-    """Return True for the name of a file that a run writes into its folder."""
-    return _RUN_FILE.fullmatch(name) is not None
 
 
 def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
@@ -206,9 +195,14 @@ def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:
 
 
 def _read_values(
-    path: Path, kind: type[_Value], end: int | None, on_invalid: Callable[[RunFolderError], None]
+    path: Path,
+    kind: type[_Value],
+    end: int | None,
+    on_invalid: Callable[[RunFolderError], None],
+    *,
+    unfinished: bool = False,
 ) -> Iterator[_Value]:
-    for number, line in enumerate(read_lines(path, end=end), start=1):
+    for number, line in enumerate(read_lines(path, end=end, unfinished=unfinished), start=1):
         try:
             yield kind.model_validate(orjson.loads(line))
             continue
@@ -247,11 +241,16 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *,
 
 
 def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
-    """Yield the trajectories of a run folder or of a JSONL file. Raises InputError: there is no such folder or file."""
+    """Yield the trajectories of a run folder or of a JSONL file. Raises InputError: there is no such folder or file.
+
+    A last line without a newline counts, except in a file of a run, where it is incomplete.
+    """
     path = Path(source)
     if not path.exists():
         raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
-    return RunFolder.open(path).trajectories() if path.is_dir() else _read_values(path, Trajectory, None, _raise_error)
+    if path.is_dir():
+        return RunFolder.open(path).trajectories()
+    return _read_values(path, Trajectory, None, _raise_error, unfinished=not is_file_of_run(path))
 
 
 def first_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:

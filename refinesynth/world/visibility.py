@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from math import inf
 
 from pydantic import JsonValue
 
@@ -13,7 +12,7 @@ from refinesynth.world.effects import EACH
 from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
-from refinesynth.world.work_limit import WorkLimit, current_limit
+from refinesynth.world.work_limit import MAX_WORK, WorkLimit, current_limit
 
 _EACH = f"{{{EACH}}}"
 
@@ -25,6 +24,9 @@ MAX_VISIBLE = 1_000
 
 _MAX_CACHED = 256
 """Maximum number of states with cached visible names."""
+
+_FREE_WORK = 10_000_000
+"""Work of all sights in one state, about 10 ms, up to which no search pays for them."""
 
 _NOTHING_VISIBLE = VisibleNames(())
 
@@ -79,7 +81,10 @@ class Visibility:
     sights: tuple[CompiledSight, ...]
     default_names: VisibleNames
     """Names that are always visible if there are no sights."""
-    _cache: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
+    _cache: dict[bytes, tuple[VisibleNames, int]] = field(
+        default_factory=dict[bytes, tuple[VisibleNames, int]], repr=False
+    )
+    """Digest of a state to its visible names and the work of their computation."""
 
     def names_in(self, state: JsonValue) -> VisibleNames:
         """Return the visible names; with sights, none in an invalid state. Never raises."""
@@ -88,17 +93,21 @@ class Visibility:
         encoded = json_bytes(state)
         if encoded is None or len(encoded) > MAX_STATE_BYTES:
             return _NOTHING_VISIBLE
-        current_limit().charge(len(encoded))
+        limit = current_limit()
+        limit.charge(len(encoded))
         # By content: a caller may modify a state in place between two calls.
         key = blake2b(encoded, digest_size=16).digest()
-        visible = self._cache.get(key)
-        if visible is None:
-            # The result is cached for all searches, so none of them pays for it.
-            with WorkLimit(inf).applied():
+        if key not in self._cache:
+            own_limit = WorkLimit()
+            own_limit.state_bytes = len(encoded)
+            with own_limit.applied():
                 visible = self._names_in(state)
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
-            self._cache[key] = visible
+            self._cache[key] = visible, int(MAX_WORK - own_limit.remaining)
+        visible, work = self._cache[key]
+        if work > _FREE_WORK:
+            limit.charge_once(key, work)
         return visible
 
     def _names_in(self, state: JsonValue) -> VisibleNames:

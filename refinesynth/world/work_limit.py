@@ -25,6 +25,7 @@ class WorkLimit:
     def __init__(self, remaining: float = MAX_WORK) -> None:
         self.remaining = remaining
         self.state_bytes = 0
+        self._charged = set[bytes]()
 
     def charge(self, work: int) -> None:
         """Count work, in bytes of touched state.
@@ -35,6 +36,16 @@ class WorkLimit:
         self.remaining -= work + _BASE_COST
         if self.remaining < 0:
             raise WorkLimitExceeded
+
+    def charge_once(self, key: bytes, work: int) -> None:
+        """Count the work of a result in a cache, once for each key, so the count does not depend on the cache.
+
+        Raises:
+            WorkLimitExceeded: The limit is reached.
+        """
+        if self.remaining < inf and key not in self._charged:
+            self._charged.add(key)
+            self.charge(work)
 
     @contextmanager
     def applied(self) -> "Generator[WorkLimit]":

@@ -189,8 +189,10 @@ def test_what_a_run_wrote_is_never_replaced(run: Path, name: str) -> None:
     before = (run / name).read_bytes()
     result = export(run, "--format", "openai", "-o", run / name, "--overwrite")
     assert result.exit_code == 2
-    assert "an export would replace it" in result.stderr
+    assert "is what a run wrote" in result.stderr
     assert (run / name).read_bytes() == before
+    result = cli("personas", "sample", "-n", 1, "-o", run / name, "--overwrite")
+    assert (result.exit_code, (run / name).read_bytes()) == (2, before)
 
 
 def test_a_file_is_not_exported_onto_itself(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Words of a trajectory that stand in an evaluation set are found, all of them, wherever they stand, and nothing
 else."""
 
+import unicodedata
 from pathlib import Path
 
 import orjson
@@ -37,6 +38,10 @@ def of(tmp_path: Path, *texts: str, words: int = 5, name: str = "eval.jsonl") ->
     return Contamination([path], words=words)
 
 
+OTHER_TEXT = " ".join(f"other{number}" for number in range(14))
+"""Text that no trajectory has: a set without a text of enough words is refused."""
+
+
 def shared_words(text: str, others: list[str], words: int) -> set[int]:
     """The same by brute force: numbers of the words that are in a shared run."""
     mine = text.casefold().split()
@@ -58,7 +63,7 @@ def shared_words(text: str, others: list[str], words: int) -> set[int]:
 def test_it_finds_what_a_plain_search_finds(
     tmp_path_factory: pytest.TempPathFactory, text: str, others: list[str], words: int
 ) -> None:
-    found = of(tmp_path_factory.mktemp("eval"), *others, words=words).overlaps(trajectory("Nothing.", text))
+    found = of(tmp_path_factory.mktemp("eval"), *others, OTHER_TEXT, words=words).overlaps(trajectory("Nothing.", text))
     mine = [one for one in found if one.where == "turn 4 observation"]
     assert {at for one in mine for at in range(one.start, one.start + one.words)} == shared_words(text, others, words)
     for one in mine:
@@ -71,8 +76,8 @@ def test_another_evaluation_set_never_takes_words_away(
     tmp_path_factory: pytest.TempPathFactory, text: str, before: list[str], more: list[str], first: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("eval")
-    alone = of(folder, *before, name="a.jsonl")
-    of(folder, *more, name="b.jsonl")
+    alone = of(folder, *before, OTHER_TEXT, name="a.jsonl")
+    of(folder, *more, OTHER_TEXT, name="b.jsonl")
     names = ("b.jsonl", "a.jsonl") if first else ("a.jsonl", "b.jsonl")
     both = Contamination([folder / name for name in names], words=5)
 
@@ -118,6 +123,15 @@ def test_runs_do_not_go_over_the_end_of_a_text(tmp_path: Path) -> None:
     contamination = of(tmp_path, "one two three four five six", words=6)
     assert contamination.overlaps(trajectory("one two three", "four five six")) == ()
     assert contamination.overlaps(trajectory("one two three four five six"))
+
+
+CHINESE = "你站在厨房里厨房里有一个架子和一张桌子。请把架子上的杯子拿起来。"
+
+
+@pytest.mark.parametrize("text", ["caf\u00e9 n\u00e9e \u00c9lodie ne vend rien \u00e0 midi", CHINESE])
+def test_composed_letters_and_scripts_without_spaces_are_compared(tmp_path: Path, text: str) -> None:
+    contamination = of(tmp_path, unicodedata.normalize("NFD", text))
+    assert [one.where for one in contamination.overlaps(trajectory(text))] == ["turn 2 observation"]
 
 
 def test_short_texts_count_as_a_whole_and_very_short_ones_not_at_all(tmp_path: Path) -> None:

@@ -54,6 +54,22 @@ def test_the_solution_gets_one_and_nothing_gets_nothing(script: Script) -> None:
     assert (world.reward(progress=1), world.taken, world.turns) == (0.0, 0, ())
 
 
+def test_what_holds_at_the_beginning_pays_nothing() -> None:
+    rulebook = Rulebook(goal=("state.a", "state.b"), solution=("set b",))
+    effect = Effect(op=EffectOp.SET, path="/b", value=True)
+    action = ActionSpec(name="set b", pattern="^set b$", effects=(effect,))
+    script = Script(
+        environment={"a": True, "b": False},
+        goal="Both.",
+        completion_conditions=("a", "b"),
+        actions=(action,),
+        rulebook=rulebook,
+    )
+    world = GroundedEnvironment(script)
+    rewards = [(world.act(text), world.reward(success=0, progress=1))[1] for text in ("nonsense", "set b")]
+    assert rewards == [0.0, 1.0]
+
+
 @given(valid_grounded_scripts(), st.data())
 def test_calls_are_worth_what_their_texts_are(script: Script, data: st.DataObject) -> None:
     solution = list(script.rulebook.solution) if script.rulebook else []

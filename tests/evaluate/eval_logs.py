@@ -42,6 +42,7 @@ def write_log(
     created: str = "2026-11-01T10:00:00+00:00",
     stopped: str = "done",
     levels: Mapping[str, str] | None = None,
+    digests: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Path:
     """Write one log; `settings` stand beside compat, steps and reflexion, or take their place; `levels` by instance."""
@@ -68,7 +69,14 @@ def write_log(
                 metadata={"refinesynth": about},
             ),
             "samples": [
-                _sample(instance, epoch, value, stopped, (levels or {}).get(instance, "easy"))
+                _sample(
+                    instance,
+                    epoch,
+                    value,
+                    stopped,
+                    level=(levels or {}).get(instance, "easy"),
+                    digest=(digests or {}).get(instance, ""),
+                )
                 for instance, values in episodes.items()
                 for epoch, value in enumerate(values, start=1)
             ],
@@ -80,10 +88,12 @@ def write_log(
     return path
 
 
-def _sample(instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str, level: str) -> EvalSample:
+def _sample(
+    instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str, *, level: str, digest: str
+) -> EvalSample:
     error = {"message": "the environment died", "traceback": "", "traceback_ansi": ""}
     rates = {name: nan if rate is None else rate for name, rate in COUNTS.rates.items()}
-    about = {"counts": asdict(COUNTS), "level": level, "stopped": stopped, "faults": ["it died"]}
+    about = {"counts": asdict(COUNTS), "level": level, "digest": digest, "stopped": stopped, "faults": ["it died"]}
     score = Score(value={**(value or {}), **rates}, metadata=about)
     return EvalSample.model_validate(
         {

@@ -195,6 +195,15 @@ def test_differences_are_paired_by_instance(tmp_path: Path) -> None:
     assert said(found, "instances of one alone", "1 in base, 1 in first")
 
 
+def test_instances_of_one_id_and_other_worlds_are_no_pair(tmp_path: Path) -> None:
+    episodes = {name: scored(0) for name in "abc"}
+    write_log(tmp_path / "base", "mistakes", episodes, digests={"a": "1", "b": "2"})
+    write_log(tmp_path / "first", "mistakes", episodes, digests={"a": "1", "b": "3", "c": "4"})
+    found = compare([tmp_path / "base", tmp_path / "first"])
+    assert row(found, "differences", measure="success")["pairs"] == 2  # earlier logs have no digests
+    assert said(found, "instances of one alone", "1 in base, 1 in first")
+
+
 @pytest.mark.long
 def test_each_is_compared_with_the_first_and_the_held_out_score_too(tmp_path: Path) -> None:
     for name, won in (("base", 0.2), ("first", 0.5), ("second", 0.6)):

@@ -155,6 +155,15 @@ def test_what_a_budget_leaves_out_is_played_by_the_same_command_with_more(asked:
     assert played(tmp_path / "out").status == "success"
 
 
+def test_a_budget_counts_what_earlier_commands_spent(asked: Asked, tmp_path: Path, world: str):
+    options = ("--model", "gpt-4o", "--tasks", world, "-o", tmp_path / "out", "--steps", 3, "--max-tokens", 100)
+    assert evaluated(*options, "--budget", "4500tok", "--epochs", 1).exit_code == 0
+    requests = len(asked.requests)
+    for _ in range(2):
+        assert evaluated(*options, "--budget", f"{requests * 120 + 100}tok", "--epochs", 9).exit_code == 1
+    assert len(asked.requests) == requests
+
+
 def test_the_rehearsal_plays_worlds(tmp_path: Path, world: str):
     (log,) = evaluate(Evaluation(model="rehearsal", tasks=world, output=tmp_path, steps=6))
     assert log.status == "success"

@@ -194,6 +194,8 @@ class Hub:
     def __init__(self, *, private: bool) -> None:
         self.private = private
         self.sent: dict[str, bytes] = {}
+        self.deleted = set[str]()
+        self.earlier = list[str]()
         self.created: dict[str, Any] = {}
         self.keys: set[str | None] = set()
 
@@ -216,7 +218,17 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[Hub, str]]:
 
         def do_GET(self) -> None:
             hub.keys.add(self.headers.get("Authorization"))
-            self._answer({"id": "me/first", "private": hub.private, "sha": "0" * 40, "siblings": []})
+            if "/tree/" in self.path:
+                self._answer([{"type": "file", "path": name, "oid": "0" * 40, "size": 1} for name in hub.earlier])
+                return
+            self._answer(
+                {
+                    "id": "me/first",
+                    "private": hub.private,
+                    "sha": "0" * 40,
+                    "siblings": [],
+                }
+            )
 
         def do_POST(self) -> None:
             hub.keys.add(self.headers.get("Authorization"))
@@ -234,6 +246,8 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[Hub, str]]:
                     one = json.loads(line)
                     if one["key"] == "file":
                         hub.sent[one["value"]["path"]] = base64.b64decode(one["value"]["content"])
+                    elif one["key"] == "deletedFile":
+                        hub.deleted.add(one["value"]["path"])
                 self._answer(
                     {
                         "commitUrl": f"http://{self.headers['Host']}/datasets/me/first/commit/{'1' * 40}",
@@ -262,6 +276,8 @@ def published(address: str, run: Path, home: Path, *more: str) -> subprocess.Com
 @pytest.mark.parametrize("served", [True], indirect=True)
 def test_the_hub_gets_the_files_in_a_private_dataset(served: tuple[Hub, str], run: Path, tmp_path: Path) -> None:
     hub, address = served
+    stale = {"data/train-00003-of-00004.parquet", "data/test-00000-of-00001.parquet", "traces/train/000001.jsonl"}
+    hub.earlier = [*stale, "data/train-00000-of-00001.parquet", "data/own.parquet", "own.md", ".gitattributes"]
     done = published(address, run, tmp_path / "home", "-o", str(tmp_path / "made"))
     assert done.returncode == 0, done.stderr
     assert f"{address}/datasets/me/first" in done.stdout
@@ -269,6 +285,7 @@ def test_the_hub_gets_the_files_in_a_private_dataset(served: tuple[Hub, str], ru
     assert hub.created["type"] == "dataset"
     local = {str(path.relative_to(tmp_path / "made")): path.read_bytes() for path in (tmp_path / "made").rglob("*.*")}
     assert {name: content for name, content in hub.sent.items() if name != ".gitattributes"} == local
+    assert hub.deleted == stale
     assert hub.keys - {None} == {"Bearer hf_secret"}
     assert "hf_secret" not in done.stdout + done.stderr
 

@@ -185,6 +185,18 @@ def test_a_spent_budget_stops_the_judge_and_keeps_what_was_paid(run: Path, tmp_p
     assert Answers.read(file).paid["rehearsal"].tokens <= 40_000
 
 
+def test_requests_without_a_usable_answer_are_counted(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    arguments = ("--judge", "rehearsal:invalid_json=1", "--per-cell", 1, "-o", file)
+    assert audit(run, *arguments).exit_code == 1
+    answers = Answers.read(file)
+    assert not answers.by_rater
+    (paid,) = answers.paid.values()
+    assert paid.tokens > 0
+    assert audit(run, *arguments, "--budget", f"{paid.tokens}tok").exit_code == 1
+    assert list(Answers.read(file).paid.values()) == [paid]
+
+
 CHAT: dict[str, Any] = {
     "messages": [
         {"role": "user", "content": "Who wrote it?"},

@@ -114,14 +114,19 @@ def test_a_run_without_trajectories_has_a_page(tmp_path: Path) -> None:
 def test_the_command_refuses_wrong_input(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
     for arguments, said in (
         (["nowhere"], "nowhere"),
         ([str(run), "-o", "."], "is a folder"),
         ([str(run), "--sample", "0"], "--sample"),
         ([str(run), "-o", "file/page.html"], "file"),
+        ([str(run), "-o", "file"], "is no report"),
+        ([str(run), "-o", "link"], "is a link"),
+        ([str(run), "-o", str(run / "journal.sqlite")], "is what a run wrote"),
     ):
         result = cli("report", *arguments)
         assert result.exit_code in {2, 3}, (arguments, result.output)
         assert said in result.stderr.replace("\n", " ")
-    assert cli("report", run).exit_code == 0
+    for _ in range(2):  # an earlier report is replaced
+        assert cli("report", run).exit_code == 0
     assert (tmp_path / "report.html").read_text() == render_report(run)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 import orjson
@@ -30,6 +31,7 @@ from refinesynth.run import (
     stable_repr,
 )
 from refinesynth.run.jsonl import LineWriter, cut, last_line, last_line_end, read_lines, size_of
+from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.run.status import Distribution, RunStatus
 from refinesynth.trajectory import Persona
 
@@ -43,6 +45,13 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert folder.waiting_lines() == [EpisodeLine.of(outcome(4)), EpisodeLine.of(outcome(5))]
     assert folder.config == CONFIG
     assert repr(folder) == f"RunFolder({str(tmp_path / 'runs' / 'first')!r})"
+
+
+async def test_a_last_line_without_a_newline_counts_outside_a_run(tmp_path: Path) -> None:
+    file = (await write(tmp_path / "run", True, True)).trajectories_file
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    assert len(list(stored_trajectories(file))) == 1
+    assert len(list(stored_trajectories(copyfile(file, tmp_path / "copy.jsonl")))) == 2
 
 
 async def test_status_tells_of_the_trajectories_in_the_files_alone(tmp_path: Path) -> None:

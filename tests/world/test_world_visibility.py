@@ -14,6 +14,7 @@ from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Re
 from refinesynth.world import RulebookError, World, plan
 from refinesynth.world.hidden_places import hidden_names, shown_anywhere
 from refinesynth.world.visibility import MAX_BINDINGS, MAX_VISIBLE
+from refinesynth.world.work_limit import MAX_WORK, WorkLimit, WorkLimitExceeded
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")
 HERE = Sight(path="/rooms/{state:/you/at}/things")
@@ -189,6 +190,23 @@ def test_there_is_a_bound_on_readings_and_names_and_it_is_told_of() -> None:
     all_keys = World(script_of(sights=(Sight(path="/things"),)))
     assert len(all_keys.visible(state)) == MAX_VISIBLE
     assert "at once" in (all_keys.visibility.names_in(state).problem or "")
+
+
+def test_a_search_pays_once_for_costly_sights() -> None:
+    costly = "state.l.all(a, state.l.all(b, state.l.all(c, c >= 0)))"
+    world = World(
+        script_of(sights=(Sight(path="/names", when=costly),) * 3, environment={"l": [0] * 28, "names": ["a"]})
+    )
+    state: JsonValue = world.script.environment
+    remaining: list[float] = []
+    for _ in range(2):  # with a cold and a warm cache
+        with WorkLimit().applied() as limit:
+            remaining += [(world.visible(state), limit.remaining)[1] for _ in range(2)]
+    assert remaining[:2] == remaining[2:]
+    assert MAX_WORK - remaining[0] > 10_000_000
+    assert remaining[0] - remaining[1] < 10_000
+    with WorkLimit(10_000_000).applied(), pytest.raises(WorkLimitExceeded):
+        world.visible(state)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def _differences(evaluations: Evaluations) -> Table:
 
 def _difference_rows(base: Sequence[LoggedEvaluation], name: str, others: Sequence[LoggedEvaluation]) -> Rows:
     logs = {log.task: log for log in others}
-    pairs = {log.task: (log, logs[log.task]) for log in base if log.task in logs and log.overlaps(logs[log.task])}
+    pairs = {log.task: (log, logs[log.task]) for log in base if log.task in logs and log.shared_ids(logs[log.task])}
     for task, (first, second) in pairs.items():
         for measure in (measure for measure in first.measures if measure in second.measures):
             yield task, name, measure, *_change([(1.0, first.differences(second, measure))])
@@ -325,7 +325,8 @@ def _mismatches(
         yield f"{task}: only in {first if task in tasks else second}, so not compared"
     for log in (log for log in first_logs if log.task in by_task):
         match = by_task[log.task]
-        unshared = len(set(log.ids) - set(match.ids)), len(set(match.ids) - set(log.ids))
+        shared = log.shared_ids(match)
+        unshared = len(set(log.ids) - shared), len(set(match.ids) - shared)
         if any(unshared):
             text = f"{unshared[0]} in {first}, {unshared[1]} in {second}"
             yield f"{log.task}: instances of one alone, which count in its score and not in the difference: {text}"

@@ -45,6 +45,8 @@ class LoggedEvaluation:
     """Episodes without a score in an unfinished log; 0 for a finished one."""
     levels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Instance to its level; instances without a level are left out."""
+    digests: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Instance to the digest of its data; instances without one, as in earlier logs, are left out."""
 
     def bounds(self, measure: str) -> Bounds:
         values = self.measures[measure]
@@ -71,13 +73,16 @@ class LoggedEvaluation:
             for group, cells in ids_by_cell.items()
         }
 
-    def overlaps(self, other: "LoggedEvaluation") -> bool:
-        return not set(self.ids).isdisjoint(other.ids)
+    def shared_ids(self, other: "LoggedEvaluation") -> set[str]:
+        """Instances of both evaluations; an id with two digests names two instances."""
+        shared = set(self.ids).intersection(other.ids)
+        return {id_ for id_ in shared if len({log.digests[id_] for log in (self, other) if id_ in log.digests}) < 2}  # noqa: PLR2004
 
     def differences(self, other: "LoggedEvaluation", measure: str) -> Floats:
         """Means of `other` minus the means of this evaluation, over the common instances in the order of their ids."""
+        shared = self.shared_ids(other)
         own_means, other_means = (dict(zip(log.ids, log.means(measure), strict=True)) for log in (self, other))
-        return np.array([other_means[id_] - own_means[id_] for id_ in self.ids if id_ in other_means])
+        return np.array([other_means[id_] - own_means[id_] for id_ in self.ids if id_ in shared])
 
 
 def _cell_order(cell: str) -> tuple[int, str]:
@@ -138,12 +143,15 @@ def _evaluation(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log
     facts = task_facts(header.eval.metadata)
     episodes: dict[tuple[str, int], dict[str, float]] = {}
     levels: dict[str, str] = {}
+    digests: dict[str, str] = {}
     counts, failed, broken = Counts(), list[str](), list[str]()
     for sample in samples:
         score = (sample.scores or {}).get(SCORE)
         metadata = (score and score.metadata) or {}
         if level := str(metadata.get("level") or ""):
             levels[str(sample.id)] = level
+        if digest := str(metadata.get("digest") or ""):
+            digests[str(sample.id)] = digest
         values = _numbers(score and score.value)
         if sample.error or not all(0 <= values.get(name, -1) <= 1 for name in _REQUIRED):
             failed.append(sample.error or "no score")
@@ -165,6 +173,7 @@ def _evaluation(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log
     ids, epochs = tuple(sorted({id_ for id_, _ in episodes})), sorted({epoch for _, epoch in episodes})
     settings = {name: facts.get(name) for name in _SETTINGS} | {
         "temperature": header.plan.config.temperature,
+        "max_tokens": header.plan.config.max_tokens,
         "form": facts.get("form", "react"),
         "epochs": len(epochs),
     }
@@ -180,6 +189,7 @@ def _evaluation(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log
         counts=counts,
         remarks=tuple(remark for remark, applies in remarks.items() if applies),
         levels=levels,
+        digests=digests,
         missing=0 if finished else max(planned, len(samples)) - len(episodes),
     )
 

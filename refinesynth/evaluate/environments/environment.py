@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
@@ -85,6 +86,11 @@ class Step:
     """Further scores of the episode so far (exact match and F1 of an answer)."""
     slipped: bool = False
     """True if a correct action failed transiently; it may be repeated."""
+
+
+def digest_of(data: Mapping[str, Any]) -> str:
+    """Digest of an instance's data, independent of the order of its keys."""
+    return blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 class TextEnvironment(Protocol):

@@ -26,6 +26,7 @@ from refinesynth.evaluate.environments.environment import (
     Source,
     Start,
     Step,
+    digest_of,
 )
 from refinesynth.files.compressed import open_jsonl
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
@@ -140,8 +141,12 @@ def _instances(source: Source) -> list[Instance]:
 
 
 def _mistake_instances(source: Source, name: str) -> list[Instance]:
-    """One instance for the first mistake of each trajectory, or with `recovery` for each stretch of mistakes."""
+    """One instance for the first mistake of each trajectory, or with `recovery` for each stretch of mistakes.
+
+    The branches of a play share their beginnings; equal instances count once.
+    """
     instances: dict[str, Instance] = {}
+    seen = set[str]()
     for number, record, script, path in _grounded(source, name):
         try:
             turns = _turns(script, record["turns"])
@@ -154,10 +159,13 @@ def _mistake_instances(source: Source, name: str) -> list[Instance]:
         else:
             ends = [(end, "", "") for end, _, answer in _pairs(turns) if answer.flagged][:1]
         for end, suffix, level in ends:
+            data = {**base, "turns": [turn.model_dump(mode="json") for turn in turns[:end]]}
+            if (digest := digest_of({"slips": 0.0, **data})) in seen:
+                continue
+            seen.add(digest)
             id_ = f"{record.get('id') or number}{suffix}"
             id_ = id_ if id_ not in instances else f"{id_} of line {number}"
-            before = [turn.model_dump(mode="json") for turn in turns[:end]]
-            instances[id_] = Instance(id_, {**base, "turns": before}, level)
+            instances[id_] = Instance(id_, data, level)
     if not instances:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
     return list(instances.values())
