@@ -68,7 +68,7 @@ async def test_a_run_is_continued_with_the_same_evaluation_sets_wherever_they_ar
     moved.write_bytes(exam.read_bytes())
     await _run(tmp_path / "run", n=1, curation=Curation(contamination=(str(exam),)))
     await _run(tmp_path / "run", n=2, curation=Curation(contamination=(str(moved),)))
-    moved.write_text("Another exam.\n", encoding="utf-8")
+    moved.write_text("Another exam, of eight words or some more.\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"curation\.evaluation"):
         await _run(tmp_path / "run", n=3, curation=Curation(contamination=(str(moved),)))
 
