@@ -13,9 +13,8 @@ from random import Random
 from typing import Any, cast
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer, masking_utils
 from transformers.cache_utils import Cache, DynamicLayer
-from transformers.masking_utils import eager_mask
 
 from refinesynth.chat import parse_player, render_turns
 from refinesynth.environments import GroundedEnvironment
@@ -166,7 +165,7 @@ def play(
 def _play(model: Any, plays: list[Play]) -> None:
     """Play all of them at once. What the plays of a world begin with is read once."""
     worlds = [list(same) for _, same in groupby(plays, key=lambda one: one.script.digest)]
-    begins = [commonprefix([one.told[:-1] for one in same]) for same in worlds]  # noqa: RUF071 - tokens are compared
+    begins = [list(commonprefix([one.told[:-1] for one in same])) for same in worlds]  # noqa: RUF071 - tokens are compared
     longest = max(map(len, begins))
     # Shape (plays, slots): 1 where a slot holds a token of the play. The common beginnings are padded on the left.
     held = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in begins], device=model.device)
@@ -206,10 +205,10 @@ class _GrowingLayer(DynamicLayer):
         begin = self.get_seq_length()
         end = begin + key_states.shape[-2]
         if self._room is None or end > self._room[0].shape[-2]:
-            rows, heads, _, width = key_states.shape
+            rows, heads, width = *key_states.shape[:2], key_states.shape[-1]
             room = key_states.new_empty(2, rows, heads, end + _SPARE, width)
             self._room = room[0], room[1]
-            if begin:
+            if self.keys is not None and self.values is not None and begin:
                 self._room[0][:, :, :begin], self._room[1][:, :, :begin] = self.keys, self.values
         self._room[0][:, :, begin:end], self._room[1][:, :, begin:end] = key_states, value_states
         self.keys, self.values = self._room[0][:, :, :end], self._room[1][:, :, :end]
@@ -244,5 +243,5 @@ def _grouped_attention(
     return (shares @ value).view(plays, heads, tokens, width).transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register("grouped", _grouped_attention)
-AttentionMaskInterface.register("grouped", eager_mask)
+cast("Any", AttentionInterface).register("grouped", _grouped_attention)
+cast("Any", AttentionMaskInterface).register("grouped", cast("Any", masking_utils).eager_mask)
