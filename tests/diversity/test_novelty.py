@@ -1,6 +1,7 @@
 """Which scripts are near-duplicates: copies in other words are found, other scripts are not, and order decides
 alone."""
 
+import unicodedata
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth.diversity import NEAR, Novelty
-from refinesynth.diversity.novelty import SIZE, sketch
+from refinesynth.diversity.novelty import SIZE, sketch, words
 from refinesynth.errors import InputError
 from refinesynth.testing import scripts
 from refinesynth.trajectory import ActionSpec, Script
@@ -154,3 +155,8 @@ def test_hostile_scripts_are_sketched_within_bounds(change: dict[str, Any]) -> N
 def test_a_threshold_is_a_share(threshold: float) -> None:
     with pytest.raises(InputError, match="more than 0 and at most 1"):
         Novelty(threshold)
+
+
+def test_words_are_those_of_any_script_and_composition() -> None:
+    assert words("拿起剑。Take it") == ["拿", "起", "剑", "take", "it"]
+    assert words(unicodedata.normalize("NFD", "Café")) == words("café") == ["café"]
