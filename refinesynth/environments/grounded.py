@@ -261,9 +261,10 @@ class GroundedEnvironment:
     ) -> float:
         """Return the present reward of the play, by default 1 for success, else 0.
 
-        The reward is `success` if the goal is reached, plus `progress` times the highest share of its conditions, of those
-        that did not hold at the beginning of the play, plus `recovered` if the mistake before the play is repaired within `self.recovery` actions; less `mistake` per refused
-        action, `repeat` per action that was refused in the same state before, and `length` per action.
+        The reward is `success` if the goal is reached, plus `progress` times the highest share of those conditions that did
+        not hold at the beginning of the play, plus `recovered` if the mistake before the play is repaired within
+        `self.recovery` actions; less `mistake` per refused action, `repeat` per action that was refused in the same state
+        before, and `length` per action.
         """
         # An action that changes nothing must not pay.
         share = max(0.0, self.progress - self._held) / ((1 - self._held) or 1)

@@ -32,8 +32,8 @@ AnyMessage = Message | ToolMessage
 
 
 def labels(trajectory: Trajectory, messages: Sequence[AnyMessage], key: str = "labels") -> dict[str, JsonValue]:
-    """Return a record's labels under `key`, one per assistant message, if a repairer took part or a message mixes mistakes and right
-    calls. The label of mixed calls joins theirs, as in `player+mistake`.
+    """Return a record's labels under `key`, one per assistant message, if a repairer took part or a message mixes mistakes
+    and right calls. The label of mixed calls joins theirs, as in `player+mistake`.
     """
     result: list[JsonValue] = []
     for message in (message for message in messages if message.role == "assistant"):

@@ -61,7 +61,8 @@ async def merge_runs(
     of the chain that the selected trajectories satisfy, if it differs from the run's.
 
     Raises:
-        InputError: No run, a run named twice, runs of different plays or rules, a run without a journal, or no trajectory is left.
+        InputError: No run, a run named twice, runs of different plays or rules, a run without a journal, or no trajectory
+            is left.
         StorageError: A journal cannot be read, or the folder cannot be written.
     """
     folders = [RunFolder.open(Path(source)) for source in sources]

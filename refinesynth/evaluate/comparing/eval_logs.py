@@ -76,7 +76,8 @@ class LoggedEvaluation:
     def shared_ids(self, other: "LoggedEvaluation") -> set[str]:
         """Instances of both evaluations; an id with two digests names two instances."""
         shared = set(self.ids).intersection(other.ids)
-        return {id_ for id_ in shared if len({log.digests[id_] for log in (self, other) if id_ in log.digests}) < 2}  # noqa: PLR2004
+        known = shared.intersection(self.digests, other.digests)
+        return shared - {id_ for id_ in known if self.digests[id_] != other.digests[id_]}
 
     def differences(self, other: "LoggedEvaluation", measure: str) -> Floats:
         """Means of `other` minus the means of this evaluation, over the common instances in the order of their ids."""

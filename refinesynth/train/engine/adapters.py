@@ -195,7 +195,9 @@ def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
 
 
 _FUSED_EXPERTS: Final = re.compile(r"(.*?experts?)\.")
+"""Parameters below a module of experts; its name is the group."""
 _FUSED_DIMENSIONS: Final = 3
+"""Least dimensions of a tensor that holds the weights of all experts."""
 _TOKENS: Final = 8
 _EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
 """Parameters of one expert in a list; an expert without tokens gets no gradient."""
