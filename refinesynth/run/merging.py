@@ -93,7 +93,8 @@ def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
     read = dict[Path, RunFolder]()
     for folder in folders:
         if (earlier := read.setdefault(folder.path.resolve(), folder)) is not folder:
-            raise InputError(f"{str(earlier.path)!r} is named twice, also as {str(folder.path)!r}; name each run once")
+            other = f", also as {str(folder.path)!r}" if folder.path != earlier.path else ""
+            raise InputError(f"{str(earlier.path)!r} is named twice{other}; name each run once")
         if (counted := folder.committed_part()) is None:
             raise RunFolderError(
                 f"{str(folder.path)!r} has no journal, which says what belongs together; give the whole folder"
