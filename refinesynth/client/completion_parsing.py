@@ -1,7 +1,6 @@
 """Parsing of completions: from a server's unchecked chat completion to the parts of a pydantic-ai response."""
 
 import json
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
@@ -18,7 +17,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
 from refinesynth.client.reporting import redact
-from refinesynth.client.token_usage import ESTIMATED, TOTAL
+from refinesynth.client.token_usage import ESTIMATED, ReportedUsage, ServerObject, object_or_empty, usage_of
 from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import PaidCompletion
@@ -56,8 +55,6 @@ _TAIL_CHARS = 2_000
 """Last characters of a completion that are checked for repetition."""
 _REPETITION_RATIO = 0.1
 """Compression ratio below which a text repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
-_MAX_TOKENS = 10**7
-"""Largest credible token count: no model reads or writes more."""
 _TOKEN_STEP = 256
 """Tokens of which every context length, and most limits of a completion, are a multiple."""
 
@@ -104,48 +101,27 @@ def _clean_name(value: object) -> str | None:
     return None if text is None else text[:_MAX_NAME_CHARS]
 
 
-def _token_count(value: object) -> int:
-    """Return a token count, also from text or a fraction; 0 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return 0
-    try:
-        number = float(value[:32] if isinstance(value, str) else value)
-    except (ValueError, OverflowError):
-        return 0
-    return math.ceil(number) if 0 <= number <= _MAX_TOKENS else 0
-
-
-def _object_or_empty(value: object) -> object:
-    return cast("object", value) if isinstance(value, dict | BaseModel) else {}
-
-
-_Count = Annotated[int, BeforeValidator(_token_count)]
 _Text = Annotated[str | None, BeforeValidator(_clean_text)]
 _Name = Annotated[str | None, BeforeValidator(_clean_name)]
 
 
-class _ServerObject(BaseModel):
-    # `from_attributes` reads litellm's objects like dicts, without dumping them first.
-    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
-
-
-class _Function(_ServerObject):
+class _Function(ServerObject):
     name: str
     arguments: _Text = None
 
 
-class _Call(_ServerObject):
+class _Call(ServerObject):
     id: _Name = None
     function: _Function
 
 
-class _ProviderFields(_ServerObject):
+class _ProviderFields(ServerObject):
     # litellm's place for fields that only some providers send.
     refusal: _Text = None
     native_finish_reason: _Name = None
 
 
-class _Message(_ServerObject):
+class _Message(ServerObject):
     content: _Text = None
     reasoning_content: _Text = None
     reasoning: _Text = None
@@ -155,62 +131,16 @@ class _Message(_ServerObject):
     tool_calls: tuple[_Call, ...] | None = None
 
 
-class _Choice(_ServerObject):
+class _Choice(ServerObject):
     message: _Message
     finish_reason: _Name = None
     provider_specific_fields: _ProviderFields | None = None
 
 
-class _Details(_ServerObject):
-    cached_tokens: _Count = 0
-    cache_write_tokens: _Count = 0
-    cache_creation_tokens: _Count = 0
-    reasoning_tokens: _Count = 0
-
-
-class _Usage(_ServerObject):
-    # OpenAI's shape, to which litellm converts other providers' counts, and the additional counts of some servers.
-    prompt_tokens: _Count = 0
-    completion_tokens: _Count = 0
-    total_tokens: _Count = 0
-    cached_tokens: _Count = 0
-    prompt_cache_hit_tokens: _Count = 0
-    cache_read_input_tokens: _Count = 0
-    cache_creation_input_tokens: _Count = 0
-    reasoning_tokens: _Count = 0
-    prompt_tokens_details: Annotated[_Details, BeforeValidator(_object_or_empty)] = _Details()
-    completion_tokens_details: Annotated[_Details, BeforeValidator(_object_or_empty)] = _Details()
-
-    def read(self) -> RequestUsage:
-        """Return the counts; missing and impossible counts are 0."""
-        prompt, answer, total = self.prompt_tokens, self.completion_tokens, self.total_tokens
-        details = self.prompt_tokens_details
-        cache_read = (
-            self.cached_tokens or details.cached_tokens or self.cache_read_input_tokens or self.prompt_cache_hit_tokens
-        )
-        cache_written = details.cache_creation_tokens or details.cache_write_tokens or self.cache_creation_input_tokens
-        cache = cache_read + cache_written
-        if 0 < prompt < cache or total == prompt + answer + cache:
-            # Some gateways pass on Anthropic's prompt count, which leaves out cached tokens.
-            prompt += cache
-        if prompt and total > prompt + answer:
-            # Billed thinking tokens that `completion_tokens` leaves out.
-            answer = total - prompt
-        thoughts = self.reasoning_tokens or self.completion_tokens_details.reasoning_tokens
-        return RequestUsage(
-            input_tokens=prompt,
-            cache_read_tokens=min(cache_read, prompt),
-            cache_write_tokens=min(cache_written, prompt),
-            output_tokens=answer,
-            output_reasoning_tokens=min(thoughts, answer),
-            details={TOTAL: total} if total and not prompt and not answer else {},
-        )
-
-
-class _Bill(_ServerObject):
+class _Bill(ServerObject):
     id: _Name = None
     model: _Name = None
-    usage: Annotated[_Usage, BeforeValidator(_object_or_empty)] = _Usage()
+    usage: Annotated[ReportedUsage, BeforeValidator(object_or_empty)] = ReportedUsage()
 
 
 class _Completion(_Bill):
@@ -354,16 +284,6 @@ def _server_fault(message: str) -> UnusableAnswer:
 @cache
 def _json_adapter() -> TypeAdapter[ReadCompletion]:
     return TypeAdapter(ReadCompletion)
-
-
-def usage_of(paid: PaidCompletion) -> RequestUsage:
-    """Return the usage of a journaled completion."""
-    return RequestUsage(
-        input_tokens=paid.input_tokens,
-        cache_read_tokens=paid.cached_tokens,
-        cache_write_tokens=paid.cache_write_tokens,
-        output_tokens=paid.output_tokens,
-    )
 
 
 def read_completion(raw: object, *, max_tokens: int | None = None) -> ReadCompletion:

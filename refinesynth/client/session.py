@@ -34,7 +34,8 @@ from refinesynth.backends.role import Role
 from refinesynth.chat.react import with_former_instructions
 from refinesynth.client import token_usage
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, UsageCounter
-from refinesynth.client.completion_parsing import ReadCompletion, usage_of
+from refinesynth.client.completion_parsing import ReadCompletion
+from refinesynth.client.token_usage import usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools

@@ -1,4 +1,4 @@
-"""Token estimates for missing or impossible counts of a server; token count of a text by a tokenizer."""
+"""Token usage of a completion: the counts that a server reports, and estimates for missing or impossible ones."""
 
 import json
 import math
@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_ai.usage import RequestUsage
+
+from refinesynth.journal.journal_values import PaidCompletion
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -21,6 +24,8 @@ ESTIMATED = "estimated"
 """Key in the `details` of a partly estimated usage."""
 TOTAL = "total"
 """Key in the `details` of a usage that was reported only as a total."""
+_MAX_TOKENS = 10**7
+"""Largest credible token count: no model reads or writes more."""
 _MAX_CHARS_PER_TOKEN = 64
 """Maximum characters per token over a whole text; a report of fewer tokens is impossible."""
 _ASCII_PER_TOKEN = 3.5
@@ -30,6 +35,90 @@ _OTHER_BYTES_PER_TOKEN = 2
 
 _SCHEMA_ARGUMENTS = ("tools", "response_format")
 """Arguments of a request that are part of its prompt, besides its messages."""
+
+
+def _token_count(value: object) -> int:
+    """Return a token count, also from text or a fraction; 0 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0
+    try:
+        number = float(value[:32] if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return 0
+    return math.ceil(number) if 0 <= number <= _MAX_TOKENS else 0
+
+
+def object_or_empty(value: object) -> object:
+    """Return the value if it may have fields, or an empty dict."""
+    return cast("object", value) if isinstance(value, dict | BaseModel) else {}
+
+
+_Count = Annotated[int, BeforeValidator(_token_count)]
+
+
+class ServerObject(BaseModel):
+    """A part of a server's unchecked answer."""
+
+    # `from_attributes` reads litellm's objects like dicts, without dumping them first.
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
+
+
+class _Details(ServerObject):
+    cached_tokens: _Count = 0
+    cache_write_tokens: _Count = 0
+    cache_creation_tokens: _Count = 0
+    reasoning_tokens: _Count = 0
+
+
+class ReportedUsage(ServerObject):
+    """Usage of a server's completion, of any form; missing and impossible counts are 0."""
+
+    # OpenAI's shape, to which litellm converts other providers' counts, and the additional counts of some servers.
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
+    total_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    prompt_cache_hit_tokens: _Count = 0
+    cache_read_input_tokens: _Count = 0
+    cache_creation_input_tokens: _Count = 0
+    reasoning_tokens: _Count = 0
+    prompt_tokens_details: Annotated[_Details, BeforeValidator(object_or_empty)] = _Details()
+    completion_tokens_details: Annotated[_Details, BeforeValidator(object_or_empty)] = _Details()
+
+    def read(self) -> RequestUsage:
+        """Return the counts in tokens; the thoughts are part of the output."""
+        prompt, answer, total = self.prompt_tokens, self.completion_tokens, self.total_tokens
+        details = self.prompt_tokens_details
+        cache_read = (
+            self.cached_tokens or details.cached_tokens or self.cache_read_input_tokens or self.prompt_cache_hit_tokens
+        )
+        cache_written = details.cache_creation_tokens or details.cache_write_tokens or self.cache_creation_input_tokens
+        cache = cache_read + cache_written
+        if 0 < prompt < cache or total == prompt + answer + cache:
+            # Some gateways pass on Anthropic's prompt count, which leaves out cached tokens.
+            prompt += cache
+        if prompt and total > prompt + answer:
+            # Billed thinking tokens that `completion_tokens` leaves out.
+            answer = total - prompt
+        thoughts = self.reasoning_tokens or self.completion_tokens_details.reasoning_tokens
+        return RequestUsage(
+            input_tokens=prompt,
+            cache_read_tokens=min(cache_read, prompt),
+            cache_write_tokens=min(cache_written, prompt),
+            output_tokens=answer,
+            output_reasoning_tokens=min(thoughts, answer),
+            details={TOTAL: total} if total and not prompt and not answer else {},
+        )
+
+
+def usage_of(paid: PaidCompletion) -> RequestUsage:
+    """Return the usage of a journaled completion."""
+    return RequestUsage(
+        input_tokens=paid.input_tokens,
+        cache_read_tokens=paid.cached_tokens,
+        cache_write_tokens=paid.cache_write_tokens,
+        output_tokens=paid.output_tokens,
+    )
 
 
 def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Sequence[str]) -> RequestUsage:
