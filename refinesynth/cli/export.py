@@ -127,7 +127,7 @@ def export(
             note(report.advice)
             _report_unreadable(unreadable)
             return
-        report = write(_tallied(train, tally), output, overwrite=overwrite)
+        report = write(tally.counting(train), output, overwrite=overwrite)
         _print_report(report, say)
         held_out_report: ExportReport | None = None
         if held_out is not None:
@@ -288,12 +288,6 @@ def _held_out_path(output: Path) -> Path:
     suffixes = output.suffixes[-2:] if output.suffix in COMPRESSIONS else output.suffixes[-1:]
     suffix = "".join(suffixes)
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
-
-
-def _tallied(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
-    for trajectory in trajectories:
-        tally.add(trajectory)
-        yield trajectory
 
 
 def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Trajectory]:

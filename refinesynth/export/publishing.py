@@ -177,19 +177,13 @@ def write_dataset(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{str(folder)!r} exists and is not an empty folder; give another one")
     counts = CardCounts()
-
-    def tallied(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        for trajectory in trajectories:
-            counts.add(trajectory)
-            yield trajectory
-
     reports: dict[str, ExportReport] = {}
     records: dict[str, Path] = {}
     with TemporaryDirectory() as scratch:
         for split, side in (("train", "train"), *((("test", "held_out"),) if held_out is not None else ())):
             stored = stored_trajectories(source)
             chosen = stored if held_out is None else one_side(stored, cast("Side", side), held_out=held_out)
-            chosen = tallied(chosen) if split == "train" else chosen
+            chosen = counts.counting(chosen) if split == "train" else chosen
             if format == "traces":
                 reports[split] = write_traces(chosen, folder, split)
                 continue
