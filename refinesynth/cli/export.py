@@ -36,13 +36,7 @@ from refinesynth.export import (
 )
 from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
-from refinesynth.files.atomic_write import (
-    COMPRESSED,
-    exclusive_access,
-    refuse_existing,
-    refuse_file_of_run,
-    refuse_irregular,
-)
+from refinesynth.files.atomic_write import exclusive_access, refuse_existing, refuse_file_of_run, refuse_irregular
 from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder
@@ -133,7 +127,7 @@ def export(
             note(report.advice)
             _report_unreadable(unreadable)
             return
-        report = write(_tallied(train, tally), output, overwrite=overwrite)
+        report = write(tally.counting(train), output, overwrite=overwrite)
         _print_report(report, say)
         held_out_report: ExportReport | None = None
         if held_out is not None:
@@ -291,15 +285,9 @@ def _refuse_replacing_the_source(source: Path, output: Path) -> None:
 
 def _held_out_path(output: Path) -> Path:
     """File of the held-out part: `NAME.held-out.jsonl` for `NAME.jsonl`, also compressed."""
-    suffixes = output.suffixes[-2:] if output.suffix in COMPRESSED else output.suffixes[-1:]
+    suffixes = output.suffixes[-2:] if output.suffix in COMPRESSIONS else output.suffixes[-1:]
     suffix = "".join(suffixes)
     return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
-
-
-def _tallied(trajectories: Iterator[Trajectory], tally: CardCounts) -> Iterator[Trajectory]:
-    for trajectory in trajectories:
-        tally.add(trajectory)
-        yield trajectory
 
 
 def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Trajectory]:

@@ -7,6 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.run_records import RunOrFile, by_id, file_of, lines, random_line, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
@@ -46,9 +47,14 @@ def show(
     path = file_of(source, refused=refused)
     console = output()
     if listing or (refused and wanted is None and not at_random):
-        for record in records(path, lambda error: note(str(error))):
+        unreadable: list[str] = []
+        for record in records(path, lambda error: unreadable.append(str(error))):
             line = trajectory_text.json_line(record) if raw else trajectory_text.summary_line(record)
             console.print(line, soft_wrap=True)
+        for message in unreadable:
+            note(message)
+        if unreadable:
+            raise typer.Exit(ExitCode.INCOMPLETE)
         return
     for index, record in enumerate(_chosen_records(path, wanted, at_random=at_random)):
         if raw or paper:

@@ -47,7 +47,9 @@ _UNSPACED = (
     "\u3040-\u30ff"  # kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"  # Han
 )
-WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
+# `\w` excludes combining marks, among them the vowel signs of Indic scripts.
+_MARKS = "".join(mark for mark in map(chr, range(0x300, 0xAC00)) if unicodedata.category(mark)[0] == "M")
+WORD = re.compile(rf"[{_UNSPACED}]|\w(?:(?![{_UNSPACED}])[\w{_MARKS}])*")
 
 
 def normalized(text: str) -> str:

@@ -6,7 +6,7 @@ headings, links, images or HTML to the body.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,11 @@ _SIZES = (
     (1_000_000, "100K<n<1M"),
     (10_000_000, "1M<n<10M"),
 )
+
+
+def size_category(records: int) -> str:
+    """Return the category of a number of records on the Hugging Face Hub."""
+    return next((name for limit, name in _SIZES if records < limit), "n>10M")
 
 
 def check_licence(licence: str) -> str:
@@ -83,6 +88,12 @@ class CardCounts:
         self.versions[origin.package_version] += 1
         self.spent += Cost(usage=origin.usage, cost_usd=origin.cost_usd)
 
+    def counting(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """Yield the trajectories, each counted."""
+        for trajectory in trajectories:
+            self.add(trajectory)
+            yield trajectory
+
     @property
     def usage(self) -> Usage:
         """Tokens and requests of the trajectories' episodes, refused attempts included."""
@@ -97,10 +108,6 @@ class CardCounts:
     def uneven(self) -> bool:
         """True if mistakes cluster in some part of the plays."""
         return is_lopsided(self.figures.tenths)
-
-    @property
-    def size_category(self) -> str:
-        return next((name for limit, name in _SIZES if self.figures.trajectories < limit), "n>10M")
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
 
     # No autoescape: the card is Markdown, and each untrusted text passes through an escaping filter below.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(yaml=yaml_text, text=plain_text, code=code)
+    environment.filters.update(yaml=yaml_text, text=plain_text, code=code, size_category=size_category)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
 

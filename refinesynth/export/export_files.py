@@ -17,7 +17,8 @@ from pydantic import JsonValue
 from refinesynth.errors import InputError
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.formats import Form, Format, WorldFormat, find_format, find_masking
-from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
+from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
@@ -90,7 +91,7 @@ def write_export(
     path = Path(path)
     export_format = find_format(format, form)
     mask = find_masking(export_format, masking)
-    in_folder = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSED)
+    in_folder = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSIONS)
     if in_folder and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -44,31 +44,38 @@ def check_repo(repo: str) -> str:
     return repo
 
 
-def write_split(records: Path, folder: Path, split: str) -> list[Path]:
-    """Write the rows of a JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, and verify the files.
+def write_splits(records: Mapping[str, Path], folder: Path) -> list[Path]:
+    """Write the rows of each split's JSONL file as `data/SPLIT-00000-of-00001.parquet` and so on, and verify the files.
 
-    Memory holds the rows of one file, at most `SHARD`.
+    All files have the same columns, also nested ones; otherwise `datasets` could not read them together. Memory holds the
+    rows of one file, at most `SHARD`.
 
     Raises:
-        InputError: Rows have different types in a column, which a table cannot hold.
+        InputError: Rows have different types in a column, or only empty objects, which a table cannot hold.
         StorageError: A written file holds other rows.
     """
     check_installed("publish", "pyarrow")
     arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
+    tables: list[Path] = []
+    (folder / "data").mkdir(parents=True, exist_ok=True)
     try:
         # `Table.from_pylist` would infer the columns from the first row alone.
-        schemas = [arrow.schema(arrow.infer_type(rows)) for rows in _shards(records)]
-        schema: Any = arrow.unify_schemas(schemas, promote_options="permissive")
-        total = len(schemas)
-        paths = [folder / "data" / f"{split}-{number:05d}-of-{total:05d}.parquet" for number in range(total)]
-        paths[0].parent.mkdir(parents=True, exist_ok=True)
-        for path, rows in zip(paths, _shards(records), strict=True):
-            parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
-            if _without_nulls(parquet.read_table(path).to_pylist()) != _without_nulls(rows):
-                raise StorageError(f"{str(path)!r} does not hold what was written to it; nothing was sent")
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
-        raise InputError(f"the records have columns of several types, which no table can hold: {error}") from error
-    return paths
+        schemas = {
+            split: [arrow.schema(arrow.infer_type(rows)) for rows in _shards(path)] for split, path in records.items()
+        }
+        schema: Any = arrow.unify_schemas([*chain(*schemas.values())], promote_options="permissive")
+        for split, path in records.items():
+            for number, rows in enumerate(_shards(path)):
+                table = folder / "data" / f"{split}-{number:05d}-of-{len(schemas[split]):05d}.parquet"
+                parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), table)
+                if _without_nulls(parquet.read_table(table).to_pylist()) != _without_nulls(rows):
+                    raise StorageError(f"{str(table)!r} does not hold what was written to it; nothing was sent")
+                tables.append(table)
+    except (arrow.ArrowException, OverflowError) as error:
+        raise InputError(
+            f"the records have columns of several types or without a field, which no table can hold: {error}"
+        ) from error
+    return tables
 
 
 def row_schema(tables: Iterable[Path]) -> dict[str, Any]:
@@ -170,28 +177,21 @@ def write_dataset(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{str(folder)!r} exists and is not an empty folder; give another one")
     counts = CardCounts()
-
-    def tallied(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        for trajectory in trajectories:
-            counts.add(trajectory)
-            yield trajectory
-
     reports: dict[str, ExportReport] = {}
-    tables: list[Path] = []
+    records: dict[str, Path] = {}
     with TemporaryDirectory() as scratch:
         for split, side in (("train", "train"), *((("test", "held_out"),) if held_out is not None else ())):
             stored = stored_trajectories(source)
             chosen = stored if held_out is None else one_side(stored, cast("Side", side), held_out=held_out)
-            chosen = tallied(chosen) if split == "train" else chosen
+            chosen = counts.counting(chosen) if split == "train" else chosen
             if format == "traces":
                 reports[split] = write_traces(chosen, folder, split)
                 continue
-            records = Path(scratch) / f"{split}.jsonl"
-            report = write_export(chosen, records, format, masking=masking)
-            tables += write_split(records, folder, split)
+            records[split] = Path(scratch) / f"{split}.jsonl"
+            report = write_export(chosen, records[split], format, masking=masking)
             reports[split] = replace(report, path=Path("data") / f"{split}-*.parquet")
-    if tables:
-        write_json_file(folder / "schema.json", row_schema(tables))
+        if records:
+            write_json_file(folder / "schema.json", row_schema(write_splits(records, folder)))
     card = CardFacts(
         title or repo.partition("/")[2],
         licence,

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from refinesynth.errors import InputError, StorageError
-
-COMPRESSED = (".gz", ".zst")
-"""Suffixes of compressed output."""
+from refinesynth.files.compressed import COMPRESSIONS
 
 _UNSUPPORTED_SUFFIXES = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
 """Suffixes of unsupported output formats."""
@@ -81,7 +79,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         InputError: `path` is a folder, a link, a FIFO, a device, a socket or a file of a run, or exists and `overwrite` is
             false; or its suffix is that of another format than JSONL.
     """
-    suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
+    suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix
     if suffix.lower() in _UNSUPPORTED_SUFFIXES:
         raise InputError(
             f"{str(path)!r}: JSONL is written, not {suffix}; give a name that ends in .jsonl, .jsonl.gz or .jsonl.zst"
@@ -127,7 +125,7 @@ def exclusive_access(path: Path) -> Generator[None]:
 def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
     """Open a user's output file with `atomic_write`, and create missing folders.
 
-    The suffixes `.gz` and `.zst` compress. The same content gives the same bytes.
+    The suffixes `.gz`, `.zst` and `.zstd` compress. The same content gives the same bytes.
 
     Raises:
         InputError: `refuse_existing` refuses the path, the file cannot be written, or another process writes it.
@@ -148,7 +146,7 @@ def _compressing(raw: IO[bytes], suffix: str) -> Generator[IO[bytes]]:
         # Without name and time in the header, the same content gives the same bytes.
         with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
             yield cast("IO[bytes]", stream)
-    elif suffix == ".zst":
+    elif suffix in COMPRESSIONS:
         import zstandard
 
         with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as stream:

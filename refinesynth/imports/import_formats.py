@@ -63,16 +63,17 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     An agent's step that no model wrote in this session is context, and thus a user message with its calls and results.
     """
-    if step["source"] != "agent":
-        yield {"role": step["source"], "content": step["message"]}
-        return
-    calls: list[Any] = step.get("tool_calls") or []
     observation: Any = step.get("observation") or {}
     results: list[dict[str, Any]] = observation.get("results") or []
+    texts = [_text(result.get("content")) for result in results]
+    if step["source"] != "agent":
+        content = "\n\n".join(filter(None, [_text(step["message"]), *texts])) if texts else step["message"]
+        yield {"role": step["source"], "content": content}
+        return
+    calls: list[Any] = step.get("tool_calls") or []
     if step.get("is_copied_context") is True or step.get("llm_call_count") == 0:
         called = (f"{call['function_name']} {write_json(call.get('arguments') or {}).decode()}" for call in calls)
-        texts = [_text(step["message"]), *called, *(_text(result.get("content")) for result in results)]
-        yield {"role": "user", "content": "\n\n".join(filter(None, texts))}
+        yield {"role": "user", "content": "\n\n".join(filter(None, [_text(step["message"]), *called, *texts]))}
         return
     message = {"role": "assistant", "content": step["message"], "reasoning_content": step.get("reasoning_content")}
     extra: Any = step.get("extra") or {}
@@ -84,7 +85,7 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**message, "loss": loss if isinstance(loss, bool) else None, "tool_calls": tool_calls}
     if not calls:
         if results:
-            yield {"role": "user", "content": "\n\n".join(_text(result.get("content")) for result in results)}
+            yield {"role": "user", "content": "\n\n".join(texts)}
         return
     call_ids = [result.get("source_call_id") for result in results]
     unanswered = [call["id"] for call in tool_calls if call["id"] not in call_ids]
@@ -92,8 +93,10 @@ def _messages(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     # call.
     default_ids = iter(unanswered) if len(unanswered) == call_ids.count(None) else repeat(tool_calls[-1]["id"])
     answers: dict[str, list[str]] = {call["id"]: [] for call in tool_calls}
-    for call_id, result in zip(call_ids, results, strict=True):
-        answers.setdefault(next(default_ids) if call_id is None else call_id, []).append(_text(result.get("content")))
+    if unknown := next((call_id for call_id in call_ids if call_id is not None and call_id not in answers), None):
+        raise ValueError(f"a result answers the call {unknown!r}, which its step does not make")
+    for call_id, text in zip(call_ids, texts, strict=True):
+        answers[next(default_ids) if call_id is None else call_id].append(text)
     for call in tool_calls:
         yield {"role": "tool", "content": "\n\n".join(answers[call["id"]]), "tool_call_id": call["id"]}
 

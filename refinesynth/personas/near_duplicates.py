@@ -222,7 +222,7 @@ def dedup(
     target, listing = Path(output), None if removed is None else Path(removed)
     for path in filter(None, (target, listing)):
         check_output(path, source, overwrite=overwrite)
-    if target == listing:
+    if listing is not None and target.resolve() == listing.resolve():
         raise InputError(f"{str(target)!r} cannot hold both what is kept and what is removed; name two files")
     records = Records(source, column=column, on_progress=on_progress)
     index = NearDuplicates(similar)

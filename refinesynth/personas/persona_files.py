@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import sys
 import tempfile
 import zlib
@@ -21,9 +22,8 @@ from pydantic import JsonValue, ValidationError
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.files.atomic_write import COMPRESSED
-from refinesynth.files.compressed import bounded_lines, open_binary, read_document
-from refinesynth.text.json_reader import write_json
+from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_binary, read_document
+from refinesynth.text.json_reader import load_json, write_json
 from refinesynth.trajectory import Persona, explain
 
 COLUMNS = ("persona", "text")
@@ -59,7 +59,7 @@ class PersonaRecord:
         """Return the row as one JSON line, `persona` first; without the other fields if one of them has no JSON form."""
         try:
             return write_json(
-                {"persona": self.persona.text, **self.fields}, default=str, option=orjson.OPT_NON_STR_KEYS
+                {"persona": self.persona.text, **self.fields}, default=str, option=orjson.OPT_NON_STR_KEYS, exact=True
             )
         except (TypeError, ValueError, RecursionError):
             return write_json({"persona": self.persona.text})
@@ -79,7 +79,7 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
         persona_key = find_column(row_values, column)
         if persona_key is None:
             return BadRow(line, f"has no key {column!r}; {_describe_keys(row_values)}")
-        others = {key: item for key, item in row_values.items() if key not in (persona_key, *COLUMNS, WRAPPER_COLUMN)}
+        others = {key: item for key, item in row_values.items() if key not in (persona_key, "persona")}
         value = {"persona": row_values[persona_key], **others}
     fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
@@ -108,7 +108,7 @@ def _unwrap_row(row: Mapping[object, object]) -> tuple[Mapping[object, object], 
     content = row[key or WRAPPER_COLUMN] if key is not None or WRAPPER_COLUMN in row else None
     if isinstance(content, str) and content.lstrip().startswith("{"):
         try:
-            content = orjson.loads(content)
+            content = load_json(content)
         except orjson.JSONDecodeError:
             content = None
     if isinstance(content, Mapping):
@@ -153,6 +153,8 @@ MAX_LINE_BYTES = 1 << 20
 
 STDIN = "-"
 
+_JSON_START = re.compile(rb'\s*\[?\s*\{\s*"')
+"""Beginning of a line of text that is read as JSON: JSONL is also on standard input and, as our output, in `.txt` files."""
 _PARQUET_ROWS = 256
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
@@ -172,7 +174,7 @@ class PersonaFile:
         self.column = column
         self._line = 0
         suffixes = [suffix.lower() for suffix in path.suffixes]
-        self._compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSED else None
+        self._compression = COMPRESSIONS[suffixes.pop()] if suffixes and suffixes[-1] in COMPRESSIONS else None
         self._format = suffixes[-1] if suffixes else ""
         if str(path) == STDIN:
             self._format = STDIN
@@ -188,7 +190,7 @@ class PersonaFile:
         if self._format not in _FORMATS:
             raise InputError(
                 f"unknown file format by the name of {str(path)!r}; expected one that ends in "
-                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(COMPRESSED)} after that"
+                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(COMPRESSIONS)} after that"
             )
         if self._format == ".parquet":
             check_installed("parquet", "pyarrow")
@@ -220,12 +222,12 @@ class PersonaFile:
 
     def _line_rows(self, file: BinaryIO) -> Iterator[NumberedRow | BadRow]:
         for line in self._lines(file):
-            is_text = self._format == ".txt" or (self._format == STDIN and not line.lstrip().startswith(b"{"))
+            is_text = self._format in {".txt", STDIN} and _JSON_START.match(line) is None
             if is_text and b"\r" in line.strip():
                 yield BadRow(self._line, "has a carriage return (CR) within; end lines with a line feed (LF or CR LF)")
                 continue
             try:
-                yield self._line, "" if not line.strip() else line.decode() if is_text else orjson.loads(line)
+                yield self._line, "" if not line.strip() else line.decode() if is_text else load_json(line)
             except orjson.JSONDecodeError as error:
                 yield BadRow(self._line, f"is not JSON: {error.msg}")
             except UnicodeDecodeError as error:
@@ -247,8 +249,11 @@ class PersonaFile:
                     yield BadRow(first, "is blank")
                 elif len(cells) <= persona_index:
                     yield BadRow(first, f"has {len(cells)} columns, the persona is in column {persona_index + 1}")
+                elif len(cells) > len(names) and cells[persona_index + 1].startswith(" ") and cells[-1].strip():
+                    yield BadRow(
+                        first, f"has {len(cells)} cells for {len(names)} columns; quote a persona with a comma"
+                    )
                 else:
-                    # Cells without a column in the header are left out.
                     named_cells = zip(names, cells, strict=False)
                     yield first, {name: cell for name, cell in named_cells if name is not None}
                 first = self._line + 1
@@ -261,7 +266,7 @@ class PersonaFile:
     def _json_rows(self, file: BinaryIO) -> Iterator[NumberedRow]:
         path = repr(str(self.path))
         try:
-            document: Any = orjson.loads(read_document(file, self.path))
+            document: Any = load_json(read_document(file, self.path))
         except orjson.JSONDecodeError as error:
             raise InputError(f"{path} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
         if isinstance(document, dict):

@@ -67,9 +67,9 @@ def _normalize(name: str) -> str:
 def _clean_domain(value: JsonValue) -> str | None:
     if isinstance(value, list) and value:
         value = value[0]
-    if not isinstance(value, str):
+    if value is None or isinstance(value, list | tuple | dict):
         return None
-    domain = _SPACE.sub(" ", value[: 4 * _MAX_DOMAIN_LENGTH]).strip(" \"'.,;").casefold()[:_MAX_DOMAIN_LENGTH]
+    domain = _SPACE.sub(" ", str(value)[: 4 * _MAX_DOMAIN_LENGTH]).strip(" \"'.,;").casefold()[:_MAX_DOMAIN_LENGTH]
     return None if domain in _MISSING else domain
 
 

@@ -191,7 +191,7 @@ def test_a_bad_line_is_named_and_the_others_are_listed(folder: Path) -> None:
     path = folder / "trajectories.jsonl"
     path.write_bytes(b'{"id": \n\n[1]\n{"a": 1}\n{"script": {}, "turns": []}\n' + path.read_bytes())
     result = show(folder, "--list")
-    assert len(result.stdout.splitlines()) == 3
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 3)
     assert [line.partition(" of ")[0] for line in result.stderr.splitlines()] == [
         "line 1",
         "line 3",

@@ -134,6 +134,11 @@ def test_composed_letters_and_scripts_without_spaces_are_compared(tmp_path: Path
     assert [one.where for one in contamination.overlaps(trajectory(text))] == ["turn 2 observation"]
 
 
+def test_vowel_signs_tell_words_apart(tmp_path: Path) -> None:
+    contamination = of(tmp_path, "एक शिक्षक का बेटा जो गाँव में रहता है", words=5)
+    assert contamination.overlaps(trajectory("एक शिक्षक की बेटी जो गाँवों में रहती हैं")) == ()
+
+
 def test_short_texts_count_as_a_whole_and_very_short_ones_not_at_all(tmp_path: Path) -> None:
     contamination = of(tmp_path, "go to the red ball", "pick up the green key behind the yellow door", words=13)
     assert len(contamination) == 1

@@ -25,7 +25,6 @@ from refinesynth.export import (
     write_card,
     write_export,
 )
-from refinesynth.run.stats import TrajectoryStats
 from refinesynth.testing import texts
 from refinesynth.trajectory import Refinements, Trajectory, Usage
 
@@ -215,7 +214,12 @@ def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
     ],
 )
 def test_size_categories(count: int, category: str) -> None:
-    assert CardCounts(TrajectoryStats(trajectories=count)).size_category == category
+    for records, held_out in (
+        (count, None),
+        (count // 2, replace(report("held-out.jsonl"), records=count - count // 2)),
+    ):
+        card = render_card(facts(held_out=held_out), replace(report(), records=records))
+        assert header(card)["size_categories"] == [category]
 
 
 def test_licences_are_identifiers() -> None:

@@ -64,7 +64,7 @@ def test_every_export_loads_as_a_dataset(form: str, tmp_path: Path, load: Load) 
         assert len(rows) == report.records
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst", ".GZ", ".Zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".zstd", ".GZ", ".Zst"])
 def test_compressed_exports_load_and_hold_the_same(suffix: str, tmp_path: Path, load: Load) -> None:
     plain, packed = tmp_path / "out.jsonl", tmp_path / f"out.jsonl{suffix}"
     write_export(several(), plain, "openai")

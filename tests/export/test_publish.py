@@ -22,7 +22,7 @@ from samples import in_messages, trajectory
 import refinesynth as rs
 from refinesynth.errors import InputError
 from refinesynth.export import export
-from refinesynth.export.publishing import check_repo, row_schema, write_dataset, write_split, write_traces
+from refinesynth.export.publishing import check_repo, row_schema, write_dataset, write_splits, write_traces
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra publish")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra publish")
@@ -133,7 +133,7 @@ def test_many_rows_are_several_files_in_order(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("refinesynth.export.publishing.SHARD", 3)
     records = tmp_path / "records.jsonl"
     records.write_text("".join(f'{{"at": {at}, "text": "x\\u00e9"}}\n' for at in range(8)))
-    paths = write_split(records, tmp_path, "train")
+    paths = write_splits({"train": records}, tmp_path)
     assert [path.name for path in paths] == [f"train-{at:05d}-of-00003.parquet" for at in range(3)]
     assert [row["at"] for row in rows(tmp_path, "train")] == list(range(8))
 
@@ -143,13 +143,28 @@ def test_columns_that_begin_later_are_in_each_row(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("refinesynth.export.publishing.SHARD", shard)
     records = tmp_path / "records.jsonl"
     records.write_text('{"m": [{"a": 1}], "n": null}\n{"m": [{"b": "x"}], "n": [2]}\n{"m": [], "o": {"p": true}}\n')
-    paths = write_split(records, tmp_path, "train")
+    paths = write_splits({"train": records}, tmp_path)
     assert len({str(parquet.read_schema(path)) for path in paths}) == 1
     assert rows(tmp_path, "train") == [
         {"m": [{"a": 1, "b": None}], "n": None, "o": None},
         {"m": [{"a": None, "b": "x"}], "n": [2], "o": None},
         {"m": [], "n": None, "o": {"p": True}},
     ]
+
+
+def test_the_splits_have_the_same_nested_columns(tmp_path: Path) -> None:
+    records = {split: tmp_path / f"{split}.jsonl" for split in ("train", "test")}
+    records["train"].write_text('{"m": {"a": 1}}\n')
+    records["test"].write_text('{"m": {"b": 0.5}, "n": 1}\n')
+    assert len({str(parquet.read_schema(path)) for path in write_splits(records, tmp_path)}) == 1
+    assert rows(tmp_path, "test") == [{"m": {"a": None, "b": 0.5}, "n": 1}]
+
+
+def test_objects_without_a_field_are_refused(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"id": 1, "m": {}}\n')
+    with pytest.raises(InputError, match="without a field"):
+        write_splits({"train": records}, tmp_path)
 
 
 @pytest.mark.parametrize(("second", "shard"), [('"text"', 1), ('"text"', 10), (1.5, 1)])
@@ -160,7 +175,7 @@ def test_what_no_table_can_hold_is_refused(
     records = tmp_path / "records.jsonl"
     records.write_text(f'{{"a": {2**60 + 1}}}\n{{"a": {second}}}\n')
     with pytest.raises(InputError, match="several types"):
-        write_split(records, tmp_path, "train")
+        write_splits({"train": records}, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["data", "me/", "me/data/more", "me/dätä", "../x/y"])

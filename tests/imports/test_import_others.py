@@ -165,6 +165,18 @@ def test_documents_of_others() -> None:
     ]
 
 
+def document_answering(call_id: str) -> dict[str, Any]:
+    """The document with a result of the call with this id."""
+    step = {**DOCUMENT["steps"][3], "observation": {"results": [{"source_call_id": call_id, "content": ".git"}]}}
+    return {**DOCUMENT, "steps": [*DOCUMENT["steps"][:3], step]}
+
+
+def test_what_a_system_step_observed_is_part_of_it() -> None:
+    step = {**DOCUMENT["steps"][0], "observation": {"results": [{"content": "Disk full."}]}}
+    found = read_record({**DOCUMENT, "steps": [step, *DOCUMENT["steps"][1:]]}, "atif", "file:1")
+    assert found.script.introduction == "Be quick.\n\nDisk full."
+
+
 def test_steps_that_no_model_wrote_in_the_session_are_context() -> None:
     document = {**DOCUMENT, "steps": [*DOCUMENT["steps"]]}
     copied = {**DOCUMENT["steps"][3], "is_copied_context": True}
@@ -254,6 +266,7 @@ def test_several_calls_in_text_are_turns() -> None:
         ("paper", {"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
         ("atif", {"schema_version": "2", "steps": []}, "this is no ATIF document"),
         ("atif", {**DOCUMENT, "steps": [{"source": "agent"}]}, "a step cannot be read"),
+        ("atif", document_answering("other"), "a result answers the call 'other', which its step does not make"),
         ("openai", asked({"role": "assistant", "content": "Hello."}, tools=()), 'no line that begins with "Action:"'),
         ("openai", asked(call("get_weather", {"city": "x", "unit": "K"})), "cannot be written as an action's text"),
         ("agentinstruct", {"conversations": RELEASED["conversations"][:2]}, "the assistant takes no turn"),

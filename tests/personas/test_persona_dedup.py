@@ -87,6 +87,7 @@ def test_outputs_in_the_way_are_said_before_anything_is_read(tmp_path: Path) -> 
         ({"output": there}, "exists already"),
         ({"output": tmp_path / "out.jsonl", "removed": there}, "exists already"),
         ({"output": tmp_path / "out.jsonl", "removed": tmp_path / "out.jsonl"}, "name two files"),
+        ({"output": tmp_path / "out.jsonl", "removed": tmp_path / "x" / ".." / "out.jsonl"}, "name two files"),
         ({"output": tmp_path}, "is a folder"),
     ):
         with pytest.raises(InputError, match=message):

@@ -138,6 +138,8 @@ def test_words_ignore_case_and_punctuation_and_characters_stand_for_words_where_
     assert words("A “Smith”, of Łódź!") == words("a smith of łódź") == ["a", "smith", "of", "łódź"]
     assert words("日本の大工 Ken") == ["日", "本", "の", "大", "工", "ken"]
     assert words("🙂🙂") == ["🙂🙂"]
+    assert words("एक शिक्षक की बेटी।") == ["एक", "शिक्षक", "की", "बेटी"]
+    assert jaccard("शिक्षक का बेटा", "शिक्षक की बेटी") < 0.5
     assert jaccard("日本の大工です", "日本の大工だ") > 0.5
 
 

@@ -1,5 +1,6 @@
 """Whole rows: Persona Hub's files as they are, with extra columns, and JSON within JSON."""
 
+import json
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,6 +68,34 @@ def test_a_csv_with_a_trailing_unnamed_column_and_rows_of_all_widths(tmp_path: P
     assert domains(path) == ["engineering", None, "law", None]
     assert [set(record.fields) for record in found] == [{"id", GENERAL}] * 3 + [{"id"}]
     assert records.bad == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["id,persona\n1,A smith, of Leeds, who hums\n2,A cook,\n", "persona,id\nA smith, of Leeds,1\nA cook,2, \n"],
+)
+def test_a_persona_that_a_comma_cuts_is_refused(tmp_path: Path, content: str) -> None:
+    found, records = the_records(write(tmp_path / "people.csv", content.encode()))
+    assert [record.persona.text for record in found] == ["A cook"]
+    assert "for 2 columns; quote a persona with a comma" in records.problems[0]
+
+
+@pytest.mark.parametrize("name", ["people.jsonl", "people.json"])
+def test_other_fields_stay_as_they_were(tmp_path: Path, name: str) -> None:
+    row = {"Bio": "A smith", "text": "a letter", "json": "{}", "persona": "not this", "id": 2**70 + 1, "ids": [2**64]}
+    path = write(tmp_path / name, json.dumps([row] if name.endswith(".json") else row).encode())
+    write_records(Records(path, column="bio"), tmp_path / "out.jsonl")
+    expected = {"persona": "A smith", "text": "a letter", "json": "{}", "id": 2**70 + 1, "ids": [2**64]}
+    assert json.loads((tmp_path / "out.jsonl").read_bytes()) == expected
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out.jsonl.zstd", "out.txt.zst"])
+def test_an_output_is_read_again(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "people.txt", b'A smith\n{not JSON} but a smith\n"A" cook\n[retired] judge\n')
+    texts = [record.persona.text for record in Records(path)]
+    write_records(Records(path), tmp_path / name)
+    assert [record.persona.text for record in Records(tmp_path / name)] == texts
+    assert texts == ["A smith", "{not JSON} but a smith", '"A" cook', "[retired] judge"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,13 @@ def test_persona_hubs_fields_and_any_other_name_a_domain() -> None:
     assert sample(rows, 3).domains == {}
 
 
+def test_numbers_are_domains() -> None:
+    clusters: list[object] = [0, 0, 0, 1, True, 2.5, None, ()]
+    rows = [{"persona": f"A smith {at}", "cluster": cluster} for at, cluster in enumerate(clusters)]
+    domains = sample(rows, 99, balance_by="cluster").domains
+    assert domains == {"0": 3, "1": 1, "true": 1, "2.5": 1, "(none)": 2}
+
+
 def test_a_field_that_no_row_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(InputError, match=r"balancing by 'profession'; beside the persona the fields are 'id'"):
         sample([{"persona": "A smith", "id": 1}], 5, balance_by="profession")
