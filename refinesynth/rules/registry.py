@@ -151,12 +151,12 @@ def _rule(node: ast.expr, depth: int) -> Rule:
 
 
 def _make_rule(name: str, args: Sequence[object], settings: Mapping[str, object]) -> Rule:
-    factory = _COMPOSERS.get(name) or find(name)
+    make = factory = _COMPOSERS.get(name) or find(name)
     try:
         # The fields of a built-in class are validated; the arguments of a chain, a function, are not.
         if not isinstance(factory, type) and BUILT_IN.get(name) is factory:
-            factory = validate_call(factory)
-        rule = factory(*args, **settings)
+            make = validate_call(factory)
+        rule = make(*args, **settings)
     except ValidationError as error:
         raise InputError(f"the arguments of {name} do not fit: {explain(error)}") from error
     except InputError:
