@@ -133,6 +133,7 @@ def test_a_call_in_pythons_syntax_is_that_call(script: Script, value: str | int)
     "line",
     [
         "take_from('mug', item='cup', place='shelf')",
+        "take_from(item='mug', item='cup', place='shelf')",
         "take_from('mug')",
         "take_from(item='mug', place=shelf)",
         "take_from(**{'item': 'mug', 'place': 'shelf'})",

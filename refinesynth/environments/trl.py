@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import Parameter, Signature, signature
+from math import isfinite
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -91,8 +92,8 @@ def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
     for name, weight in weights.items():
         if name not in known:
             raise ConfigurationError(f"the reward has no weight {name}; there are {', '.join(known)}")
-        if not isinstance(weight, int | float):
-            raise ConfigurationError(f"the weight {name} of the reward is {weight!r}; expected a number")
+        if not isinstance(weight, int | float) or not isfinite(weight):
+            raise ConfigurationError(f"the weight {name} of the reward is {weight!r}; expected a finite number")
 
 
 def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Callable[[], Any]]:
@@ -105,7 +106,8 @@ def world_class(
 ) -> type:
     """Return a class with the script's actions as methods, named like the functions of `chat.render_tools`.
 
-    Names reserved by Python or TRL get a `_` at the end, such as the placeholder `from` and the action `reset`.
+    Names reserved by Python or TRL get a `_` at the end, such as the placeholder `from` and the action `reset`; names
+    of functions that begin with `_` get `tool` before it.
 
     Raises:
         RulebookError: The script's world cannot be executed.
@@ -157,7 +159,9 @@ def _action_method(tool: Tool) -> Callable[..., str]:
         given = {name: value for name, value in arguments.items() if value is not None or name not in optional}
         return self._world.act(Call(tool.name, {python.get(name, name): value for name, value in given.items()}))
 
-    method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
+    name = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
+    # TRL takes a name with `_` at its beginning for no tool.
+    method.__name__ = method.__qualname__ = f"tool{name}" if name.startswith("_") else name
     method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
     # A docstring heading in an untrusted description would end the description.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from pydantic import ValidationError
+from pydantic import ValidationError, validate_call
 
 from refinesynth.actions.wording import quoted
 from refinesynth.entry_points import Table
@@ -143,15 +143,20 @@ def _rule(node: ast.expr, depth: int) -> Rule:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             parse_argument = parse_part if name in _COMPOSERS else _literal
             settings = {keyword.arg or _no_stars(node): _literal(keyword.value) for keyword in keywords}
+            if len(settings) < len(keywords):
+                raise InputError(f"{_source(node)} gives a setting twice; give each once")
             return _make_rule(name, [parse_argument(arg) for arg in args], settings)
         case _:
             raise InputError(f"{_source(node)} is not a rule, a call, or a combination by & | ~. {_EXAMPLE}")
 
 
 def _make_rule(name: str, args: Sequence[object], settings: Mapping[str, object]) -> Rule:
-    factory = _COMPOSERS.get(name) or find(name)
+    make = factory = _COMPOSERS.get(name) or find(name)
     try:
-        rule = factory(*args, **settings)
+        # The fields of a built-in class are validated; the arguments of a chain, a function, are not.
+        if not isinstance(factory, type) and BUILT_IN.get(name) is factory:
+            make = validate_call(factory)
+        rule = make(*args, **settings)
     except ValidationError as error:
         raise InputError(f"the arguments of {name} do not fit: {explain(error)}") from error
     except InputError:

@@ -117,8 +117,8 @@ class ValuesExist(BuiltInRule, Stage):
     """At least one value of each placeholder of an action exists in the world; else code `values_unknown`.
 
     Names that exist nowhere are allowed as distractors beside existing ones. Existing values are the environment's
-    keys, texts and numbers, and the rulebook's own literals; numbers, dates and times always exist. Applies to
-    placeholders in a path or a condition; values that only occur in texts need not exist.
+    keys, texts and numbers, and the rulebook's own literals; numbers, dates, times and values of other types
+    than text always exist. Applies to placeholders in a path or a condition; values that only occur in texts need not exist.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -128,7 +128,8 @@ class ValuesExist(BuiltInRule, Stage):
         known = frozenset(map(folded, (*_texts(script.environment), *_literals(script))))
         for action in script.actions:
             for placeholder, values in action.parameters.items():
-                exists = any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
+                typed = action.type_of(placeholder).type != "string"
+                exists = typed or any(folded(value) in known or _TYPED.fullmatch(value) for value in values)
                 if values and not exists and _uses_placeholder(action, placeholder):
                     message = (
                         f"In {quoted(action.name)}, no value of {{{placeholder}}} exists in the environment: "

@@ -192,7 +192,9 @@ TEXT = ParameterType()
 """Default type of a parameter."""
 
 
-def json_value(kind: ParameterType, text: str) -> JsonValue:
-    """Return the JSON value of a text; the text itself if it is not of the type or not in canonical spelling."""
-    value = kind.parsed(text)
-    return text if value is None or _canonical(value) != text else value
+def json_value(kind: ParameterType, text: str, *, any_spelling: bool = False) -> JsonValue:
+    """Return the JSON value of a text; the text itself if it is not of the type, or not in canonical spelling unless
+    `any_spelling`.
+    """
+    value = text if kind.type == "string" else kind.parsed(text)
+    return text if value is None or not (any_spelling or _canonical(value) == text) else value

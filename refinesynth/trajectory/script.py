@@ -99,11 +99,12 @@ def _as_texts(allowed: object) -> object:
     if allowed is None:
         return ()
     if isinstance(allowed, str | int | float):
-        return (str(allowed),)
-    if isinstance(allowed, list | tuple):
-        items = cast("Sequence[object]", allowed)
-        return tuple(str(item) if isinstance(item, int | float) else item for item in items)
-    return allowed
+        allowed = (allowed,)
+    if not isinstance(allowed, list | tuple):
+        return allowed
+    items = cast("Sequence[object]", allowed)
+    texts = (str(item).lower() if isinstance(item, bool) else item for item in items)  # true, as in JSON
+    return tuple(str(item) if isinstance(item, int | float) else item for item in texts)
 
 
 class Script(Value):
@@ -162,7 +163,7 @@ class Script(Value):
 
     @classmethod
     def from_llm(cls, data: object) -> Self:
-        """Validate a model's answer: unknown keys are dropped, and numbers among parameters' values become text.
+        """Validate a model's answer: unknown keys are dropped, and numbers and booleans among parameters' values become text.
 
         Raises:
             pydantic.ValidationError: A required value is missing or of the wrong kind.

@@ -220,7 +220,7 @@ class _Compiler:
                 raise NoAnswer(f"there is no value of {name!r}") from None
 
         if (kind := self._types.get(name)) is not None:
-            return lambda state, names: json_value(kind, look_up(state, names))
+            return lambda state, names: json_value(kind, look_up(state, names), any_spelling=True)
         return look_up
 
     def _path(self, node: ast.expr, member: str | Slot | None = None, *, has: bool = False) -> Evaluate:

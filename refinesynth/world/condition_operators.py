@@ -61,7 +61,9 @@ def negate(value: Any) -> Any:
     """Return the negative of a number."""
     if type(value) not in _NUMBER_TYPES:
         raise no_overload(value)
-    return value if value == _MIN_INT and type(value) is int else -value
+    if value == _MIN_INT and type(value) is int:
+        raise NoAnswer(f"-({value}) is beyond 64 bits")
+    return -value
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -171,13 +173,10 @@ def total(numbers: Iterable[Any]) -> Any:
 
 
 def _size(value: Any) -> int:
-    """Return the number of items of a list or object, or the bytes of a text."""
-    kind = kind_of(value)
-    if kind is str:
-        return len(value.encode(errors="surrogatepass"))
-    if kind is list or kind is dict:
-        return len(value)
-    raise no_overload(value)
+    """Return the number of items of a list or object, or of characters of a text."""
+    if type(value) not in {str, list, dict}:
+        raise no_overload(value)
+    return len(value)
 
 
 def _int(value: Any) -> int:

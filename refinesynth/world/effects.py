@@ -364,7 +364,7 @@ class _ValueCompiler:
             constant = template.constant
             (part, *further) = template.parts or ("",)
             if isinstance(part, Slot) and not further and (kind := self.types.get(part.name)):
-                return lambda state, values: json_value(kind, str(part.read(state, values)))
+                return lambda state, values: json_value(kind, str(part.read(state, values)), any_spelling=True)
             return template.value if constant is None else lambda _state, _values: constant
         if isinstance(value, list):
             items = [self.compile_value(item) for item in value]

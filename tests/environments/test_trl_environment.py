@@ -127,7 +127,8 @@ def test_classes_are_named_after_their_worlds() -> None:
         ({"slips": 1.0}, "slips is 1.0; expected a share"),
         ({"slips": "often"}, "slips is 'often'"),
         ({"progres": 0.3}, "the reward has no weight progres; there are success, progress"),
-        ({"mistake": "some"}, "the weight mistake of the reward is 'some'; expected a number"),
+        ({"mistake": "some"}, "the weight mistake of the reward is 'some'; expected a finite number"),
+        ({"mistake": float("nan")}, "the weight mistake of the reward is nan"),
     ],
 )
 def test_settings_are_refused_in_words_when_they_are_given(settings: dict[str, Any], says: str) -> None:
@@ -139,6 +140,15 @@ def test_a_row_that_is_no_script_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"script is no script of .*goal: Field required") as refused:
         TextWorld().reset(script="{}")
     assert "pydantic" not in str(refused.value)
+
+
+def test_functions_whose_name_begins_with_an_underscore_are_tools() -> None:
+    names = ("_find", "__init__")
+    specs = actions_of([{"name": name, "parameters": {"type": "object"}} for name in names])
+    world = world_class(SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, *specs)}))()
+    world.reset()
+    assert {f"tool{name}" for name in names} <= tools_of(world).keys()
+    assert world.tool_find() == "Done."
 
 
 def test_functions_of_a_user_keep_every_argument_with_its_type() -> None:

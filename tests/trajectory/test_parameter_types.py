@@ -238,6 +238,36 @@ def test_conditions_and_effects_have_typed_values() -> None:
     assert world.step(state, "switch the pump TRUE").state == {"level": 3, "on": True}
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "text", "said", "value"),
+    [
+        ("boolean", [True, False], "put true", "true", True),
+        ("boolean", "True", "put TRUE", "True", True),
+        ("number", [0.5, 1.0], "put 1", "1.0", 1.0),
+        ("integer", ["01", "02"], "put 1", "01", 1),
+        ("string", [" true"], "put true", " true", " true"),
+    ],
+)
+def test_listed_values_in_another_spelling_have_their_type_in_worlds(
+    kind: str, values: object, text: str, said: str, value: object
+) -> None:
+    put: dict[str, Any] = {
+        "name": "put {it}",
+        "pattern": "put (.+)",
+        "parameters": {"it": values},
+        "types": {"it": {"type": kind, "optional": kind == "string"}},
+        "requires": [{"condition": "it == state.wanted"}],
+        "effects": [{"op": "set", "path": "/it", "value": "{it}"}],
+        "reveals": "",
+    }
+    script = tank(**put).model_copy(update={"environment": {"wanted": value, "on": False}})
+    done = World(script).step(script.environment, text)
+    assert (done.kind, done.problem, done.values) == (None, None, {"it": said})
+    assert isinstance(done.state, dict)
+    assert repr(done.state["it"]) == repr(value)
+    assert not rules.verify(Draft(script=script), rules.ValuesExist()).violations
+
+
 def test_worlds_with_typed_parameters_are_planned_and_proved() -> None:
     script = tank()
     assert plan(World(script), script.environment) == ("fill 4 liters", "switch the pump true")

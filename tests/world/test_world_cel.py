@@ -69,7 +69,9 @@ class Expressions:
             )
         )  # fmt: skip
         parts = [self.one(deep - 1 - rng.randrange(2)) for _ in range(form.count("{}"))]
-        return form.format(*(ours for ours, _ in parts)), form.format(*(theirs for _, theirs in parts))
+        # The library counts the bytes of a text, CEL its characters.
+        its = form.replace("({}).size()", "length({})").replace("size(", "length(")
+        return form.format(*(ours for ours, _ in parts)), its.format(*(theirs for _, theirs in parts))
 
     def _leaf(self) -> Pair:
         rng = self._rng
@@ -93,7 +95,7 @@ def sorted_keys(items: Any) -> Any:
 
 def librarys(source: str, names: dict[str, Any]) -> bool | None:
     try:
-        answer = cel.compile(source).execute(cel.Context(names, {"sorted_keys": sorted_keys}))
+        answer = cel.compile(source).execute(cel.Context(names, {"sorted_keys": sorted_keys, "length": len}))
     except (KeyError, IndexError, TypeError, ArithmeticError, RuntimeError):
         return None
     return answer if isinstance(answer, bool) else None

@@ -94,6 +94,7 @@ def test_a_parameter_that_the_action_did_not_give_leaves_no_answer() -> None:
         ("state.items.exists_one(i, state.items[i].n > 27)", False),
         ("state.items.filter(i, state.items[i].n > 20).size() == 9", True),
         ("size(state.items.filter(i, i.startsWith('k1'))) == 11", True),
+        ("['', 'é', '日本', '😀'].all(t, t.size() < 3) && size('日本') == 2", True),
         ("state.items.exists(i, state.tags.exists(t, t == i))", True),
         ("[state.tags, state.tags].all(t, t.exists(x, x == 'k7'))", True),
         ("[1, 2].exists(x, [x, x + 1].exists(y, y == 3))", True),
@@ -208,10 +209,11 @@ def test_states_deeper_than_json_goes_have_no_answer() -> None:
         ("string(state.x) == '1'", 10**5_000),
         ("double(state.x) == 1.0", 10**400),
         ("state.x < 1.5", 10**400),
+        ("-state.x < 0", -(2**63)),
     ],
-    ids=["text", "negative text", "to text", "to real", "compared"],
+    ids=["text", "negative text", "to text", "to real", "compared", "negated"],
 )
-def test_numbers_of_thousands_of_digits_have_no_answer(source: str, value: JsonValue) -> None:
+def test_numbers_beyond_the_bounds_have_no_answer(source: str, value: JsonValue) -> None:
     assert isinstance(_answer(source, {"x": value}), str)
 
 
