@@ -26,23 +26,28 @@ from refinesynth.rehearsal.player import inferred_history, is_task, mistaken_tur
 from refinesynth.rehearsal.replayed_history import Exchange, History, initial_position
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.rehearsal.search_plan import plan_of
+from refinesynth.settings.grounding import Mix
 from refinesynth.settings.mistakes import Mistakes, prompted, spread
 from refinesynth.trajectory import MistakeKind, PlayerTurn, ScriptedPersona, Trajectory
 
 KEPT = "panel"
 """The family of worlds whose mistakes no arm sees: it occurs in clean plays alone."""
 TUNED = ("household", "office", "files", "laboratory", "warehouse", "service", "search")
-DEPTHS = (1, 3, 5)
+DEPTHS = (0, 1, 2)
 """Player's turns, from 0, of the imposed mistakes."""
 _CLEAN = spread(clean=1.0)
+_GROUNDING = rs.Grounding(terse=True, difficulty=(4, 6), mix=Mix(hidden=0.0))
+"""Worlds of the shortest solutions that the rehearsal draws, most of which tell where things are."""
+_SEARCHED = "Nobody has told you where things are"
+"""In the introductions of the others."""
 
 
 class Sizes(NamedTuple):
     """Sizes of the experiment; results of other sizes do not compare."""
 
-    plays: int = 80
+    plays: int = 160
     """Of each arm, the kept family's included."""
-    kept: int = 8
+    kept: int = 16
     """Of these, clean plays of the kept family."""
     worlds: int = 16
     """Held-out worlds of the tuned families, each with an own, an imposed and a clean start."""
@@ -52,7 +57,7 @@ class Sizes(NamedTuple):
 
 SIZES: Mapping[str, Sizes] = {
     "experiment": Sizes(),
-    "large": Sizes(plays=240, kept=24, worlds=64, kept_worlds=32),
+    "large": Sizes(plays=480, kept=48, worlds=64, kept_worlds=32),
     "pilot": Sizes(plays=24, kept=4, worlds=6, kept_worlds=3),
     "smoke": Sizes(plays=6, kept=2, worlds=1, kept_worlds=1),
 }
@@ -134,7 +139,7 @@ async def _played(
         scripts=scripts,
         n=len(scripts),
         play="grounded",
-        grounding=rs.Grounding(terse=True),
+        grounding=_GROUNDING,
         mistakes=mistakes,
         early_stop=0,
         output=work,
@@ -144,18 +149,18 @@ async def _played(
 
 
 async def _drawn(work: Path, name: str, n: int, families: tuple[str, ...], mistakes: Mistakes) -> list[Trajectory]:
-    """Plays in new worlds of these families."""
+    """Plays in new worlds of these families that tell where things are."""
     run = await rs.synthesize(
-        [f"reader {at} of {name}" for at in range(3 * n)],
-        n=n,
+        [f"reader {at} of {name}" for at in range(6 * n + 32)],
+        n=3 * n + 16,
         play="grounded",
-        grounding=rs.Grounding(terse=True),
+        grounding=_GROUNDING,
         mistakes=mistakes,
         early_stop=0,
         output=work,
         call=Rehearsal(Faults.none().model_copy(update={"families": families})),
     )
-    return list(run)
+    return [one for one in run if _SEARCHED not in one.script.introduction][:n]
 
 
 def _scripts(plays: Sequence[Trajectory]) -> list[ScriptedPersona]:
@@ -209,7 +214,7 @@ async def _testing(work: Path, sizes: Sizes) -> list[dict[str, Any]]:
     quiet = Rehearsal(Faults.none())
     for families, worlds, depths in ((TUNED, sizes.worlds, DEPTHS), ((KEPT,), sizes.kept_worlds, (1,))):
         kept = "kept family, " if families == (KEPT,) else ""
-        drawn = await _drawn(work / f"{kept}drawn", f"held out {kept}", 2 * worlds, families, _CLEAN)
+        drawn = await _drawn(work / f"{kept}drawn", f"held out {kept}", 3 * worlds, families, _CLEAN)
         behind = {
             depth: await _played(work / f"{kept}{depth}", _scripts(drawn), prompted(depth), quiet) for depth in depths
         }
