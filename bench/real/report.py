@@ -113,7 +113,12 @@ def report(units: Sequence[Unit]) -> str:
     ]
     depths = sorted({one["kind"] for unit in units for one in unit["plays"] if one["kind"].startswith("imposed")})
     lines += ["", "From an imposed mistake, by the player's turn at which it is made, %, and behind failures:", ""]
-    kinds = [*(f"turn {int(depth.split()[-1]) + 1}" for depth in depths), "repeats at once", "repeats, of turns", "stuck"]
+    kinds = [
+        *(f"turn {int(depth.split()[-1]) + 1}" for depth in depths),
+        "repeats at once",
+        "repeats, of turns",
+        "stuck",
+    ]
     lines += [f"| arm | {' | '.join(kinds)} | trained tokens |", f"| --- |{' ---: |' * (len(kinds) + 1)}"]
     for arm, each in by_arm.items():
         plays = [[one for one in unit["plays"] if one["kind"].startswith("imposed")] for unit in each]

@@ -172,9 +172,8 @@ def _parse_call(script: Script, line: str) -> Call | None:
         arguments = dict(zip(names, positional, strict=False)) | keywords
         # A user's function may lack the key.
         required: list[str] = tool.definition()["function"]["parameters"].get("required") or []
-        fits = set(required) <= arguments.keys() <= set(names) and len(arguments) == len(positional) + len(
-            tree.keywords
-        )
+        once = len(arguments) == len(positional) + len(tree.keywords)
+        fits = once and set(required) <= arguments.keys() <= set(names)
         # Only a JSON parameter accepts lists and objects.
         nested = {key for key, value in arguments.items() if isinstance(value, list | dict)}
         fits &= nested <= {key for name, key in tool.properties.items() if tool.action.type_of(name).type == "json"}
