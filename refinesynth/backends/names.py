@@ -214,9 +214,12 @@ def rehearsal_faults(model: str) -> "Faults":
     from refinesynth.rehearsal import Faults
     from refinesynth.rehearsal.families import FAMILIES
 
-    faults = Faults()
+    faults, given = Faults(), set[str]()
     for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):
         fault, _, value = (text.strip() for text in part.partition("="))
+        if fault in given:
+            raise ConfigurationError(f"{part!r}: {fault} is given twice; give it once")
+        given.add(fault)
         if fault not in Faults.model_fields:
             raise _unknown_error(part, fault, Faults.model_fields, "a fault of the rehearsal")
         names = tuple(FAMILIES) if value == "all" else tuple(dict.fromkeys(name.strip() for name in value.split("+")))

@@ -87,8 +87,9 @@ def tuned(
         return spec
     by_role = {"default": spec} if isinstance(spec, str) else spec
     resolved = {role: resolve_mixture(role, role_spec) for role, role_spec in by_role.items()}
-    parsed = [_parse(text) for text in settings]
-    for role, name, value in sorted(parsed, key=lambda setting: (setting[0] is not None, setting[1] == "max_tokens")):
+    for role, name, value in sorted(
+        _parsed(settings), key=lambda setting: (setting[0] is not None, setting[1] == "max_tokens")
+    ):
         if role is None:
             resolved = {key: _with_setting(backend, name, value) for key, backend in resolved.items()}
         elif role == Role.REPAIRER and role not in resolved:
@@ -126,12 +127,19 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend |
 def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
     """Resolve one backend for all roles and apply its settings; raises ConfigurationError."""
     backend = resolve(name)
-    for text in settings:
-        role, setting, value = _parse(text)
+    for role, setting, value in _parsed(settings):
         if role is not None:
             raise ConfigurationError(f"--set {role}.{setting}: there are no roles here; write {setting}=VALUE")
         backend = _with_setting(backend, setting, value)
     return backend
+
+
+def _parsed(settings: Sequence[str]) -> list[tuple[str | None, str, object]]:
+    parsed = [_parse(text) for text in settings]
+    names = [f"{role}.{name}" if role else name for role, name, _ in parsed]
+    if len({*names}) < len(names):
+        raise ConfigurationError(f"--set {max(names, key=names.count)} is given twice; give it once")
+    return parsed
 
 
 def _parse(text: str) -> tuple[str | None, str, object]:

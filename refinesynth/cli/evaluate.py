@@ -77,8 +77,8 @@ def evaluate(
             raise typer.Exit(interrupt.exit_code)
         evaluation = Evaluation(
             **values_by_field(Evaluation, typed),
-            pythons=dict(_pairs(python, "--python", "NAME=PATH")),
-            settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE")},
+            pythons=_pairs(python, "--python", "NAME=PATH"),
+            settings={name: value_of(text) for name, text in _pairs(set_, "--set", "SETTING=VALUE").items()},
         )
         try:
             logs = run(evaluation, on_progress=printer.show)
@@ -132,12 +132,16 @@ def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
     return code
 
 
-def _pairs(texts: Sequence[str] | None, option: str, form: str) -> Iterator[tuple[str, str]]:
+def _pairs(texts: Sequence[str] | None, option: str, form: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
     for text in texts or ():
         name, _, value = map(str.strip, text.partition("="))
         if not (name and value):
             raise InputError(f"{option} {text!r}: write {form}")
-        yield name, value
+        if name in pairs:
+            raise InputError(f"{option} {name} is given twice; give it once")
+        pairs[name] = value
+    return pairs
 
 
 _LABEL = 14

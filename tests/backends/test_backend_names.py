@@ -53,6 +53,7 @@ def test_the_rehearsal_takes_families_of_worlds() -> None:
         ("rehearsal:invalid_jsn=0.1", "invalid_json"),
         ("rehearsal:invalid_json=much", "invalid_json=0.1"),
         ("rehearsal:invalid_json=2", "0 to 1"),
+        ("rehearsal:invalid_json=0.1,invalid_json=0.9", "given twice"),
         ("xyzzy", "refinesynth backends"),
         ("openai/", "no model"),
         ("two words", "litellm model string"),

@@ -85,6 +85,13 @@ def test_wrong_settings_say_what_is_right_and_never_repeat_a_value(setting: str,
     assert "canary" not in str(caught.value)
 
 
+def test_a_setting_is_given_once_for_each_role() -> None:
+    assert isinstance(tuned("gpt-4o", ["temperature=0", "player.temperature=1"]), dict)
+    for name in ("temperature", "player.Temperature"):
+        with pytest.raises(ConfigurationError, match=r"^--set (player\.)?temperature is given twice; give it once$"):
+            tuned("gpt-4o", [f"{name}=0", "top_p=1", f"{name.lower()}=1"])
+
+
 def test_settings_of_the_fallback_are_its_own() -> None:
     of_fallback, others = split_fallback(
         ["temperature=1", "fallback.base_url=http://127.0.0.1:1/v1", "player.top_p=0.5"]

@@ -277,6 +277,10 @@ def test_vllm_is_a_server_that_runs():
         ),
         (("--model", "oracle", "--tasks", "worlds:x", "--python", "worlds"), "NAME=PATH"),
         (("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "=3"), "SETTING=VALUE"),
+        (
+            ("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "top_p=1", "--set", "top_p=0.5"),
+            "top_p is given twice",
+        ),
         (("--tasks", "worlds:x"), "--model"),
     ],
 )
