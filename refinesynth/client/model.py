@@ -26,7 +26,7 @@ from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, r
 from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
+from refinesynth.client.limiter.rate_limits import headers_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
     affinity_of,
@@ -98,11 +98,7 @@ class BackendModel(Model):
         self.limiter = limiter or limiter_of(backend)
         self.counts = RequestCounts() if counts is None else counts
         self._price = price
-        self._buckets = TokenBuckets(
-            requests_per_minute=backend.requests_per_minute,
-            tokens_per_minute=backend.tokens_per_minute,
-            longest_wait=backend.longest_wait,
-        )
+        self._buckets = self.limiter.buckets_of(backend)
         self._has_estimated = False
         """True after a response with missing or impossible usage."""
         self._uses_bounds = True
