@@ -155,7 +155,10 @@ class BackendModel(Model):
             return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
-            mode = output_mode(self.backend, self.profile, unsupported, free_keys=_has_open_schema(requested))
+            schemas = [tool.parameters_json_schema for tool in requested.output_tools]
+            if requested.output_object is not None:
+                schemas.append(requested.output_object.json_schema)
+            mode = output_mode(self.backend, self.profile, unsupported, free_keys=any(map(is_open, schemas)))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
         forms[unsupported] = prepared[1]
@@ -414,13 +417,6 @@ class BackendModel(Model):
         for name in (name for name, value in self.backend.extra.items() if value is None):
             request.pop(name, None)
         return request
-
-
-def _has_open_schema(parameters: ModelRequestParameters) -> bool:
-    schemas = [tool.parameters_json_schema for tool in parameters.output_tools]
-    if parameters.output_object is not None:
-        schemas.append(parameters.output_object.json_schema)
-    return any(is_open(schema) for schema in schemas)
 
 
 def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
