@@ -191,7 +191,7 @@ class FailurePolicy:
             # The prompt may be the cause, or be quoted; only several such faults in a row stop the run.
             self._uncertain_count += _TEXT_WEIGHT if is_stop else 1
             is_last = self._uncertain_count >= _MAX_UNCERTAIN
-            return _run_stopped(fault.message) if is_last else EpisodeAbandoned(fault.message)
+            return _run_stopped(fault.message) if is_last else EpisodeDoubtful(fault.message)
         if fault.action is FailureAction.ABANDON:
             return self._abandon_or_stop(fault.message, fault)
         return self._out_of_retries(fault, pending)
