@@ -53,8 +53,8 @@ class NoTools(EpisodeAbandoned):
 
 
 class EpisodeDoubtful(EpisodeAbandoned):
-    """The backend failed or refused the requests of this episode before its first usable answer to any request; its
-    settings may be the cause.
+    """The backend failed or refused the requests of this episode before its first usable answer to any request, or
+    rejects one after the other since the last answer; its settings or its account may be the cause.
     """
 
 

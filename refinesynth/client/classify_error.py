@@ -143,7 +143,9 @@ _SSE = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning
 """Beginning of an event stream in place of a completion, as quoted by litellm and the direct client."""
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
-    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)"
+    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spend(ing)? limit|payment required|arrear|account (is )?(deactivated|suspended)"
+    # Anthropic's and z.ai's limits of a plan, and an account of OpenAI without billing.
+    r"|API usage limit|usage[_ ]limit[_ ](has been )?(reached|exceeded)|account is not active|billing_not_active"
     r"|余额不足|欠费|无可用资源包|充值|(额度|配额).{0,4}(用尽|用完|耗尽)|额度不足",
     re.IGNORECASE,
 )
@@ -156,6 +158,9 @@ _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
     # litellm's proxy rejects a key that is not its master key with these words if it has no database of keys.
     r"|no connected db|no_db_connection|api_key client option|unauthori[sz]ed|permission[ _]denied"
+    # Of Gemini and Bedrock with status 400; of Anthropic and Groq about a blocked organization.
+    r"|api[ _]key[ _](expired|invalid)|security token .{0,40}(expired|invalid)"
+    r"|(organization|workspace|subscription) (is|has been) (disabled|restricted|suspended|archived)"
     r"|(令牌|api[ _-]?key|密钥).{0,6}(无效|错误|不存在|过期|不正确|失效)|无效的(令牌|api|密钥)|(身份|鉴权|认证|密钥).{0,4}失败",
     re.IGNORECASE,
 )

@@ -39,8 +39,10 @@ _MAX_CRASHES = 2
 """Crashes after which a request with a schema is tried once without the schema."""
 _LOADING_RETRY_S = 5.0
 """Minimum seconds between two attempts while a model loads."""
-_MAX_UNCERTAIN = 5
-"""Consecutive uncertain faults, without an answer in between, that stop the run."""
+_MAX_UNCERTAIN = 20
+"""Consecutive rejected requests, without an answer in between, that stop the run."""
+_TEXT_WEIGHT = 4
+"""Rejected requests as which a fault counts that is a reason to stop by its text alone."""
 
 
 @dataclass
@@ -182,13 +184,14 @@ class FailurePolicy:
         """Return the error for a request that is given up after this fault."""
         if fault.page is not None and not self._limiter.has_answered:
             return RunStopped(_no_api_message(self._backend, fault.page))
-        if fault.action is FailureAction.STOP:
-            if not fault.certain and self.answered:
-                # The text may quote the prompt; only several such faults in a row stop the run.
-                self._uncertain_count += 1
-                if self._uncertain_count < _MAX_UNCERTAIN:
-                    return EpisodeAbandoned(fault.message)
+        is_stop = fault.action is FailureAction.STOP
+        if is_stop and (fault.certain or not self.answered):
             return _run_stopped(fault.message)
+        if is_stop or (fault.category is ErrorCategory.REJECTED and self.usable):
+            # The prompt may be the cause, or be quoted; only several such faults in a row stop the run.
+            self._uncertain_count += _TEXT_WEIGHT if is_stop else 1
+            is_last = self._uncertain_count >= _MAX_UNCERTAIN
+            return _run_stopped(fault.message) if is_last else EpisodeDoubtful(fault.message)
         if fault.action is FailureAction.ABANDON:
             return self._abandon_or_stop(fault.message, fault)
         return self._out_of_retries(fault, pending)

@@ -26,7 +26,7 @@ from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, r
 from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.rate_limits import TokenBuckets, headers_of
+from refinesynth.client.limiter.rate_limits import headers_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
     affinity_of,
@@ -98,11 +98,7 @@ class BackendModel(Model):
         self.limiter = limiter or limiter_of(backend)
         self.counts = RequestCounts() if counts is None else counts
         self._price = price
-        self._buckets = TokenBuckets(
-            requests_per_minute=backend.requests_per_minute,
-            tokens_per_minute=backend.tokens_per_minute,
-            longest_wait=backend.longest_wait,
-        )
+        self._buckets = self.limiter.buckets_of(backend)
         self._has_estimated = False
         """True after a response with missing or impossible usage."""
         self._uses_bounds = True
@@ -159,7 +155,10 @@ class BackendModel(Model):
             return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
-            mode = output_mode(self.backend, self.profile, unsupported, free_keys=_has_open_schema(requested))
+            schemas = [tool.parameters_json_schema for tool in requested.output_tools]
+            if requested.output_object is not None:
+                schemas.append(requested.output_object.json_schema)
+            mode = output_mode(self.backend, self.profile, unsupported, free_keys=any(map(is_open, schemas)))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
         forms[unsupported] = prepared[1]
@@ -418,13 +417,6 @@ class BackendModel(Model):
         for name in (name for name, value in self.backend.extra.items() if value is None):
             request.pop(name, None)
         return request
-
-
-def _has_open_schema(parameters: ModelRequestParameters) -> bool:
-    schemas = [tool.parameters_json_schema for tool in parameters.output_tools]
-    if parameters.output_object is not None:
-        schemas.append(parameters.output_object.json_schema)
-    return any(is_open(schema) for schema in schemas)
 
 
 def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:

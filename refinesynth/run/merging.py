@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from os import PathLike
+from os import PathLike, fstat
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.journal import JournalReader, SpentRow
+from refinesynth.journal.sqlite_file import damaged
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine
 from refinesynth.run.jsonl import lines_missing, size_of
@@ -170,12 +171,14 @@ def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:
                 return
             yield CompletedEpisode(
                 line=EpisodeLine.from_json(entry.line),
-                trajectories=_lines(accepted, entry.trajectories_end),
-                rejected=_lines(refused, entry.rejected_end),
+                trajectories=_lines(accepted, entry.trajectories_end, journal),
+                rejected=_lines(refused, entry.rejected_end, journal),
             )
 
 
-def _lines(file: BinaryIO, end: int) -> tuple[bytes, ...]:
+def _lines(file: BinaryIO, end: int, journal: JournalReader) -> tuple[bytes, ...]:
+    if not file.tell() <= end <= fstat(file.fileno()).st_size:
+        raise damaged(journal.path, f"the lines of an episode end at byte {end:,}")
     return tuple(file.read(end - file.tell()).split(b"\n")[:-1])
 
 

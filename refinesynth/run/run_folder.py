@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -131,8 +131,8 @@ class RunFolder:
         if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
             return set()
         lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
-        events = (orjson.loads(line) for line in lines)
-        return {event["trajectory"] for event in events if event.get("event") == "contaminated"}
+        events = (event for event in map(event_in, lines) if event.get("event") == "contaminated")
+        return {name for event in events if isinstance(name := event.get("trajectory"), str)}
 
     def committed_part(self) -> Committed | None:
         """Return the number of committed episodes and the valid sizes of the files; None without a journal."""
@@ -158,6 +158,14 @@ class RunFolder:
 
     def _journal(self) -> AbstractContextManager[JournalReader | None]:
         return JournalReader(self.journal_file) if self.journal_file.exists() else nullcontext()
+
+
+def event_in(line: bytes) -> dict[str, Any]:
+    """Return the event in a line of events.jsonl; empty for a damaged line."""
+    with suppress(orjson.JSONDecodeError):
+        if isinstance(event := orjson.loads(line), dict):
+            return cast("dict[str, Any]", event)
+    return {}
 
 
 def waiting_note(count: int) -> str:

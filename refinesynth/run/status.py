@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, TypeAlias, cast
-
-import orjson
+from typing import Any, Literal, TypeAlias
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.files.output_folder import Holder, read_holder
 from refinesynth.journal import Outstanding, SpentRow
 from refinesynth.run.completed_episode import UNREADABLE, EpisodeStats
 from refinesynth.run.jsonl import last_line
-from refinesynth.run.run_folder import RunFolder
+from refinesynth.run.run_folder import RunFolder, event_in
 from refinesynth.run.stats import RunStats, Spending, TrajectoryStats, rule_names
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
@@ -125,7 +123,7 @@ class RunStatus:
         """Read the status of a run; raises the errors of `RunFolder.totals`."""
         in_files, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
         accepted, totals = in_files.accepted, in_files.with_lines(waiting)
-        event = _last_event(folder)
+        event = event_in(last_line(folder.events_file) or b"{}")
         holder = read_holder(folder.path)
         state = _state(event, holder, complete=accepted >= folder.config.n)
         return cls(
@@ -156,14 +154,6 @@ class RunStatus:
     def cost_per_accepted(self) -> float | None:
         """US dollars per trajectory in the files, waste included; None without trajectories, or if unknown."""
         return self.spending.cost_per_accepted(self.accepted)
-
-
-def _last_event(folder: RunFolder) -> Mapping[str, Any]:
-    try:
-        event: object = orjson.loads(last_line(folder.events_file) or b"{}")
-    except orjson.JSONDecodeError:
-        return {}
-    return cast("dict[str, Any]", event) if isinstance(event, dict) else {}
 
 
 def _state(event: Mapping[str, Any], holder: Holder | None, *, complete: bool) -> State:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Entry, Journal, PaidCompletion, SpentRow
+from refinesynth.journal.sqlite_file import damaged
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
 from refinesynth.run.event_log import logged, open_events
@@ -43,6 +44,8 @@ class RunWriter(RunFolder):
         self._rejected = stack.enter_context(closing(LineWriter(self.rejected_file)))
         self.committed = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
         """Sums over all appended episodes; `committed.episodes` is the index of the next episode to append."""
+        if self.committed.episodes != journal.committed.count:
+            raise damaged(journal.path, f"its sums are those of {self.committed.episodes:,} episodes")
         self.waiting = set(journal.held_indices())
         """Indices of finished episodes that are not in the files yet."""
         events = stack.enter_context(closing(LineWriter(self.events_file)))

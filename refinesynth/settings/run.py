@@ -351,10 +351,6 @@ class RunSettings(PlaySettings):
             )
         return share
 
-    def play_fields(self) -> dict[str, Any]:
-        """Return the fields of `PlaySettings`, by name."""
-        return {name: getattr(self, name) for name in PlaySettings.model_fields}
-
 
 def with_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments by their present names; a former one gives a `FutureWarning`, which users see."""

@@ -421,10 +421,9 @@ async def _wait_for_writer(store: RunStore, last: SegmentInfo, *, own_writer: st
     segment = await store.read(last.number)
     if segment.ended or segment.writer == own_writer:
         return
-    remaining = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
-    if remaining > 0:
-        warn(f"{segment.holder} may be writing {store}; looks for {remaining:.0f} s whether it lives")
-    deadline = time.monotonic() + remaining
+    # The age of the segment would compare the store's clock with ours.
+    warn(f"{segment.holder} may be writing {store}; looks for {LEASE:.0f} s whether it lives")
+    deadline = time.monotonic() + LEASE
     while time.monotonic() < deadline:
         await anyio.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
         if await store.after(last.number):

@@ -308,12 +308,14 @@ class Pool:
             return
         # Without an await before the shield, a cancelled episode is either unfinished or in the journal.
         with anyio.CancelScope(shield=True):
-            await self._finish(finished)
             await self._finish_doubtful()
+            await self._finish(finished)
 
     async def _finish_doubtful(self) -> None:
-        while self._doubtful:
-            await self._finish(self._doubtful.pop())
+        # Without those that end meanwhile: nothing shows that the settings are still right.
+        doubtful, self._doubtful = self._doubtful, []
+        for finished in doubtful:
+            await self._finish(finished)
 
     async def _finish(self, finished: CompletedEpisode) -> None:
         if finished.index == self.folder.committed.episodes and not self._is_over:

@@ -143,7 +143,7 @@ class Request:
         scripts = _rule_from("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
         prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(
-            **settings.play_fields(),
+            **{name: getattr(settings, name) for name in PlaySettings.model_fields},
             rules=drafts,
             script_rules=scripts,
             prompts=prompts,

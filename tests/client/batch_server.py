@@ -28,7 +28,8 @@ class Manners:
     lost_answers: int = 0
     """How many of the next batches are made, and that is not said."""
     broken_looks: int = 0
-    """How many of the next looks at a batch are answered with 503."""
+    """How many of the next looks at a batch are answered with `look_status`."""
+    look_status: int = 503
     failing: dict[int, int] = field(default_factory=dict[int, int])
     """Number of a line, over all batches, to the status that it gets."""
     hangs_at: str | None = None
@@ -132,7 +133,7 @@ class BatchServer(ThreadServer):
         await self._may_hang("look")
         if self.manners.broken_looks:
             self.manners.broken_looks -= 1
-            return _error(503)
+            return _error(self.manners.look_status)
         batch = self.batches[request.path_params["id"]]
         if batch[self.status] == "in_progress":
             await self._end(batch)

@@ -326,6 +326,18 @@ async def test_words_that_come_again_and_again_are_no_echo() -> None:
         await ask(answering)
 
 
+async def test_a_server_that_begins_to_reject_every_request_stops_the_run() -> None:
+    rejected = [Refused(400, "no")] * 19
+    answering = model(Scripted(completion(), *rejected, completion(), *rejected, Refused(400, "no")))
+    for _ in range(2):
+        await ask(answering)
+        for _ in rejected:
+            with pytest.raises(EpisodeAbandoned):
+                await ask(answering)
+    with pytest.raises(RunStopped, match="rejects the request"):
+        await ask(answering)
+
+
 @pytest.mark.parametrize("error", [Refused(401), Refused(402), Refused(404), Refused(429, "insufficient_quota")])
 async def test_a_status_that_says_it_stops_a_run_with_answers_too(error: Refused) -> None:
     answering = model(Scripted(completion(), error))

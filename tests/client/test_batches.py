@@ -241,6 +241,15 @@ async def test_a_server_that_stays_down_stops_the_run_and_its_batch_is_found_aga
     assert requests(server) == result.usage.requests
 
 
+@both
+async def test_a_batch_that_is_unknown_at_first_is_looked_for_again(server: BatchServer, tmp_path: Path) -> None:
+    server.manners = Manners(broken_looks=2, look_status=404)
+    assert (await run(server, tmp_path / "run")).reached
+    server.manners = Manners(broken_looks=10**6, look_status=404)
+    with pytest.raises(RunStopped, match=r"does not know a batch of this run; give the key"):
+        await run(server, tmp_path / "other", backend=backend(server, outage=0))
+
+
 async def test_requests_that_fail_together_are_no_outage() -> None:
     limiter = limiter_of(Backend(model="gpt-4o"), batched=True)
     fault = ClassifiedError(FailureAction.RETRY, ErrorCategory.TIMEOUT, "expired")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import anyio
 import pytest
+from chat_server import completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from limited_servers import (
@@ -23,8 +24,12 @@ from limited_servers import (
     ask,
     keep_asking,
 )
+from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.models import ModelRequestParameters
 from virtual_time import in_virtual_time
 
+from refinesynth.backends import Backend, Role
+from refinesynth.client import open_models
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
@@ -241,6 +246,24 @@ async def test_priorities_hold_among_those_that_wait_for_one_pace() -> None:
             group.start_soon(one, priority)
             await anyio.sleep(0.01)
     assert order == [0, 2, 4, 5, 6, 7]
+
+
+@virtually
+async def test_backends_that_differ_otherwise_share_the_pace_of_their_model() -> None:
+    times = list[float]()
+
+    async def call(**_: object) -> dict[str, object]:
+        times.append(anyio.current_time())
+        return completion()
+
+    one = Backend(model="openai/m", requests_per_minute=60)
+    roles = {role: one.model_copy(update={"temperature": at / 10}) for at, role in enumerate((*Role,)[:3])}
+    models = open_models(roles, call=call)
+    messages: list[ModelMessage] = [ModelRequest.user_text_prompt("Hello")]
+    async with anyio.create_task_group() as group:
+        for model in (*models.values(), *models.values()):
+            group.start_soon(model.request, messages, None, ModelRequestParameters())
+    assert [time - times[0] for time in times] == pytest.approx([0, 1, 2, 3, 4, 5])
 
 
 @settings(max_examples=60)

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +32,7 @@ from refinesynth.run import (
     stable_repr,
 )
 from refinesynth.run.jsonl import LineWriter, cut, last_line, last_line_end, read_lines, size_of
+from refinesynth.run.merging import merge_runs
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.run.status import Distribution, RunStatus
 from refinesynth.trajectory import Persona
@@ -168,6 +170,36 @@ async def test_a_line_that_no_run_wrote_is_named(tmp_path: Path, line: bytes) ->
     reading = folder.trajectories()
     with pytest.raises(RunFolderError, match=r"line 1 of .*trajectories.jsonl' is not a Trajectory that a run wrote: "):
         next(reading)
+
+
+async def test_a_damaged_line_of_events_is_passed_over(tmp_path: Path) -> None:
+    folder = await write(tmp_path / "run", True)
+    CONFIG.model_copy(update={"curation": {"evaluation": "digest"}}).save(folder.config_file)
+    lines = (b'{"event":"contaminated"', b'{"event":"contaminated"}', b'["contaminated"]', b'"contaminated"', b"\0\xff")
+    good = b'{"event":"contaminated","trajectory":"000000"}'
+    folder.events_file.write_bytes(b"".join(line + b"\n" for line in (*lines, good, *lines)))
+    assert RunStatus.of(RunFolder.open(folder.path)).contaminated == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM notes",
+        "UPDATE entries SET trajectories_end = 1 << 40 WHERE idx = 0",
+        "UPDATE entries SET rejected_end = 1 WHERE idx = 1",
+    ],
+)
+async def test_a_journal_whose_numbers_do_not_fit_is_said_to_be_damaged(tmp_path: Path, change: str) -> None:
+    folder = await write(tmp_path / "run", True, False, True)
+    with closing(sqlite3.connect(folder.journal_file, isolation_level=None)) as journal:
+        journal.execute(change)
+
+    async def merge_and_resume() -> None:
+        await merge_runs([folder.path], tmp_path / "merged")
+        RunWriter.claim(folder.path, CONFIG).close()
+
+    with pytest.raises(StorageError, match="is damaged"):
+        await merge_and_resume()
 
 
 def test_a_difference_at_the_end_of_a_long_chain_is_shown() -> None:

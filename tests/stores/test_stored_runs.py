@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -138,11 +139,19 @@ async def test_a_server_that_is_away_at_the_beginning_is_said_before_anything_is
     assert call.answers == 0
 
 
+class AheadOfTheStore(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        return datetime.now(tz) + timedelta(minutes=10)
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("clock", [datetime, AheadOfTheStore])
 async def test_a_second_writer_is_refused_and_the_first_goes_on(
-    bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, clock: type[datetime]
 ) -> None:
     monkeypatch.setattr(run_output, "LEASE", 60.0)
+    monkeypatch.setattr(run_output, "datetime", clock)
     second = Counted()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made, bucket, 6, Counted(0.02))

@@ -32,7 +32,7 @@ from refinesynth.client.batch.provider_batches import (
     OpenAIBatches,
     Outcome,
 )
-from refinesynth.client.classify_error import FailureAction, classify_error
+from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
 from refinesynth.client.http.transport import direct_obstacle
 from refinesynth.client.reporting import LOG, report
 from refinesynth.client.session import current_request, stopped_clock
@@ -323,10 +323,13 @@ class BatchedCompletion:
                 return await call()
             except Exception as error:
                 fault = classify_error(error, self._backend)
-                if fault.action is not FailureAction.RETRY:
+                # A batch that was just sent may be unknown at first.
+                is_unknown = fault.category is ErrorCategory.NOT_FOUND
+                if fault.action is not FailureAction.RETRY and not is_unknown:
                     raise
             if anyio.current_time() > deadline:
-                raise RunStopped(f"{fault.message}; it stays down, try again later.")
+                gone = f"{self._backend.label} does not know a batch of this run; give the key that it was sent with."
+                raise RunStopped(gone if is_unknown else f"{fault.message}; it stays down, try again later.")
             LOG.warning("%s; the batch is asked for again", fault.message)
             await anyio.sleep(min(max(POLL_S[0], fault.retry_after or 0.0), self._backend.longest_wait))
 

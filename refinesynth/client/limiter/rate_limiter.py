@@ -176,6 +176,7 @@ class RateLimiter:
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._default_buckets = TokenBuckets()
+        self._buckets: dict[Hashable, TokenBuckets] = {}
         self.in_flight = 0
         self.held: list[float] = []
         """Heap of the times until which places stay empty because of a Retry-After."""
@@ -208,6 +209,12 @@ class RateLimiter:
     def is_outage_fault(self, fault: ClassifiedError) -> bool:
         """Return True if a fault is part of an outage, for which the request spends no retry."""
         return self.is_down and fault.category in OUTAGE_CATEGORIES
+
+    def buckets_of(self, backend: Backend) -> TokenBuckets:
+        """Return the rate limits of a backend, shared by all backends with the same model and limits."""
+        limits = {name: getattr(backend, name) for name in ("requests_per_minute", "tokens_per_minute")}
+        key = (backend.model, *limits.values())
+        return self._buckets.setdefault(key, TokenBuckets(**limits, longest_wait=backend.longest_wait))
 
     @asynccontextmanager
     async def permit(

@@ -134,7 +134,8 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
         plain = float(text)
     except ValueError:
         if not _PART.match(text) or "-" in text:
-            return _seconds_until(text, clock())
+            moment = _moment(text)
+            return None if moment is None else max((moment - clock()).total_seconds(), 0.0)
         parts = _PART.findall(text)
         return _sum(parts) if "".join(number + unit for number, unit in parts) == text else None
     if not (math.isfinite(plain) and plain >= 0):
@@ -165,11 +166,6 @@ def _sum(parts: Iterable[tuple[str, str]]) -> float:
         )
         for number, unit in parts
     )
-
-
-def _seconds_until(text: str, now: datetime) -> float | None:
-    moment = _moment(text)
-    return None if moment is None else max((moment - now).total_seconds(), 0.0)
 
 
 def _moment(text: str) -> datetime | None:
