@@ -46,6 +46,8 @@ _STRICT_PROVIDERS = frozenset({"openai", "azure"})
 _SEED_STEP = 0x9E3779B1
 """Added to the seed for each retry after a content fault: the same seed may give the same unusable answer."""
 _SEED_RANGE = 2**31
+_NOT_OF_EPISODE = frozenset({ErrorCategory.LOADING, ErrorCategory.RATE_LIMIT})
+"""Faults after which a wait does not count as time of the episode."""
 _FORM_NEUTRAL = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
 """Settings that do not change the form of a request."""
 
@@ -227,7 +229,7 @@ class BackendModel(Model):
                 wait = policy.wait(fault, pending, request)
             if wait is None:
                 break
-            with stopped_clock() if fault.category is ErrorCategory.LOADING else nullcontext():
+            with stopped_clock() if fault.category in _NOT_OF_EPISODE else nullcontext():
                 await self._sleep(wait)
             form = await self._form(messages, model_settings, requested, pending)
         # Outside of the handler: as its context, the server's error would show unredacted text.

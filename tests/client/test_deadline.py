@@ -1,10 +1,12 @@
 """The time that an episode may take: it stands still in an outage, and what was refused by then is kept."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
+from backend_doubles import Refused, Scripted
 from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,3 +124,19 @@ def test_waits_for_our_own_limits_are_not_the_episodes(limits: dict[str, Any]) -
 
 def test_an_episode_within_its_deadline_is_what_it_is_without_one() -> None:
     assert episode(allowed=None, seconds_a_call=8) == episode(allowed=500, seconds_a_call=8)
+
+
+@pytest.mark.parametrize(("status", "passes"), [(429, False), (500, True)])
+def test_waits_for_a_servers_rate_limit_are_not_the_episodes(status: int, *, passes: bool) -> None:
+    class Later(Refused):
+        response = SimpleNamespace(headers={"retry-after": "60"})
+
+    call = Scripted(*[Later(status, "slow down")] * 3)
+
+    async def work() -> bool:
+        model = open_model(Backend(model="mine/m"), call=call)
+        with deadline(90) as clock:
+            await model.request([ModelRequest.user_text_prompt("Go on.")], None, ModelRequestParameters())
+        return clock.passed
+
+    assert in_virtual_time(work) is passes
