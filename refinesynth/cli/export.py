@@ -14,7 +14,7 @@ import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
-from refinesynth.cli.run_records import Run, RunOrFile, is_run, records
+from refinesynth.cli.run_records import Run, RunOrFile, is_run, note_waiting, records
 from refinesynth.cli.terminal import note, say
 from refinesynth.cli.train import Set, typed_settings
 from refinesynth.cli.train_display import lost_conversations
@@ -40,7 +40,6 @@ from refinesynth.files.atomic_write import exclusive_access, refuse_existing, re
 from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder
-from refinesynth.run.run_folder import waiting_note
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted, in_bytes
 from refinesynth.train.training_folder import short_name
@@ -111,7 +110,7 @@ def export(
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     with nullcontext() if str(output) == STANDARD_OUTPUT else exclusive_access(output):
         _check_outputs(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
-        _note_waiting(source)
+        note_waiting(source)
         licence = None if license_id is None else check_licence(license_id)
         languages = check_languages(language or ())
         tally = CardCounts()
@@ -306,11 +305,6 @@ def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Traject
         raise InputError(f"{str(source)!r} has no line that is a trajectory: {next(iter(unreadable))}")
 
 
-def _note_waiting(source: Path) -> None:
-    if is_run(source) and (waiting := RunFolder.open(source).waiting_accepted()):
-        note(waiting_note(waiting))
-
-
 def facts_of_run(source: Path) -> dict[str, Any]:
     """Fields of `CardFacts` about a run; none for a file."""
     if not is_run(source):
@@ -355,7 +349,7 @@ def publish(
     licence, languages = check_licence(license_id), check_languages(language or ())
     if not dry_run:
         check_key()
-    _note_waiting(run)
+    note_waiting(run)
     with TemporaryDirectory() as scratch:
         folder = output or Path(scratch) / "dataset"
         reports = write_dataset(

@@ -11,13 +11,14 @@ import anyio
 import orjson
 import typer
 
+from refinesynth.cli.terminal import note
 from refinesynth.errors import InputError, RefinesynthError, RunFolderError
 from refinesynth.files.compressed import open_jsonl
 from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
 from refinesynth.run.jsonl import read_lines
-from refinesynth.run.run_folder import JOURNAL
+from refinesynth.run.run_folder import JOURNAL, RunFolder, waiting_note
 from refinesynth.stores import fetch
 from refinesynth.trajectory import Trajectory, explain
 
@@ -66,6 +67,12 @@ def is_run(source: Path) -> bool:
     if not any((source / name).is_file() for name in (ACCEPTED, REFUSED, "config.json")):
         raise RunFolderError(f"{str(source)!r} is not the folder of a run: it holds no {ACCEPTED}")
     return True
+
+
+def note_waiting(source: Path) -> None:
+    """Print a note if accepted trajectories of a run are not in its files yet."""
+    if (source / JOURNAL).is_file() and (waiting := RunFolder.open(source).waiting_accepted()):
+        note(waiting_note(waiting))
 
 
 def file_of(source: Path, *, refused: bool = False) -> Path:

@@ -15,6 +15,7 @@ import typer
 from refinesynth.cli.exit_codes import ExitCode, code_of
 from refinesynth.cli.field_options import option
 from refinesynth.cli.interrupt import EXIT_CODES
+from refinesynth.cli.run_records import note_waiting
 from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.option import ADVANCED, INPUT, LEARNING
@@ -98,6 +99,7 @@ def train(
             _plan(resolve(output="models/not-written").config, json=json)
         else:
             started = resolve().config
+            _note_waiting(started)
             code = _train(started, json=json)
     except KeyboardInterrupt:
         _note_interrupted(started)
@@ -134,6 +136,13 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
             note("nothing was left to do: this training was finished before")
         _report(result, config, json=json)
     return _exit_code(result)
+
+
+def _note_waiting(config: TrainConfig) -> None:
+    from refinesynth.train.data.conversation_reader import split_weight
+
+    for source in config.data if rank() == 0 else ():
+        note_waiting(Path(str(split_weight(source)[0])))
 
 
 def _note_interrupted(config: TrainConfig | None) -> None:

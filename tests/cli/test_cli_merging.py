@@ -4,6 +4,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ from command_line import cli
 from run_records import CONFIG
 
 from refinesynth import SynthesisResult, rules, synthesize
+from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.client.session import current_request
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.rehearsal import Faults, Rehearsal
@@ -104,7 +106,9 @@ def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
     assert cli("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
 
 
-def test_accepted_trajectories_behind_an_unfinished_episode_are_named(tmp_path: Path) -> None:
+def test_accepted_trajectories_behind_an_unfinished_episode_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rehearsal = Rehearsal(Faults.none())
 
     async def spend() -> SynthesisResult:
@@ -136,6 +140,9 @@ def test_accepted_trajectories_behind_an_unfinished_episode_are_named(tmp_path: 
     for command in (("merge", run.path, other), ("filter", run.path, "--rules", "strict(2)")):
         assert note in cli(*command, "-o", tmp_path / command[0]).stderr, command
     assert note in cli("export", run.path, "--format", "openai", "-o", tmp_path / "export").stderr
+    monkeypatch.setattr("refinesynth.cli.train._train", Mock(return_value=ExitCode.OK))
+    trained = cli("train", f"{run.path}:0.5", other, "--model", "scratch", "-o", tmp_path / "model")
+    assert trained.stderr.count(note) == 1, trained.stderr
 
 
 def test_a_run_that_lost_lines_is_refused_before_anything_is_written(tmp_path: Path) -> None:
