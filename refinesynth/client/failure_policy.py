@@ -42,7 +42,7 @@ _LOADING_RETRY_S = 5.0
 _MAX_UNCERTAIN = 20
 """Consecutive rejected requests, without an answer in between, that stop the run."""
 _TEXT_WEIGHT = 4
-"""Rejected requests as which a fault counts that is a reason to stop by its text alone."""
+"""Weight, in rejected requests, of a fault that is a reason to stop by its text alone."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ class Manners:
     lost_answers: int = 0
     """How many of the next batches are made, and that is not said."""
     broken_looks: int = 0
-    """How many of the next looks at a batch are answered with `look_status`."""
+    """Number of the next looks at a batch that are answered with `look_status`."""
     look_status: int = 503
     failing: dict[int, int] = field(default_factory=dict[int, int])
     """Number of a line, over all batches, to the status that it gets."""
