@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from refinesynth.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
     from anyio import CancelScope
 
 EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HANGUP}
@@ -143,15 +145,33 @@ def exit_on_signals() -> Generator[None]:
     """Raise SystemExit at SIGTERM and SIGHUP in the block, which runs cleanup code; a second signal ends the process.
 
     Ignored (nohup) and handled signals stay as they are. Commands may install other handlers within the block.
+
+    A signal handler's exception, KeyboardInterrupt too, may be raised in a function that C code calls, such as an
+    `isinstance` of pydantic. Python then only reports it; the signal is therefore sent again.
     """
     interrupt = Interrupt()
     interrupt.call_on_signal(lambda: sys.exit(interrupt.exit_code))
     numbers = [number for number in EXIT_CODES if signal.getsignal(number) is signal.SIG_DFL]
+    former_hook = sys.unraisablehook
+
+    def send_again(unraisable: "UnraisableHookArgs") -> None:
+        lost = signal.SIGINT if unraisable.exc_type is KeyboardInterrupt else interrupt.received
+        if lost is None or unraisable.exc_type not in {KeyboardInterrupt, SystemExit}:
+            former_hook(unraisable)
+            return
+        interrupt.received = None
+        # Later: an exception that is raised in this hook is lost as well.
+        timer = threading.Timer(DEBOUNCE, signal.pthread_kill, (threading.main_thread().ident, lost))
+        timer.daemon = True
+        timer.start()
+
     for number in numbers:
         signal.signal(number, interrupt.receive)
+    sys.unraisablehook = send_again
     try:
         yield
     finally:
+        sys.unraisablehook = former_hook
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
 

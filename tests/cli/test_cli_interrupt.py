@@ -123,6 +123,41 @@ def test_commands_without_handlers_of_their_own_exit_with_their_cleanup_done(
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
+@pytest.mark.parametrize("number", EXIT_CODES)
+def test_a_signal_whose_exception_python_only_reports_is_sent_again(number: signal.Signals) -> None:
+    class Called:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+
+    signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+    former_hook, called = sys.unraisablehook, [Called()]
+    with exit_on_signals():
+        called.clear()
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            threading.Event().wait(60)
+    assert sys.unraisablehook is former_hook
+
+
+def test_other_exceptions_that_python_only_reports_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Called:
+        def __init__(self, error: BaseException) -> None:
+            self.error = error
+
+        def __del__(self) -> None:
+            raise self.error
+
+    reported: list[object] = []
+
+    def report(unraisable: "sys.UnraisableHookArgs") -> None:
+        reported.append(unraisable.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
+    with exit_on_signals():
+        for error in (ValueError("a callback"), SystemExit(3)):
+            Called(error)
+    assert reported == [ValueError, SystemExit]
+
+
 def test_exits_on_signals_leaves_ignored_signals_and_handlers_as_they_are() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
