@@ -80,9 +80,10 @@ def cluster() -> Generator[Cluster]:
     """
     # Not below pytest's folders: the paths of Ray's sockets would be too long.
     folder = Path(tempfile.mkdtemp(prefix="refinesynth-ray-"))
-    # Ray listens on all interfaces: nobody else has the token. And a client's server may take long to start.
+    # Ray listens on all interfaces: nobody else has the token. A client's server takes long to start, or never starts;
+    # then the client has to ask for another.
     access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    access |= {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "240"}
+    access |= {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "60"}
     here = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     port, client = _free_port(), _free_port()
     where = ("--head", f"--port={port}", f"--ray-client-server-port={client}")

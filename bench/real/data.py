@@ -32,7 +32,8 @@ from refinesynth.trajectory import MistakeKind, PlayerTurn, ScriptedPersona, Tra
 
 KEPT = "panel"
 """The family of worlds whose mistakes no arm sees: it occurs in clean plays alone."""
-TUNED = ("household", "office", "files", "laboratory", "warehouse", "service", "search")
+TUNED = ("household", "office", "laboratory", "service")
+"""Families in which every place can be reached from every other in one action."""
 DEPTHS = (0, 1, 2)
 """Player's turns, from 0, of the imposed mistakes."""
 _CLEAN = spread(clean=1.0)
@@ -45,7 +46,7 @@ _SEARCHED = "Nobody has told you where things are"
 class Sizes(NamedTuple):
     """Sizes of the experiment; results of other sizes do not compare."""
 
-    plays: int = 160
+    plays: int = 128
     """Of each arm, the kept family's included."""
     kept: int = 16
     """Of these, clean plays of the kept family."""
