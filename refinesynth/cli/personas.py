@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.terminal import labelled, note, print_json, progress_line, say
 from refinesynth.personas import PersonaStats, Sample, Similar, write_records
 from refinesynth.personas import dedup as deduplicate
@@ -20,7 +21,6 @@ from refinesynth.text.printable import one_line
 personas = typer.Typer(
     name="personas",
     help="Look at collections of personas, remove near-duplicates, draw balanced samples. docs/personas.md has more.",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Files = Annotated[
@@ -32,16 +32,12 @@ Files = Annotated[
 ]
 Column = Annotated[
     str | None,
-    typer.Option("--column", metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
+    option(metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
 ]
-Output = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it is there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
-Threshold = Annotated[
-    float, typer.Option("--threshold", help="Share of their words from which on two personas are near-duplicates.")
-]
+Output = Annotated[Path, option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")]
+Overwrite = Annotated[bool, option(help="Replace FILE if it is there.")]
+AsJson = Annotated[bool, option(help="The report as one JSON object.")]
+Threshold = Annotated[float, option(help="Share of their words from which on two personas are near-duplicates.")]
 
 
 @personas.command()
@@ -49,14 +45,16 @@ def stats(
     files: Files = None,
     *,
     column: Column = None,
-    near: Annotated[
-        bool, typer.Option("--near/--no-near", help="Look for near-duplicates, which takes most of the time.")
-    ] = True,
+    near: Annotated[bool, option("--near/--no-near")] = True,
     threshold: Threshold = 0.9,
-    by: Annotated[str | None, typer.Option("--by", hidden=True)] = None,
+    by: Annotated[str | None, option(hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the number and lengths of personas, their words and duplicates."""
+    """Show the number and lengths of personas, their words and duplicates.
+
+    Options:
+        near: Look for near-duplicates, which takes most of the time.
+    """
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
@@ -72,11 +70,9 @@ def dedup(
     output: Output,
     column: Column = None,
     threshold: Threshold = 0.9,
-    ngrams: Annotated[int, typer.Option("--ngrams", help="Compare by runs of that many words.")] = 1,
-    permutations: Annotated[int, typer.Option("--permutations", help="Hash values of a MinHash signature.")] = 128,
-    removed: Annotated[
-        Path | None, typer.Option("--removed", metavar="FILE", help="List what is left out, and why.")
-    ] = None,
+    ngrams: Annotated[int, option(help="Compare by runs of that many words.")] = 1,
+    permutations: Annotated[int, option(help="Hash values of a MinHash signature.")] = 128,
+    removed: Annotated[Path | None, option(metavar="FILE", help="List what is left out, and why.")] = None,
     overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
@@ -107,21 +103,15 @@ def dedup(
 def sample(
     files: Files = None,
     *,
-    n: Annotated[int, typer.Option("-n", min=1, help="How many personas.")],
+    n: Annotated[int, option("-n", min=1, help="How many personas.")],
     output: Output,
     column: Column = None,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed draws others.")] = 0,
+    seed: Annotated[int, option(help="Another seed draws others.")] = 0,
     balance_by: Annotated[
         str | None,
-        typer.Option(
-            "--balance-by",
-            metavar="FIELD",
-            help="As many of each domain: `domain` (Persona Hub's fields), or another field.",
-        ),
+        option(metavar="FIELD", help="As many of each domain: `domain` (Persona Hub's fields), or another field."),
     ] = None,
-    dedup: Annotated[
-        bool, typer.Option("--dedup", help="Leave near-duplicates out, as `personas dedup` does.")
-    ] = False,
+    dedup: Annotated[bool, option(help="Leave near-duplicates out, as `personas dedup` does.")] = False,
     threshold: Threshold = 0.9,
     overwrite: Overwrite = False,
     json: AsJson = False,

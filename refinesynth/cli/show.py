@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import RunOrFile, by_id, file_of, lines, random_line, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
@@ -22,21 +23,15 @@ def show(
         str | None, typer.Argument(metavar="ID", help="Id, the beginning of one, or the episode's number.")
     ] = None,
     *,
-    at_random: Annotated[bool, typer.Option("--random", help="Any one.")] = False,
-    refused: Annotated[
-        bool, typer.Option("--refused", help="What was refused and why: a list, or with ID or --random in full.")
-    ] = False,
-    listing: Annotated[bool, typer.Option("--list", help="One line for each.")] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="Also what only the DungeonMaster knows: world, thoughts, patterns.")
-    ] = False,
-    raw: Annotated[bool, typer.Option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="Script and turns as JSON in the paper's own keys.")] = False,
+    at_random: Annotated[bool, option("--random", help="Any one.")] = False,
+    refused: Annotated[bool, option(help="What was refused and why: a list, or with ID or --random in full.")] = False,
+    listing: Annotated[bool, option("--list", help="One line for each.")] = False,
+    full: Annotated[bool, option(help="Also what only the DungeonMaster knows: world, thoughts, patterns.")] = False,
+    raw: Annotated[bool, option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
+    paper: Annotated[bool, option(help="Script and turns as JSON in the paper's own keys.")] = False,
     mask: Annotated[
         str | None,
-        typer.Option(
-            "--mask", metavar="MODEL", help="As tokens of this model (hub name, folder or GGUF file): which carry loss."
-        ),
+        option(metavar="MODEL", help="As tokens of this model (hub name, folder or GGUF file): which carry loss."),
     ] = None,
 ) -> None:
     """Read one trajectory, its mistakes and refinements marked: the first, a random one, or the one with the ID."""

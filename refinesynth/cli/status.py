@@ -12,6 +12,7 @@ from rich.table import Table
 
 from refinesynth.cli.display import failure_reasons
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run
 from refinesynth.cli.run_report import amount, by_outcome, contamination, estimated
 from refinesynth.cli.terminal import labelled, note, output, print_json, say, styled
@@ -25,7 +26,7 @@ from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import is_lopsided
 
-AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+AsJson = Annotated[bool, option(help="As one JSON object.")]
 
 _MAX_IN_FLIGHT = 8
 
@@ -47,7 +48,7 @@ def status(
     run: Run,
     *,
     json: AsJson = False,
-    contamination: Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)] = None,
+    contamination: Annotated[list[Path] | None, option(hidden=True)] = None,
 ) -> None:
     """Show the progress, cost and health of a run: process, accepted trajectories and their diversity, episodes in flight,
     refusals and cost. Changes nothing.
