@@ -39,29 +39,13 @@ class Invocation:
 class CommandLine(TyperGroup):
     """Group of commands that ends with one message on standard error; `--debug` adds the traceback."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: Any, **settings: Any) -> Any:
         """Run one command and exit. The program name is always `refinesynth`, and `standalone_mode` is ignored."""
-        del prog_name, standalone_mode
         arguments = list(sys.argv[1:] if args is None else args)
         invocation = Invocation(arguments=arguments, own_process=args is None)
+        settings |= {"prog_name": "refinesynth", "standalone_mode": False, "obj": invocation}
         try:
-            code = super().main(
-                arguments,
-                prog_name="refinesynth",
-                complete_var=complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                obj=invocation,
-                **extra,
-            )
+            code = super().main(arguments, **settings)
         except Exception as error:  # noqa: BLE001 - any error becomes a message
             code = _report(error, traceback=invocation.debug)
         report_end()

@@ -115,23 +115,21 @@ def export(
         accepted = _trajectories(source, unreadable)
         train = accepted if held_out is None else one_side(accepted, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
+            show = note
             with TemporaryDirectory() as folder:
-                report = write(train, Path(folder) / "export.jsonl", overwrite=False)
-                with report.path.open("rb") as file:
+                report = replace(write(train, path := Path(folder) / "export.jsonl", overwrite=False), path=output)
+                with path.open("rb") as file:
                     copyfileobj(file, sys.stdout.buffer)
                 sys.stdout.flush()
-            _print_report(replace(report, path=output), note)
-            note(report.advice)
-            _report_unreadable(unreadable)
-            return
-        report = write(tally.counting(train), output, overwrite=overwrite)
-        _print_report(report, say)
+        else:
+            show, report = say, write(tally.counting(train), output, overwrite=overwrite)
+        _print_report(report, show)
         held_out_report: ExportReport | None = None
         if held_out is not None:
             held_out_trajectories = one_side(_trajectories(source, unreadable), "held_out", held_out=held_out)
             held_out_report = write(held_out_trajectories, _held_out_path(output), overwrite=overwrite)
             _print_report(held_out_report, say)
-        say(report.advice)
+        show(report.advice)
         if card and licence is not None:
             facts = CardFacts(
                 title or source.resolve().name,

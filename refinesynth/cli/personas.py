@@ -10,7 +10,7 @@ import typer
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
 from refinesynth.cli.terminal import labelled, note, print_json, progress_line, say
-from refinesynth.personas import PersonaStats, Sample, Similar, write_records
+from refinesynth.personas import Similar, write_records
 from refinesynth.personas import dedup as deduplicate
 from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
@@ -36,6 +36,7 @@ Column = Annotated[
 ]
 Output = Annotated[Path, option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")]
 Overwrite = Annotated[bool, option(help="Replace FILE if it is there.")]
+_MAX_DOMAINS = 10
 AsJson = Annotated[bool, option(help="The report as one JSON object.")]
 Threshold = Annotated[float, option(help="Share of their words from which on two personas are near-duplicates.")]
 
@@ -60,7 +61,21 @@ def stats(
     similar = Similar(threshold=threshold)
     with progress_line("rows") as show_count:
         figures = describe(files or None, column=column, similar=similar, near=near, on_progress=show_count)
-    _show_stats(figures, json=json)
+    if json:
+        print_json(figures.as_json())
+        return
+    table = labelled(gap=2)
+    table.add_row("personas", f"{figures.personas:,}")
+    for label, lengths in (("characters", figures.characters), ("words", figures.words)):
+        spread = f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}"
+        table.add_row(label, f"{spread}, one in ten {lengths.longest_tenth:,} or more")
+    at_least = "" if figures.distinct_words_exact else "at least "
+    table.add_row("distinct words", f"{at_least}{figures.distinct_words:,}")
+    table.add_row("exact duplicates", _share(figures.exact_duplicates, figures.personas))
+    if figures.near_duplicates is not None:
+        table.add_row("near-duplicates", _share(figures.near_duplicates, figures.personas))
+    say(table)
+    _print_problems(figures.bad, figures.problems)
 
 
 @personas.command()
@@ -127,43 +142,13 @@ def sample(
             files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=show_count
         )
     write_records(drawn.records, output, overwrite=overwrite)
-    _show_sample(drawn, output, n, json=json)
-    if len(drawn.records) < n:
-        raise typer.Exit(ExitCode.INCOMPLETE)
-
-
-_MAX_DOMAINS = 10
-
-
-def _show_stats(figures: PersonaStats, *, json: bool) -> None:
     if json:
-        print_json(figures.as_json())
-        return
-    table = labelled(gap=2)
-    table.add_row("personas", f"{figures.personas:,}")
-    for label, lengths in (("characters", figures.characters), ("words", figures.words)):
-        table.add_row(
-            label,
-            f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}, "
-            f"one in ten {lengths.longest_tenth:,} or more",
-        )
-    at_least = "" if figures.distinct_words_exact else "at least "
-    table.add_row("distinct words", f"{at_least}{figures.distinct_words:,}")
-    table.add_row("exact duplicates", _share(figures.exact_duplicates, figures.personas))
-    if figures.near_duplicates is not None:
-        table.add_row("near-duplicates", _share(figures.near_duplicates, figures.personas))
-    say(table)
-    _print_problems(figures.bad, figures.problems)
-
-
-def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
-    if json:
-        facts = {"output": str(path), "drawn": len(drawn.records)}
+        facts = {"output": str(output), "drawn": len(drawn.records)}
         names = ("read", "bad", "problems", "duplicates", "domains")
         print_json({**facts, **{name: getattr(drawn, name) for name in names}})
     else:
         say(
-            one_line(f"{path}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
+            one_line(f"{output}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
             + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else "")
         )
         if drawn.domains:
@@ -174,6 +159,7 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:
         note(f"{n:,} were asked for, and there are only {len(drawn.records):,}")
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _print_problems(bad: int, problems: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Final
@@ -111,14 +110,12 @@ def free_port(port: int | None) -> int:
 
 
 def _bind(port: int) -> int:
-    with closing(socket.socket()) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
+    with socket.create_server((HOST, port)) as listener:
         return listener.getsockname()[1]
 
 
 def _accepts_connections(port: int) -> bool:
-    with closing(socket.socket()) as client:
+    with socket.socket() as client:
         return client.connect_ex((HOST, port)) == 0
 
 

@@ -1,7 +1,7 @@
 """Commands `status` and `list`: states of runs, also of running and of killed ones."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -196,16 +196,14 @@ def _cost_table(current: RunStatus) -> Table:
     for name in ("requests", "tokens in", "cached", "out", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
 
-    def row(role: str, model: str, counts: tuple[int, ...], cost: float | None, style: str = "") -> None:
+    def row(role: str, model: str, counts: Sequence[int], cost: float | None, style: str = "") -> None:
         figures = [*(f"{count:,}" for count in counts), "unknown" if cost is None else dollars(cost)]
         table.add_row(*(styled(text, style) for text in (role, one_line(model), *figures)))
 
-    sums = [0, 0, 0, 0]
-    for spent in current.spent:
-        counts = (spent.requests, spent.input_tokens, spent.cached_tokens, spent.output_tokens)
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
-        row(spent.role.replace("_", " "), spent.model, counts, None if spent.unpriced else spent.cost_usd)
-    row("all", "", tuple(sums), current.cost_usd, "bold")
+    counts = [(spent.requests, spent.input_tokens, spent.cached_tokens, spent.output_tokens) for spent in current.spent]
+    for spent, numbers in zip(current.spent, counts, strict=True):
+        row(spent.role.replace("_", " "), spent.model, numbers, None if spent.unpriced else spent.cost_usd)
+    row("all", "", [sum(column) for column in zip(*counts, strict=True)], current.cost_usd, "bold")
     return table
 
 

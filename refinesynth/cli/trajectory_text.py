@@ -55,10 +55,6 @@ def summary_line(record: Trajectory | Refused) -> str:
     return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {reason}")
 
 
-def json_line(record: Trajectory | Refused) -> str:
-    return printable(record.to_json().decode())
-
-
 def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
     """The record as indented JSON; `paper` writes script and turns in the paper's keys."""
     if not paper:

@@ -93,8 +93,8 @@ async def _read_body(request: web.Request) -> dict[str, Any] | web.Response:
     return body
 
 
-def _response(data: object) -> web.Response:
-    return web.Response(body=write_json(data), content_type=_JSON)
+def _response(data: object, status: int = 200) -> web.Response:
+    return web.Response(body=write_json(data), status=status, content_type=_JSON)
 
 
 def _stream_response(completion: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
@@ -121,8 +121,7 @@ def _stream_response(completion: Mapping[str, Any], body: Mapping[str, Any]) -> 
 
 def _refusal(status: int, message: str, *, param: str | None = None, code: str | None = None) -> web.Response:
     kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")  # noqa: PLR2004
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    return web.Response(body=write_json(body), status=status, content_type=_JSON)
+    return _response({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
 
 
 @dataclass
