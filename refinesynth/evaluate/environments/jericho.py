@@ -77,7 +77,8 @@ class Jericho:
         if not _is_story(path):
             raise BadInstance(f"{str(path)!r} is no whole story file of the Z-machine; expected {_FILES}")
         try:
-            with warnings.catch_warnings(action="ignore"):  # jericho warns about games with unknown scores.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # jericho warns about games with unknown scores.
                 self._game = self._package.FrotzEnv(str(path))
                 if "seed" not in self._game.bindings:
                     self._game.seed(1)  # Without a seed, random events depend on the clock.
@@ -104,7 +105,8 @@ class Jericho:
             return self._result(f"You can take the following actions: {listed}", over=False)
         if not command or _INTERPRETER_COMMAND.fullmatch(command.rstrip(" !?")):
             return self._result("That is no command of this story.", over=False, refused=True)
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             observation, _, over, _ = self._game.step(command)
         text = _clean(str(observation))
         bare = _bare(text)
@@ -120,7 +122,8 @@ class Jericho:
 
     def valid_actions(self) -> Sequence[str]:
         """Commands that change the state now, sorted; a few general commands if jericho finds none."""
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             commands = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
         return sorted(map(str, commands)) or ["look", "inventory", "north", "south", "east", "west"]
 
