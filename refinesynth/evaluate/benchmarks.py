@@ -59,11 +59,9 @@ def parse_tasks(tasks: str) -> list[tuple[str, str]]:
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for benchmark in HELD_OUT if name == "held-out" else (name,):
-            if benchmark == INSPECT:
-                names[benchmark, argument] = None
-                continue
             try:
-                find(benchmark)
+                if benchmark != INSPECT:
+                    find(benchmark)
             except InputError as error:
                 if benchmark in TABLE.entries():
                     raise
