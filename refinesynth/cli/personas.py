@@ -19,8 +19,7 @@ from refinesynth.text.number_format import counted
 from refinesynth.text.printable import one_line
 
 personas = typer.Typer(
-    name="personas",
-    help="Look at collections of personas, remove near-duplicates, draw balanced samples. docs/personas.md has more.",
+    help="Look at collections of personas, remove near-duplicates, draw balanced samples. docs/personas.md has more."
 )
 
 Files = Annotated[

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-import orjson
 import typer
 
 from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tuned
 from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.terminal import note, print_json, say
+from refinesynth.cli.trajectory_text import indented
 from refinesynth.client.default_limits import context_warning, server_facts_of
 from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.episode import plays
@@ -20,15 +20,12 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
 from refinesynth.trajectory import Persona
 
-prompts = typer.Typer(
-    name="prompts",
-    help="Look at the prompts. docs/prompts.md has more.",
-)
+prompts = typer.Typer()
 
 
-@prompts.callback()
-def _prompts() -> None:
-    """Callback that keeps `show` a subcommand although it is the only one."""
+@prompts.callback()  # Without it, `show`, the only command, would be no subcommand.
+def _group() -> None:
+    """Look at the prompts. docs/prompts.md has more."""
 
 
 @prompts.command()
@@ -79,10 +76,6 @@ def _role(text: str, play_roles: tuple[Role, ...], play: str) -> Role:
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-
-    def indented(value: object) -> str:
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
     parts = [(item["role"], item["content"] or indented(item.get("tool_calls"))) for item in request["messages"]]
     parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
     counts = [(name, count_tokens(text)) for name, text in parts]
