@@ -5,13 +5,13 @@ The module of a command is imported when the command is called. This keeps `--he
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from io import TextIOWrapper
 from pkgutil import resolve_name
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import typer.main
@@ -39,29 +39,13 @@ class Invocation:
 class CommandLine(TyperGroup):
     """Group of commands that ends with one message on standard error; `--debug` adds the traceback."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: Any, **settings: Any) -> Any:
         """Run one command and exit. The program name is always `refinesynth`, and `standalone_mode` is ignored."""
-        del prog_name, standalone_mode
         arguments = list(sys.argv[1:] if args is None else args)
         invocation = Invocation(arguments=arguments, own_process=args is None)
+        settings |= {"prog_name": "refinesynth", "standalone_mode": False, "obj": invocation}
         try:
-            code = super().main(
-                arguments,
-                prog_name="refinesynth",
-                complete_var=complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                obj=invocation,
-                **extra,
-            )
+            code = super().main(arguments, **settings)
         except Exception as error:  # noqa: BLE001 - any error becomes a message
             code = _report(error, traceback=invocation.debug)
         report_end()
@@ -100,9 +84,9 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
     return code
 
 
-_HELP = {"help_option_names": ["-h", "--help"]}
-
-app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False, context_settings=_HELP)
+app = typer.Typer(
+    cls=CommandLine, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -184,17 +168,19 @@ def _load_command(name: str) -> Any:
     """Import and return the command of that name."""
     import_path = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
     command: Any = resolve_name(f"refinesynth.cli.{import_path}")
-    if isinstance(command, typer.Typer):
-        return typer.main.get_command(command)
-    from refinesynth.cli.field_options import CommandWithPlays, options_from, with_docstring_help
+    from refinesynth.cli.field_options import CommandWithPlays, with_options
 
-    command = with_docstring_help(command)
-    if name in _SETTINGS:
-        model, field_names = _SETTINGS[name]
-        command = options_from(resolve_name(model), command, field_names=field_names)
-    single = typer.Typer(context_settings=_HELP, add_completion=False)
-    single.command(name, cls=CommandWithPlays)(command)
-    return typer.main.get_command(single)
+    if isinstance(command, typer.Typer):
+        group = command
+    else:
+        group = typer.Typer(add_completion=False)
+        group.command(name)(command)
+    model, field_names = _SETTINGS.get(name, (None, None))
+    settings = None if model is None else resolve_name(model)
+    for registered in group.registered_commands:
+        registered.cls = CommandWithPlays
+        registered.callback = with_options(cast("Callable[..., None]", registered.callback), settings, field_names)
+    return typer.main.get_command(group)
 
 
 def _not_loaded() -> None:

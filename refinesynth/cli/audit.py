@@ -42,36 +42,35 @@ _FLAGS_RATER = "flags"
 
 
 def audit(
-    run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", parser=local_path, help="Folder or URL of a run; or give --truth.")
-    ] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", parser=local_path)] = None,
     *,
-    rater: Annotated[str, option("--rater", "Name under which your answers are kept.", metavar="NAME")] = "",
-    per_cell: Annotated[
-        int,
-        typer.Option("--per-cell", min=1, help="Turns to rate of those without a flag, and of each kind of mistake."),
-    ] = 50,
-    seed: Annotated[int, option("--seed", "Decides which turns are drawn.")] = 0,
-    results: Annotated[bool, option("--results", "Show the agreement of all raters; ask nothing.")] = False,
-    judge: Annotated[str | None, option("--judge", "Let this model rate the turns.", metavar="BACKEND")] = None,
+    rater: Annotated[str, option(metavar="NAME")] = "",
+    per_cell: Annotated[int, option(min=1)] = 50,
+    seed: int = 0,
+    results: bool = False,
+    judge: Annotated[str | None, option(metavar="BACKEND")] = None,
     set_: Set = None,
-    budget: Annotated[
-        str | None, option("--budget", "Most that the judge may cost, such as 5usd or 2Mtok.", metavar="LIMIT")
-    ] = None,
-    truth: Annotated[
-        Path | None,
-        option("--truth", "Rate labelled steps instead of a run: JSONL as of AgentProcessBench.", metavar="FILE"),
-    ] = None,
-    answers_file: Annotated[
-        Path | None,
-        option("-o", "File of answers; by default audit.jsonl in the run, or beside FILE.", metavar="FILE"),
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8410,
+    budget: Annotated[str | None, option(metavar="LIMIT")] = None,
+    truth: Annotated[Path | None, option(metavar="FILE")] = None,
+    answers_file: Annotated[Path | None, option("-o", metavar="FILE")] = None,
+    port: Annotated[int, option(min=0, max=65_535)] = 8410,
     json: AsJson = False,
 ) -> None:
     """Check flags by hand: a page shows turns without their flags, and you press `r` for right or `w` for wrong.
 
     Ctrl-C ends it; the same command continues. With --judge, a model rates the turns, which makes paid requests.
+
+    Options:
+        run: Folder or URL of a run; or give --truth.
+        rater: Name under which your answers are kept.
+        per_cell: Turns to rate of those without a flag, and of each kind of mistake.
+        seed: Decides which turns are drawn.
+        results: Show the agreement of all raters; ask nothing.
+        judge: Let this model rate the turns.
+        budget: Most that the judge may cost, such as 5usd or 2Mtok.
+        truth: Rate labelled steps instead of a run: JSONL as of AgentProcessBench.
+        answers_file: File of answers; by default audit.jsonl in the run, or beside FILE.
+        port: On 127.0.0.1; 0 takes any free port.
     """
     if (results, judge is not None, bool(rater)).count(True) != 1:
         raise InputError("give one of --rater NAME (rate turns), --judge BACKEND (let a model rate) and --results")

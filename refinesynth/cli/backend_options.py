@@ -41,6 +41,7 @@ Set = Annotated[
 
 _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
 
+_ROLES = ("default", *(role.value for role in Role))
 _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
 """`ROLE=NAME`, such as `player=gpt-4o`. A model string with a provider (`openai/NAME`) does not match."""
 
@@ -53,15 +54,14 @@ def backend_spec(options: Sequence[str]) -> str | dict[str, str | list[str]] | N
     Raises:
         ConfigurationError: A role is unknown, a name is blank, or two backends are given for all roles.
     """
-    known = ["default", *(role.value for role in Role)]
     chosen: dict[str, list[str]] = {}
     for text in options:
         match = _ROLE.fullmatch(text.strip())
         role, spec = (match[1].casefold().replace("-", "_"), match[2]) if match else ("default", text)
-        if role not in known:
-            similar = get_close_matches(role, known, n=1)
+        if role not in _ROLES:
+            similar = get_close_matches(role, _ROLES, n=1)
             raise ConfigurationError(
-                f"--backend {text!r}: there is no role {role!r}; the roles are {', '.join(known)}"
+                f"--backend {text!r}: there is no role {role!r}; the roles are {', '.join(_ROLES)}"
                 + (f". Did you mean {similar[0]}={spec}?" if similar else "")
             )
         if role in chosen and role == "default":
@@ -87,23 +87,24 @@ def tuned(
         return spec
     by_role = {"default": spec} if isinstance(spec, str) else spec
     resolved = {role: resolve_mixture(role, role_spec) for role, role_spec in by_role.items()}
-    for role, name, value in sorted(
-        _parsed(settings), key=lambda setting: (setting[0] is not None, setting[1] == "max_tokens")
-    ):
+    parsed = _parsed(settings)
+    for role, name in sorted(parsed, key=lambda key: (key[0] is not None, key[1] == "max_tokens")):
+        value = parsed[role, name]
         if role is None:
             resolved = {key: _with_setting(backend, name, value) for key, backend in resolved.items()}
+        elif role not in _ROLES:
+            raise ConfigurationError(
+                f"--set {role}.{name}: there is no role {role!r}; the roles are {', '.join(_ROLES)}"
+            )
         elif role == Role.REPAIRER and role not in resolved:
             # A setting must not add a repairer to a run without one.
             raise ConfigurationError(
                 f"--set {role}.{name} is given, and no backend for the {role}; add --backend {role}=NAME"
             )
-        elif role == "default" or role in set(Role):
+        else:
             # A role without its own backend starts from the backend that it would resolve to.
             backend = resolved[role] if role in resolved else resolve_roles(resolved)[Role(role)]
             resolved[role] = _with_setting(backend, name, value)
-        else:
-            known = ", ".join(["default", *(member.value for member in Role)])
-            raise ConfigurationError(f"--set {role}.{name}: there is no role {role!r}; the roles are {known}")
     return resolved
 
 
@@ -127,30 +128,28 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> str | Backend |
 def tuned_backend(name: str | Backend, settings: Sequence[str]) -> Backend:
     """Resolve one backend for all roles and apply its settings; raises ConfigurationError."""
     backend = resolve(name)
-    for role, setting, value in _parsed(settings):
+    for (role, setting), value in _parsed(settings).items():
         if role is not None:
             raise ConfigurationError(f"--set {role}.{setting}: there are no roles here; write {setting}=VALUE")
         backend = _with_setting(backend, setting, value)
     return backend
 
 
-def _parsed(settings: Sequence[str]) -> list[tuple[str | None, str, object]]:
-    parsed = [_parse(text) for text in settings]
-    names = [f"{role}.{name}" if role else name for role, name, _ in parsed]
-    if len({*names}) < len(names):
-        raise ConfigurationError(f"--set {max(names, key=names.count)} is given twice; give it once")
-    return parsed
-
-
-def _parse(text: str) -> tuple[str | None, str, object]:
-    match = _SETTING.fullmatch(text.strip())
-    if match is None:
-        # The message omits the value, which may be an API key.
-        raise ConfigurationError(
-            f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
-        )
-    role = match["role"] and match["role"].casefold().replace("-", "_")
-    return role, match["name"].casefold(), value_of(match["value"].strip())
+def _parsed(settings: Sequence[str]) -> dict[tuple[str | None, str], object]:
+    """Values by role, None for all roles, and setting."""
+    values: dict[tuple[str | None, str], object] = {}
+    for text in settings:
+        match = _SETTING.fullmatch(text.strip())
+        if match is None:
+            # The message omits the value, which may be an API key.
+            raise ConfigurationError(
+                f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
+            )
+        key = match["role"] and match["role"].casefold().replace("-", "_"), match["name"].casefold()
+        if key in values:
+            raise ConfigurationError(f"--set {'.'.join(filter(None, key))} is given twice; give it once")
+        values[key] = value_of(match["value"].strip())
+    return values
 
 
 def value_of(text: str) -> object:

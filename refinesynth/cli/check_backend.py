@@ -10,7 +10,7 @@ from refinesynth.backends import Role
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.field_options import PlayOption
+from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.run_display import import_backends, run_displayed
 from refinesynth.cli.terminal import note, notes, say
 from refinesynth.client.token_usage import ESTIMATED
@@ -29,9 +29,9 @@ def check_backend(
     *,
     play: PlayOption = None,
     roles: Annotated[
-        str | None, typer.Option("--roles", metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
+        str | None, option(metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
     ] = None,
-    forms: Annotated[str | None, typer.Option("--forms", hidden=True)] = None,
+    forms: Annotated[str | None, option(hidden=True)] = None,
     set_: Set = None,
 ) -> None:
     """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests.

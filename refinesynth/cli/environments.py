@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import RunOrFile
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import output, print_json, say, styled
@@ -33,11 +34,9 @@ _MAX_NAMED = 5
 def check(
     source: RunOrFile,
     *,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Most actions of a play.")] = STEPS,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Plays of each policy in each world.")] = 5,
-    start: Annotated[
-        str, typer.Option("--start", metavar="WHERE", help="clean, mistakes or mixed:0.5, as for export.")
-    ] = "clean",
+    steps: Annotated[int, option(min=1, help="Most actions of a play.")] = STEPS,
+    seeds: Annotated[int, option(min=1, max=1000, help="Plays of each policy in each world.")] = 5,
+    start: Annotated[str, option(metavar="WHERE", help="clean, mistakes or mixed:0.5, as for export.")] = "clean",
     json: AsJson = False,
 ) -> None:
     """Play each world of a run as an oracle, as players that know nothing, and as cheats; print the mean rewards.
@@ -79,23 +78,22 @@ def _names(ids: list[str]) -> str:
 def serve_world(
     source: RunOrFile,
     *,
-    world_id: Annotated[
-        str | None,
-        typer.Option("--id", metavar="ID", help="Of a trajectory that was played in it; by default the first world."),
-    ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Actions until the play is over.")] = 30,
-    slips: Annotated[
-        float, typer.Option("--slips", min=0, max=0.99, help="Share of right actions that fail for a moment.")
-    ] = 0.0,
-    start: Annotated[
-        Literal["clean", "mistakes"],
-        typer.Option("--start", help="mistakes: begin behind the first mistake of the trajectory."),
-    ] = "clean",
-    seed: Annotated[int, typer.Option("--seed", help="Decides which ones.")] = 0,
+    world_id: Annotated[str | None, option("--id", metavar="ID")] = None,
+    steps: Annotated[int, option(min=1)] = 30,
+    slips: Annotated[float, option(min=0, max=0.99)] = 0.0,
+    start: Literal["clean", "mistakes"] = "clean",
+    seed: int = 0,
 ) -> None:
     """Serve a world of grounded play over MCP, on standard input and output; one session is one play.
 
     docs/environments.md describes the setup of Claude Code and other clients. Needs the extra `mcp`.
+
+    Options:
+        world_id: Of a trajectory that was played in it; by default the first world.
+        steps: Actions until the play is over.
+        slips: Share of right actions that fail for a moment.
+        start: mistakes: begin behind the first mistake of the trajectory.
+        seed: Decides which ones.
     """
     from refinesynth.environments.mcp import serve
 

@@ -36,11 +36,11 @@ _INTERVAL = 10.0
 
 def evaluate(
     *,
-    python: Annotated[list[str] | None, option("--python", metavar="NAME=PATH")] = None,
+    python: Annotated[list[str] | None, option(metavar="NAME=PATH")] = None,
     set_: Annotated[list[str] | None, option("--set", metavar="SETTING=VALUE")] = None,
-    compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
-    reflexion: Annotated[int | None, typer.Option("--reflexion", hidden=True)] = None,
-    shots: Annotated[int | None, typer.Option("--shots", hidden=True)] = None,
+    compat: Annotated[str | None, option(hidden=True)] = None,
+    reflexion: Annotated[int | None, option(hidden=True)] = None,
+    shots: Annotated[int | None, option(hidden=True)] = None,
     **typed: Any,
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
@@ -149,20 +149,19 @@ _LABEL = 14
 
 
 def compare(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FOLDER]...", help="Folders of `evaluate`; each is compared with the first."),
-    ] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="[FOLDER]...")] = None,
     *,
-    paper: Annotated[bool, option("--paper", "Put the paper's published rows beside.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="Write compare.md, .html, .png and .json there."),
-    ] = None,
+    paper: bool = False,
+    output: Annotated[Path | None, option("-o", "--output", metavar="FOLDER")] = None,
 ) -> None:
     """Compare evaluations: scores with intervals, paired differences, and reactions to failures.
 
     With --paper alone, show the published tables.
+
+    Options:
+        folders: Folders of `evaluate`; each is compared with the first.
+        paper: Put the paper's published rows beside.
+        output: Write compare.md, .html, .png and .json there.
     """
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")

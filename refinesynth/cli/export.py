@@ -53,21 +53,19 @@ def export(
     source: RunOrFile,
     *,
     format_name: Annotated[str, option("--format", metavar="NAME")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE")] = None,
-    masking: Annotated[str | None, option("--masking", metavar="HOW")] = None,
-    form: Annotated[Form, option("--form")] = "react",
-    distractor_tools: Annotated[int, option("--distractor-tools", metavar="N", min=0)] = 0,
-    held_out: Annotated[float | None, option("--held-out", metavar="SHARE")] = None,
-    card: Annotated[bool, option("--card")] = False,
+    output: Annotated[Path | None, option("-o", "--output", metavar="FILE")] = None,
+    masking: Annotated[str | None, option(metavar="HOW")] = None,
+    form: Form = "react",
+    distractor_tools: Annotated[int, option(metavar="N", min=0)] = 0,
+    held_out: Annotated[float | None, option(metavar="SHARE")] = None,
+    card: bool = False,
     license_id: Annotated[str | None, option("--license", metavar="ID")] = None,
-    title: Annotated[str | None, option("--title")] = None,
-    language: Annotated[list[str] | None, option("--language", metavar="CODE")] = None,
-    overwrite: Annotated[bool, option("--overwrite")] = False,
-    schema_version: Annotated[str | None, typer.Option("--schema-version", hidden=True)] = None,
-    start: Annotated[
-        str, option("--start", f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")
-    ] = "clean",
-    model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME")] = None,
+    title: str | None = None,
+    language: Annotated[list[str] | None, option(metavar="CODE")] = None,
+    overwrite: bool = False,
+    schema_version: Annotated[str | None, option(hidden=True)] = None,
+    start: Annotated[str, option(help=f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")] = "clean",
+    model: Annotated[str | None, option("--model", "-m", metavar="NAME")] = None,
     set_: Set = None,
     **settings: Any,
 ) -> None:
@@ -117,23 +115,21 @@ def export(
         accepted = _trajectories(source, unreadable)
         train = accepted if held_out is None else one_side(accepted, "train", held_out=held_out)
         if str(output) == STANDARD_OUTPUT:
+            show = note
             with TemporaryDirectory() as folder:
-                report = write(train, Path(folder) / "export.jsonl", overwrite=False)
-                with report.path.open("rb") as file:
+                report = replace(write(train, path := Path(folder) / "export.jsonl", overwrite=False), path=output)
+                with path.open("rb") as file:
                     copyfileobj(file, sys.stdout.buffer)
                 sys.stdout.flush()
-            _print_report(replace(report, path=output), note)
-            note(report.advice)
-            _report_unreadable(unreadable)
-            return
-        report = write(tally.counting(train), output, overwrite=overwrite)
-        _print_report(report, say)
+        else:
+            show, report = say, write(tally.counting(train), output, overwrite=overwrite)
+        _print_report(report, show)
         held_out_report: ExportReport | None = None
         if held_out is not None:
             held_out_trajectories = one_side(_trajectories(source, unreadable), "held_out", held_out=held_out)
             held_out_report = write(held_out_trajectories, _held_out_path(output), overwrite=overwrite)
             _print_report(held_out_report, say)
-        say(report.advice)
+        show(report.advice)
         if card and licence is not None:
             facts = CardFacts(
                 title or source.resolve().name,
@@ -321,29 +317,32 @@ def facts_of_run(source: Path) -> dict[str, Any]:
 
 def publish(
     run: Run,
-    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Dataset on the Hub; it is created if missing.")],
+    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME")],
     *,
-    license_id: Annotated[str, option("--license", "Licence of your data, as the Hub writes it.", metavar="ID")],
-    format_name: Annotated[
-        str,
-        option(
-            "--format", "Format of the records, as for export; or traces, for the Hub's trace viewer.", metavar="NAME"
-        ),
-    ] = "openai",
-    masking: Annotated[str | None, option("--masking", "As for export.", metavar="HOW")] = None,
-    held_out: Annotated[
-        float | None, option("--held-out", "Share of the scripts for the split test.", metavar="SHARE")
-    ] = None,
-    title: Annotated[str | None, option("--title", "Title of the card; by default the name.")] = None,
-    language: Annotated[list[str] | None, option("--language", "Language of the data.", metavar="CODE")] = None,
-    public: Annotated[bool, option("--public", "Create a public dataset; by default it is private.")] = False,
-    dry_run: Annotated[bool, option("--dry-run", "Write the files and list them; send nothing.")] = False,
-    output: Annotated[
-        Path | None, option("-o", "Folder for the files; by default a temporary one.", metavar="FOLDER")
-    ] = None,
+    license_id: Annotated[str, option("--license", metavar="ID")],
+    format_name: Annotated[str, option("--format", metavar="NAME")] = "openai",
+    masking: Annotated[str | None, option(metavar="HOW")] = None,
+    held_out: Annotated[float | None, option(metavar="SHARE")] = None,
+    title: str | None = None,
+    language: Annotated[list[str] | None, option(metavar="CODE")] = None,
+    public: bool = False,
+    dry_run: bool = False,
+    output: Annotated[Path | None, option("-o", metavar="FOLDER")] = None,
 ) -> None:
     """Publish the accepted trajectories as a dataset: Parquet files with splits, and a card. Needs a key of the Hub
     (`hf auth login`, or HF_TOKEN).
+
+    Options:
+        repo: Dataset on the Hub; it is created if missing.
+        license_id: Licence of your data, as the Hub writes it.
+        format_name: Format of the records, as for export; or traces, for the Hub's trace viewer.
+        masking: As for export.
+        held_out: Share of the scripts for the split test.
+        title: Title of the card; by default the name.
+        language: Language of the data.
+        public: Create a public dataset; by default it is private.
+        dry_run: Write the files and list them; send nothing.
+        output: Folder for the files; by default a temporary one.
     """
     check_repo(repo)
     licence, languages = check_licence(license_id), check_languages(language or ())

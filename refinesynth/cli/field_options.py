@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
 from enum import Enum
 from functools import wraps
 from types import NoneType, UnionType
@@ -16,56 +17,67 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from refinesynth.option import PANELS, PLAY, Option
 
-_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
+_DESCRIPTION = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 
 Path = tuple[str, ...]
 """Field names that lead to a setting, from the outermost model to the setting."""
 
 
-def option(
-    name: str, help_: str | None = None, panel: str | None = None, metavar: str | None = None, **extra: Any
-) -> Any:
-    """Annotation of an option; without `help_`, the help comes from `Options:` in the command's docstring."""
-    return typer.Option(name, help=help_, rich_help_panel=panel, metavar=metavar, **extra)
+def option(*names: str, panel: str | None = None, **extra: Any) -> Any:
+    """Annotation of an option, by default `--NAME` of the parameter; `extra` is for `typer.Option`."""
+    return typer.Option(*names, rich_help_panel=panel, **extra)
 
 
-def with_docstring_help(command: Callable[..., None]) -> Callable[..., None]:
-    """Move the help of options from `Options:`, the last part of the docstring of `command`, to the options."""
-    text, _, arguments = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
-    help_by_name = {name: " ".join(words.split()) for name, words in _ARGUMENT.findall(arguments)}
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if (info := _typer_info(parameter)) is not None:
-            info.help = help_by_name.get(parameter.name, info.help)
-    command.__doc__ = text
-    return command
-
-
-def options_from(
-    model: type[BaseModel], command: Callable[..., None], *, field_names: Collection[str] | None = None
+def with_options(
+    command: Callable[..., None], model: type[BaseModel] | None = None, field_names: Collection[str] | None = None
 ) -> Callable[..., None]:
-    """Add an option to `command` for each marked field of `model`, nested models included, or for those in `field_names`.
+    """Return `command` with the help of `Options:`, the last part of its docstring, and the options of `model`.
 
-    Options that were not given are None. A parameter of `command` with a field's name replaces that field's option.
+    A parameter with a name that has no annotation of typer is the option `--NAME`. Each marked field of `model`, nested
+    models included, or each of `field_names` is an option, unless a parameter has its name. Options that were not given
+    are None.
     """
     signature = inspect.signature(command, eval_str=True)
-    declared = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    text, _, descriptions = inspect.cleandoc(command.__doc__ or "").partition("\n\nOptions:\n")
+    help_by_name = {name: " ".join(words.split()) for name, words in _DESCRIPTION.findall(descriptions)}
+    declared = [
+        _described(parameter, help_by_name.get(parameter.name))
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     declared_names = {parameter.name for parameter in declared}
     added = [
         _parameter(name, field, mark)
-        for (*_, name), field, mark in _option_fields(model)
+        for (*_, name), field, mark in (() if model is None else _option_fields(model))
         if name not in declared_names and (field_names is None or name in field_names)
     ]
     arguments = [parameter for parameter in declared if not isinstance(_typer_info(parameter), OptionInfo)]
-    options = sorted((parameter for parameter in [*declared, *added] if parameter not in arguments), key=_panel_index)
+    options = [parameter for parameter in [*declared, *added] if parameter not in arguments]
+    if added:
+        options.sort(key=_panel_index)
 
     @wraps(command)
     def wrapper(**typed: Any) -> None:
         command(**typed)
 
     parameters = [*(parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in arguments), *options]
+    wrapper.__doc__ = text
     wrapper.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue] - for `inspect`
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*arguments, *options]}
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
+
+
+def _described(parameter: inspect.Parameter, description: str | None) -> inspect.Parameter:
+    info = _typer_info(parameter)
+    if info is None and parameter.kind is not parameter.KEYWORD_ONLY:
+        return parameter  # The context.
+    kind = parameter.annotation if info is None else parameter.annotation.__origin__
+    info = typer.Option() if info is None else copy(info)
+    if isinstance(info, OptionInfo) and info.default is ... and not info.param_decls:
+        # By itself, typer would add `--no-NAME`.
+        info.param_decls = (flag(parameter.name),)
+    info.help = description or info.help
+    return parameter.replace(annotation=Annotated[kind, info])
 
 
 def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:

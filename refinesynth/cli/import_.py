@@ -8,6 +8,7 @@ import anyio
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.terminal import note, progress_line, say
 from refinesynth.imports import import_trajectories
 from refinesynth.text.number_format import counted
@@ -16,9 +17,9 @@ from refinesynth.text.number_format import counted
 def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE")],
     *,
-    format_name: Annotated[str, typer.Option("--format", metavar="NAME")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FOLDER")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh")] = False,
+    format_name: Annotated[str, option("--format", metavar="NAME")],
+    output: Annotated[Path | None, option("-o", "--output", metavar="FOLDER")] = None,
+    fresh: bool = False,
 ) -> None:
     """Read trajectories of other projects, or an export, into a run folder, which all commands accept.
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import anyio
 import typer
 
+from refinesynth.cli.field_options import option
 from refinesynth.cli.rules import read_chain
 from refinesynth.cli.run_records import Run, local_path
 from refinesynth.cli.terminal import note
@@ -21,8 +22,8 @@ from refinesynth.run.merging import Keep, merge_runs
 from refinesynth.run.run_folder import waiting_note
 from refinesynth.text.number_format import counted
 
-Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
+Output = Annotated[Path, option("-o", "--output", metavar="FOLDER", help="The new run.")]
+Fresh = Annotated[bool, option(help="Begin anew; what is in the folder is kept beside it.")]
 _MAX_SHARDS = 8
 
 
@@ -42,7 +43,7 @@ def filter_(
     run: Run,
     *,
     output: Output,
-    rules: Annotated[str, typer.Option("--rules", metavar="CHAIN", help="Keep what these accept.")],
+    rules: Annotated[str, option(metavar="CHAIN", help="Keep what these accept.")],
     fresh: Fresh = False,
 ) -> None:
     """Keep the trajectories of a run that a chain of rules accepts."""
@@ -54,8 +55,8 @@ def sample(
     run: Run,
     *,
     output: Output,
-    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many trajectories.")],
-    seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
+    number: Annotated[int, option("-n", "--number", min=1, help="How many trajectories.")],
+    seed: Annotated[int, option(help="Which ones.")] = 0,
     fresh: Fresh = False,
 ) -> None:
     """Draw trajectories of a run at random, each as likely as any other."""
@@ -69,7 +70,7 @@ def sample(
 def fetch(
     url: Annotated[str, typer.Argument(metavar="URL", help="Of a run in an object store: s3://, gs://, az://.")],
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new folder.")],
+    output: Annotated[Path, option("-o", "--output", metavar="FOLDER", help="The new folder.")],
 ) -> None:
     """Copy a run, finished or not, from an object store into a folder. Commands that read runs take URLs too."""
     if not is_url(url):

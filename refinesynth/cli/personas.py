@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.terminal import labelled, note, print_json, progress_line, say
-from refinesynth.personas import PersonaStats, Sample, Similar, write_records
+from refinesynth.personas import Similar, write_records
 from refinesynth.personas import dedup as deduplicate
 from refinesynth.personas import sample as draw
 from refinesynth.personas import stats as describe
@@ -18,9 +19,7 @@ from refinesynth.text.number_format import counted
 from refinesynth.text.printable import one_line
 
 personas = typer.Typer(
-    name="personas",
-    help="Look at collections of personas, remove near-duplicates, draw balanced samples. docs/personas.md has more.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Look at collections of personas, remove near-duplicates, draw balanced samples. docs/personas.md has more."
 )
 
 Files = Annotated[
@@ -32,16 +31,13 @@ Files = Annotated[
 ]
 Column = Annotated[
     str | None,
-    typer.Option("--column", metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
+    option(metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
 ]
-Output = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it is there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
-Threshold = Annotated[
-    float, typer.Option("--threshold", help="Share of their words from which on two personas are near-duplicates.")
-]
+Output = Annotated[Path, option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")]
+Overwrite = Annotated[bool, option(help="Replace FILE if it is there.")]
+_MAX_DOMAINS = 10
+AsJson = Annotated[bool, option(help="The report as one JSON object.")]
+Threshold = Annotated[float, option(help="Share of their words from which on two personas are near-duplicates.")]
 
 
 @personas.command()
@@ -49,20 +45,36 @@ def stats(
     files: Files = None,
     *,
     column: Column = None,
-    near: Annotated[
-        bool, typer.Option("--near/--no-near", help="Look for near-duplicates, which takes most of the time.")
-    ] = True,
+    near: Annotated[bool, option("--near/--no-near")] = True,
     threshold: Threshold = 0.9,
-    by: Annotated[str | None, typer.Option("--by", hidden=True)] = None,
+    by: Annotated[str | None, option(hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the number and lengths of personas, their words and duplicates."""
+    """Show the number and lengths of personas, their words and duplicates.
+
+    Options:
+        near: Look for near-duplicates, which takes most of the time.
+    """
     if by is not None:
         note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
     with progress_line("rows") as show_count:
         figures = describe(files or None, column=column, similar=similar, near=near, on_progress=show_count)
-    _show_stats(figures, json=json)
+    if json:
+        print_json(figures.as_json())
+        return
+    table = labelled(gap=2)
+    table.add_row("personas", f"{figures.personas:,}")
+    for label, lengths in (("characters", figures.characters), ("words", figures.words)):
+        spread = f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}"
+        table.add_row(label, f"{spread}, one in ten {lengths.longest_tenth:,} or more")
+    at_least = "" if figures.distinct_words_exact else "at least "
+    table.add_row("distinct words", f"{at_least}{figures.distinct_words:,}")
+    table.add_row("exact duplicates", _share(figures.exact_duplicates, figures.personas))
+    if figures.near_duplicates is not None:
+        table.add_row("near-duplicates", _share(figures.near_duplicates, figures.personas))
+    say(table)
+    _print_problems(figures.bad, figures.problems)
 
 
 @personas.command()
@@ -72,11 +84,9 @@ def dedup(
     output: Output,
     column: Column = None,
     threshold: Threshold = 0.9,
-    ngrams: Annotated[int, typer.Option("--ngrams", help="Compare by runs of that many words.")] = 1,
-    permutations: Annotated[int, typer.Option("--permutations", help="Hash values of a MinHash signature.")] = 128,
-    removed: Annotated[
-        Path | None, typer.Option("--removed", metavar="FILE", help="List what is left out, and why.")
-    ] = None,
+    ngrams: Annotated[int, option(help="Compare by runs of that many words.")] = 1,
+    permutations: Annotated[int, option(help="Hash values of a MinHash signature.")] = 128,
+    removed: Annotated[Path | None, option(metavar="FILE", help="List what is left out, and why.")] = None,
     overwrite: Overwrite = False,
     json: AsJson = False,
 ) -> None:
@@ -107,21 +117,15 @@ def dedup(
 def sample(
     files: Files = None,
     *,
-    n: Annotated[int, typer.Option("-n", min=1, help="How many personas.")],
+    n: Annotated[int, option("-n", min=1, help="How many personas.")],
     output: Output,
     column: Column = None,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed draws others.")] = 0,
+    seed: Annotated[int, option(help="Another seed draws others.")] = 0,
     balance_by: Annotated[
         str | None,
-        typer.Option(
-            "--balance-by",
-            metavar="FIELD",
-            help="As many of each domain: `domain` (Persona Hub's fields), or another field.",
-        ),
+        option(metavar="FIELD", help="As many of each domain: `domain` (Persona Hub's fields), or another field."),
     ] = None,
-    dedup: Annotated[
-        bool, typer.Option("--dedup", help="Leave near-duplicates out, as `personas dedup` does.")
-    ] = False,
+    dedup: Annotated[bool, option(help="Leave near-duplicates out, as `personas dedup` does.")] = False,
     threshold: Threshold = 0.9,
     overwrite: Overwrite = False,
     json: AsJson = False,
@@ -137,43 +141,13 @@ def sample(
             files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=show_count
         )
     write_records(drawn.records, output, overwrite=overwrite)
-    _show_sample(drawn, output, n, json=json)
-    if len(drawn.records) < n:
-        raise typer.Exit(ExitCode.INCOMPLETE)
-
-
-_MAX_DOMAINS = 10
-
-
-def _show_stats(figures: PersonaStats, *, json: bool) -> None:
     if json:
-        print_json(figures.as_json())
-        return
-    table = labelled(gap=2)
-    table.add_row("personas", f"{figures.personas:,}")
-    for label, lengths in (("characters", figures.characters), ("words", figures.words)):
-        table.add_row(
-            label,
-            f"{lengths.least:,} to {lengths.most:,}, median {lengths.median:,}, mean {lengths.mean:,}, "
-            f"one in ten {lengths.longest_tenth:,} or more",
-        )
-    at_least = "" if figures.distinct_words_exact else "at least "
-    table.add_row("distinct words", f"{at_least}{figures.distinct_words:,}")
-    table.add_row("exact duplicates", _share(figures.exact_duplicates, figures.personas))
-    if figures.near_duplicates is not None:
-        table.add_row("near-duplicates", _share(figures.near_duplicates, figures.personas))
-    say(table)
-    _print_problems(figures.bad, figures.problems)
-
-
-def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
-    if json:
-        facts = {"output": str(path), "drawn": len(drawn.records)}
+        facts = {"output": str(output), "drawn": len(drawn.records)}
         names = ("read", "bad", "problems", "duplicates", "domains")
         print_json({**facts, **{name: getattr(drawn, name) for name in names}})
     else:
         say(
-            one_line(f"{path}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
+            one_line(f"{output}: {counted(len(drawn.records), 'persona')} of {drawn.read:,}")
             + (f", {counted(drawn.duplicates, 'near-duplicate')} left out" if drawn.duplicates else "")
         )
         if drawn.domains:
@@ -184,6 +158,7 @@ def _show_sample(drawn: Sample, path: Path, n: int, *, json: bool) -> None:
         _print_problems(drawn.bad, drawn.problems)
     if len(drawn.records) < n:
         note(f"{n:,} were asked for, and there are only {len(drawn.records):,}")
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _print_problems(bad: int, problems: Sequence[str]) -> None:

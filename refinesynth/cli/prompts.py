@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-import orjson
 import typer
 
 from refinesynth.backends import Role, resolve_roles
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tuned
-from refinesynth.cli.field_options import CommandWithPlays, PlayOption
+from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.terminal import note, print_json, say
+from refinesynth.cli.trajectory_text import indented
 from refinesynth.client.default_limits import context_warning, server_facts_of
 from refinesynth.client.token_usage import TOKENIZER, count_tokens
 from refinesynth.episode import plays
@@ -20,34 +20,28 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
 from refinesynth.trajectory import Persona
 
-prompts = typer.Typer(
-    name="prompts",
-    help="Look at the prompts. docs/prompts.md has more.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+prompts = typer.Typer()
 
 
-@prompts.callback()
-def _prompts() -> None:
-    """Callback that keeps `show` a subcommand although it is the only one."""
+@prompts.callback()  # Without it, `show`, the only command, would be no subcommand.
+def _group() -> None:
+    """Look at the prompts. docs/prompts.md has more."""
 
 
-@prompts.command(cls=CommandWithPlays)
+@prompts.command()
 def show(
     role: Annotated[
         str, typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator, repairer or judge.")
     ],
     *,
     play: PlayOption = None,
-    persona: Annotated[
-        str | None, typer.Option("--persona", metavar="TEXT", help="Whose episode; by default one of our own.")
-    ] = None,
-    request: Annotated[int, typer.Option("--request", min=1, help="The role's first request, its second, ...")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="The run's seed, which draws the examples.")] = 0,
-    own: Annotated[Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates.")] = None,
+    persona: Annotated[str | None, option(metavar="TEXT", help="Whose episode; by default one of our own.")] = None,
+    request: Annotated[int, option(min=1, help="The role's first request, its second, ...")] = 1,
+    seed: Annotated[int, option(help="The run's seed, which draws the examples.")] = 0,
+    own: Annotated[Path | None, option("--prompts", metavar="FOLDER", help="Your own prompt templates.")] = None,
     backend: BackendOption = None,
     set_: Set = None,
-    json: Annotated[bool, typer.Option("--json", help="As one JSON object, as it goes out.")] = False,
+    json: Annotated[bool, option(help="As one JSON object, as it goes out.")] = False,
 ) -> None:
     """Print a request to a model, and its number of tokens on standard error. No model is called: the rehearsal plays
     the episode.
@@ -82,10 +76,6 @@ def _role(text: str, play_roles: tuple[Role, ...], play: str) -> Role:
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-
-    def indented(value: object) -> str:
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
     parts = [(item["role"], item["content"] or indented(item.get("tool_calls"))) for item in request["messages"]]
     parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
     counts = [(name, count_tokens(text)) for name, text in parts]

@@ -6,13 +6,13 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Final
 
 import typer
 
+from refinesynth.cli.field_options import option
 from refinesynth.cli.interrupt import EXIT_CODES, interruptible
 from refinesynth.cli.run_records import Run
 from refinesynth.cli.terminal import note, progress_line
@@ -23,16 +23,16 @@ from refinesynth.extras import check_installed
 def report(
     run: Run,
     *,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="File to write; an earlier report is replaced.")
-    ] = Path("report.html"),
-    sample: Annotated[
-        int, typer.Option("--sample", min=1, help="Trajectories, and refused attempts, to include, drawn at random.")
-    ] = 500,
+    output: Annotated[Path, option("-o", "--output", metavar="FILE")] = Path("report.html"),
+    sample: Annotated[int, option(min=1)] = 500,
 ) -> None:
     """Write a report of a run: funnel, reasons of refusal, cost, mistakes, diversity, and trajectories to read.
 
     The page is one file without references to the network.
+
+    Options:
+        output: File to write; an earlier report is replaced.
+        sample: Trajectories, and refused attempts, to include, drawn at random.
     """
     if output.is_dir():
         raise InputError(
@@ -51,16 +51,14 @@ PORT: Final = 7575
 _POLL_INTERVAL: Final = 0.1
 """Seconds between two checks of the viewer's port."""
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")]
-
 
 def view(
-    folder: Folder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")],
     *,
     port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65_535, help="By default 7575, or a free one if that is taken.")
+        int | None, option(min=1, max=65_535, help="By default 7575, or a free one if that is taken.")
     ] = None,
-    bundle: Annotated[str | None, typer.Option("--bundle", hidden=True)] = None,
+    bundle: Annotated[str | None, option(hidden=True)] = None,
 ) -> None:
     """Show an evaluation in Inspect's viewer, in a browser on this machine. Ctrl-C ends it.
 
@@ -112,14 +110,12 @@ def free_port(port: int | None) -> int:
 
 
 def _bind(port: int) -> int:
-    with closing(socket.socket()) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
+    with socket.create_server((HOST, port)) as listener:
         return listener.getsockname()[1]
 
 
 def _accepts_connections(port: int) -> bool:
-    with closing(socket.socket()) as client:
+    with socket.socket() as client:
         return client.connect_ex((HOST, port)) == 0
 
 

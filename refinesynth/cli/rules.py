@@ -11,11 +11,13 @@ from refinesynth.errors import ConfigurationError, InputError
 
 
 def rules(
-    chain: Annotated[
-        str | None, typer.Argument(metavar="CHAIN", help="Instead of the list, spell out this chain: `strict()`.")
-    ] = None,
+    chain: Annotated[str | None, typer.Argument(metavar="CHAIN")] = None,
 ) -> None:
-    """List the rules that can be named: the built-in ones, and those that installed packages register."""
+    """List the rules that can be named: the built-in ones, and those that installed packages register.
+
+    Options:
+        chain: Instead of the list, spell out this chain: `strict()`.
+    """
     console = output()
     if chain is not None:
         say(repr(read_chain("CHAIN", chain)))

@@ -13,7 +13,6 @@ import typer
 
 from refinesynth.cli.terminal import note
 from refinesynth.errors import InputError, RefinesynthError, RunFolderError
-from refinesynth.files.compressed import open_jsonl
 from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
@@ -93,25 +92,13 @@ def lines(path: Path) -> Iterator[Line]:
     is_of_run = path.name in {ACCEPTED, REFUSED} and any(
         path.with_name(name).is_file() for name in (JOURNAL, "config.json")
     )
-    raw = read_lines(path, end=_committed_end(path)) if is_of_run else _all_lines(path)
-    for number, data in enumerate(raw, start=1):
+    end, journal = None, path.with_name(JOURNAL)
+    if is_of_run and journal.is_file():
+        with JournalReader(journal) as reader:
+            end = reader.committed.trajectories_end if path.name == ACCEPTED else reader.committed.rejected_end
+    for number, data in enumerate(read_lines(path, end=end, unfinished=not is_of_run), start=1):
         if data.strip():
             yield Line(path, number, data)
-
-
-def _committed_end(path: Path) -> int | None:
-    journal = path.with_name(JOURNAL)
-    if not journal.is_file():
-        return None
-    with JournalReader(journal) as reader:
-        committed = reader.committed
-    return committed.trajectories_end if path.name == ACCEPTED else committed.rejected_end
-
-
-def _all_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, also a last one without a newline."""
-    with suppress(FileNotFoundError), open_jsonl(path) as file:
-        yield from file
 
 
 def records(path: Path, on_unreadable: Callable[[RefinesynthError], object]) -> Iterator[Trajectory | Refused]:

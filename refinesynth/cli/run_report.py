@@ -1,7 +1,7 @@
 """Report of a run: the funnel from personas to trajectories, the cost, and advice after an early stop."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -61,7 +61,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    shares = [clause(spending) for clause in (estimated, by_outcome, by_role, by_model)]
+    by_role = {role.replace("_", " "): spent for role, spent in spending.by_role.items()}
+    by_name = (_shares(parts, whole=spending.total) for parts in (by_role, spending.by_model))
+    shares = (estimated(spending), by_outcome(spending), *by_name)
     failures = failure_reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)
     return Group(table, *map(styled, failures), "", *(styled(line, "dim") for line in (usage_line, *shares) if line))
 
@@ -152,7 +154,7 @@ def by_outcome(spending: Spending) -> str:
             "on what rules refused": sum(spending.wasted.values(), Cost()),
             "on episodes that gave none": spending.fruitless,
             "on what was not needed or not finished": spending.unneeded,
-        }.items(),
+        },
         whole=spending.total,
     )
 
@@ -163,24 +165,13 @@ def estimated(spending: Spending) -> str:
     return f"tokens of {count:,} of {counted(total, 'request')} are estimated: no usage was reported" if count else ""
 
 
-def by_role(spending: Spending) -> str:
-    """`52% player, 40% dungeon master, 8% script writer`."""
-    roles = [(one_line(role.replace("_", " ")), spent) for role, spent in spending.by_role.items()]
-    return _shares(roles, whole=spending.total)
-
-
-def by_model(spending: Spending) -> str:
-    """Shares of models in the form of `by_role`; empty for a single model."""
-    models = [(one_line(model, size=40), spent) for model, spent in spending.by_model.items()]
-    return _shares(models, whole=spending.total) if len(models) > 1 else ""
-
-
-def _shares(parts: Iterable[tuple[str, Cost]], *, whole: Cost) -> str:
+def _shares(parts: Mapping[str, Cost], *, whole: Cost) -> str:
+    """`52% player, 40% dungeon master, 8% script writer`; empty for fewer than two parts."""
     total = whole.cost_usd or whole.tokens
     if not total:
         return ""
-    shares = [((spent.cost_usd or 0.0 if whole.cost_usd else spent.tokens) / total, name) for name, spent in parts]
-    shown = [(share, name) for share, name in shares if share >= _MIN_SHARE]
-    if len(shown) < 2:  # noqa: PLR2004
-        return ""
-    return ", ".join(f"{share:.0%} {name}" for share, name in sorted(shown, key=lambda item: -item[0]))
+    shares = {
+        name: (spent.cost_usd or 0.0 if whole.cost_usd else spent.tokens) / total for name, spent in parts.items()
+    }
+    shown = [name for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _MIN_SHARE]
+    return ", ".join(f"{shares[name]:.0%} {one_line(name, size=40)}" for name in shown) if len(shown) > 1 else ""

@@ -3,10 +3,9 @@
 import re
 from typing import Annotated
 
-import typer
-
 from refinesynth.backends import resolve
 from refinesynth.backends.names import rehearsal_faults
+from refinesynth.cli.field_options import option
 from refinesynth.cli.terminal import say
 from refinesynth.errors import InputError
 from refinesynth.rehearsal import Rehearsal
@@ -21,17 +20,14 @@ _MAX_SECONDS = 3_600.0
 def serve(
     *,
     backend: Annotated[
-        str,
-        typer.Option("--backend", metavar="NAME", help="rehearsal, or rehearsal:FAULT=RATE,... with an LLM's faults."),
+        str, option(metavar="NAME", help="rehearsal, or rehearsal:FAULT=RATE,... with an LLM's faults.")
     ] = "rehearsal",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8400,
-    latency: Annotated[
-        str, typer.Option("--latency", metavar="TIME", help="Until an answer begins, on average: 200ms, 1.5s.")
-    ] = "0",
-    jitter: Annotated[float, typer.Option("--jitter", min=0, max=1, help="Share by which the latency varies.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Decides how long each request takes.")] = 0,
-    fail: Annotated[str, typer.Option("--fail", hidden=True)] = "",
-    log: Annotated[str, typer.Option("--log", hidden=True)] = "",
+    port: Annotated[int, option(min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8400,
+    latency: Annotated[str, option(metavar="TIME", help="Until an answer begins, on average: 200ms, 1.5s.")] = "0",
+    jitter: Annotated[float, option(min=0, max=1, help="Share by which the latency varies.")] = 0.0,
+    seed: Annotated[int, option(help="Decides how long each request takes.")] = 0,
+    fail: Annotated[str, option(hidden=True)] = "",
+    log: Annotated[str, option(hidden=True)] = "",
 ) -> None:
     """Serve the rehearsal as an OpenAI-compatible API on this machine, for load tests.
 

@@ -8,11 +8,13 @@ from rich.console import Group, RenderableType
 
 from refinesynth.cli import trajectory_text
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import RunOrFile, by_id, file_of, lines, random_line, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.outcome import Refused
+from refinesynth.text.printable import printable
 from refinesynth.trajectory import Trajectory
 
 
@@ -22,40 +24,30 @@ def show(
         str | None, typer.Argument(metavar="ID", help="Id, the beginning of one, or the episode's number.")
     ] = None,
     *,
-    at_random: Annotated[bool, typer.Option("--random", help="Any one.")] = False,
-    refused: Annotated[
-        bool, typer.Option("--refused", help="What was refused and why: a list, or with ID or --random in full.")
-    ] = False,
-    listing: Annotated[bool, typer.Option("--list", help="One line for each.")] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="Also what only the DungeonMaster knows: world, thoughts, patterns.")
-    ] = False,
-    raw: Annotated[bool, typer.Option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="Script and turns as JSON in the paper's own keys.")] = False,
+    at_random: Annotated[bool, option("--random", help="Any one.")] = False,
+    refused: Annotated[bool, option(help="What was refused and why: a list, or with ID or --random in full.")] = False,
+    listing: Annotated[bool, option("--list", help="One line for each.")] = False,
+    full: Annotated[bool, option(help="Also what only the DungeonMaster knows: world, thoughts, patterns.")] = False,
+    raw: Annotated[bool, option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
+    paper: Annotated[bool, option(help="Script and turns as JSON in the paper's own keys.")] = False,
     mask: Annotated[
         str | None,
-        typer.Option(
-            "--mask", metavar="MODEL", help="As tokens of this model (hub name, folder or GGUF file): which carry loss."
-        ),
+        option(metavar="MODEL", help="As tokens of this model (hub name, folder or GGUF file): which carry loss."),
     ] = None,
 ) -> None:
     """Read one trajectory, its mistakes and refinements marked: the first, a random one, or the one with the ID."""
-    _refuse_contradictions(wanted is not None, at_random=at_random, listing=listing, raw=raw, paper=paper)
+    if (wanted is not None) + at_random + listing > 1:
+        raise InputError("give one of ID, --random and --list")
+    if raw and paper:
+        raise InputError("give --json or --paper, not both")
     if mask is not None and (raw or paper or listing or refused):
         raise InputError("--mask shows accepted trajectories in full; leave out --json, --paper, --list and --refused")
 
     path = file_of(source, refused=refused)
-    console = output()
     if listing or (refused and wanted is None and not at_random):
-        unreadable: list[str] = []
-        for record in records(path, lambda error: unreadable.append(str(error))):
-            line = trajectory_text.json_line(record) if raw else trajectory_text.summary_line(record)
-            console.print(line, soft_wrap=True)
-        for message in unreadable:
-            note(message)
-        if unreadable:
-            raise typer.Exit(ExitCode.INCOMPLETE)
+        _print_list(path, raw=raw)
         return
+    console = output()
     for index, record in enumerate(_chosen_records(path, wanted, at_random=at_random)):
         if raw or paper:
             say(trajectory_text.as_json(record, paper=paper))
@@ -65,11 +57,15 @@ def show(
         console.print(trajectory_text.layout(record, full=full) if mask is None else _masked(record, mask))
 
 
-def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: bool, paper: bool) -> None:
-    if by_id + at_random + listing > 1:
-        raise InputError("give one of ID, --random and --list")
-    if raw and paper:
-        raise InputError("give --json or --paper, not both")
+def _print_list(path: Path, *, raw: bool) -> None:
+    console, unreadable = output(), list[str]()
+    for record in records(path, lambda error: unreadable.append(str(error))):
+        line = printable(record.to_json().decode()) if raw else trajectory_text.summary_line(record)
+        console.print(line, soft_wrap=True)
+    for message in unreadable:
+        note(message)
+    if unreadable:
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _masked(record: Trajectory | Refused, model: str) -> RenderableType:

@@ -1,7 +1,7 @@
 """Commands `status` and `list`: states of runs, also of running and of killed ones."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from refinesynth.cli.display import failure_reasons
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run
 from refinesynth.cli.run_report import amount, by_outcome, contamination, estimated
 from refinesynth.cli.terminal import labelled, note, output, print_json, say, styled
@@ -25,7 +26,7 @@ from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import is_lopsided
 
-AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+AsJson = Annotated[bool, option(help="As one JSON object.")]
 
 _MAX_IN_FLIGHT = 8
 
@@ -47,7 +48,7 @@ def status(
     run: Run,
     *,
     json: AsJson = False,
-    contamination: Annotated[list[Path] | None, typer.Option("--contamination", hidden=True)] = None,
+    contamination: Annotated[list[Path] | None, option(hidden=True)] = None,
 ) -> None:
     """Show the progress, cost and health of a run: process, accepted trajectories and their diversity, episodes in flight,
     refusals and cost. Changes nothing.
@@ -195,16 +196,14 @@ def _cost_table(current: RunStatus) -> Table:
     for name in ("requests", "tokens in", "cached", "out", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
 
-    def row(role: str, model: str, counts: tuple[int, ...], cost: float | None, style: str = "") -> None:
+    def row(role: str, model: str, counts: Sequence[int], cost: float | None, style: str = "") -> None:
         figures = [*(f"{count:,}" for count in counts), "unknown" if cost is None else dollars(cost)]
         table.add_row(*(styled(text, style) for text in (role, one_line(model), *figures)))
 
-    sums = [0, 0, 0, 0]
-    for spent in current.spent:
-        counts = (spent.requests, spent.input_tokens, spent.cached_tokens, spent.output_tokens)
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
-        row(spent.role.replace("_", " "), spent.model, counts, None if spent.unpriced else spent.cost_usd)
-    row("all", "", tuple(sums), current.cost_usd, "bold")
+    counts = [(spent.requests, spent.input_tokens, spent.cached_tokens, spent.output_tokens) for spent in current.spent]
+    for spent, numbers in zip(current.spent, counts, strict=True):
+        row(spent.role.replace("_", " "), spent.model, numbers, None if spent.unpriced else spent.cost_usd)
+    row("all", "", [sum(column) for column in zip(*counts, strict=True)], current.cost_usd, "bold")
     return table
 
 

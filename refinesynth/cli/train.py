@@ -30,9 +30,9 @@ Set = Annotated[
     list[str] | None,
     option(
         "--set",
-        "Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
-        ADVANCED,
-        "FIELD=VALUE",
+        panel=ADVANCED,
+        metavar="FIELD=VALUE",
+        help="Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
     ),
 ]
 
@@ -41,14 +41,14 @@ def train(
     data: Annotated[list[str] | None, typer.Argument(metavar="DATA...")] = None,
     *,
     more_data: Annotated[list[str] | None, option("--data", panel=INPUT, metavar="NAME[:WEIGHT]")] = None,
-    config: Annotated[Path | None, option("--config", panel=INPUT, metavar="FILE")] = None,
+    config: Annotated[Path | None, option(panel=INPUT, metavar="FILE")] = None,
     lora: Annotated[bool | None, option("--lora/--no-lora", panel=LEARNING)] = None,
     set_: Set = None,
-    preview: Annotated[bool, option("--preview", panel=ADVANCED)] = False,
-    sample: Annotated[int | None, option("--sample", panel=ADVANCED, metavar="N", min=1)] = None,
-    dry_run: Annotated[bool, option("--dry-run", panel=ADVANCED)] = False,
-    show_config: Annotated[bool, option("--show-config", panel=ADVANCED)] = False,
-    json: Annotated[bool, option("--json", panel=ADVANCED)] = False,
+    preview: Annotated[bool, option(panel=ADVANCED)] = False,
+    sample: Annotated[int | None, option(panel=ADVANCED, metavar="N", min=1)] = None,
+    dry_run: Annotated[bool, option(panel=ADVANCED)] = False,
+    show_config: Annotated[bool, option(panel=ADVANCED)] = False,
+    json: Annotated[bool, option(panel=ADVANCED)] = False,
     local_rank: Annotated[  # noqa: ARG001 - launchers give it, and the environment says the same
         int | None, typer.Option("--local_rank", "--local-rank", hidden=True)
     ] = None,

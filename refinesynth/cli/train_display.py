@@ -220,11 +220,7 @@ def _tokens(counts: Counts) -> str:
 
 
 def _memory(memory: MemoryEstimate, available: int | None) -> str:
-    parts = (
-        ("weights", memory.weights),
-        ("gradients", memory.gradients),
-        ("optimizer", memory.optimizer),
-        ("activations", memory.activations),
-    )
+    names = ("weights", "gradients", "optimizer", "activations")
+    parts = ", ".join(f"{name} {in_bytes(getattr(memory, name))}" for name in names)
     limit = "" if available is None else f" of {in_bytes(available)}"
-    return f"about {in_bytes(memory.total)}{limit} per device: {', '.join(f'{name} {in_bytes(size)}' for name, size in parts)}"
+    return f"about {in_bytes(memory.total)}{limit} per device: {parts}"

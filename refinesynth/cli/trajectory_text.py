@@ -55,14 +55,10 @@ def summary_line(record: Trajectory | Refused) -> str:
     return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {reason}")
 
 
-def json_line(record: Trajectory | Refused) -> str:
-    return printable(record.to_json().decode())
-
-
 def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
     """The record as indented JSON; `paper` writes script and turns in the paper's keys."""
     if not paper:
-        return printable(_indented(record.model_dump(mode="json")))
+        return printable(indented(record.model_dump(mode="json")))
     evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
     if evidence is None:
         raise InputError(f"this answer could not be read, so it has no script and no turns: {summary_line(record)}")
@@ -73,10 +69,10 @@ def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
             for number, turn in enumerate(evidence.turns, start=1)
         ],
     }
-    return printable(_indented(value))
+    return printable(indented(value))
 
 
-def _indented(value: object) -> str:
+def indented(value: object) -> str:
     return write_json(value, option=orjson.OPT_INDENT_2).decode()
 
 
@@ -144,7 +140,7 @@ def _script(script: Script, persona: str, *, full: bool) -> Table:
     ]
     rows += [("values" if row == 0 else "", _values(name, common[name], full=full)) for row, name in enumerate(common)]
     if full:
-        rows.append(("world", _indented(script.environment)))
+        rows.append(("world", indented(script.environment)))
     return _labelled(rows)
 
 

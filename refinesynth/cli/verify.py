@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from refinesynth.cli.exit_codes import ExitCode
+from refinesynth.cli.field_options import option
 from refinesynth.cli.rules import read_chain
 from refinesynth.cli.run_records import REFUSED, RunOrFile, episode_id, file_of, is_run, records
 from refinesynth.cli.status import AsJson
@@ -31,8 +32,8 @@ _Stage = Literal["trajectory", "script", "draft"]
 def verify(
     source: RunOrFile,
     *,
-    rules: Annotated[str | None, typer.Option("--rules", metavar="CHAIN")] = None,
-    script_rules: Annotated[str | None, typer.Option("--script-rules", metavar="CHAIN")] = None,
+    rules: Annotated[str | None, option(metavar="CHAIN")] = None,
+    script_rules: Annotated[str | None, option(metavar="CHAIN")] = None,
     json: AsJson = False,
 ) -> None:
     """Check all kept and refused records on disk again. Needs no model and costs nothing.

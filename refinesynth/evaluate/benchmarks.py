@@ -33,10 +33,8 @@ def read_instances(name: str, *, data: Path | None = None, argument: str = "") -
     try:
         instances = tuple(benchmark.instances(Source(None if data is None else data.resolve(), argument)))
         json.dumps([instance.data for instance in instances])
-    except BadInstance as error:
+    except (BadInstance, InputError) as error:
         raise InputError(str(error)) from error
-    except InputError:
-        raise
     except Exception as error:  # Code of another package may raise anything.
         raise InputError(f"the instances of {name} cannot be read: {error!r}; expected JSON in their data") from error
     if not instances:
@@ -59,11 +57,9 @@ def parse_tasks(tasks: str) -> list[tuple[str, str]]:
     for part in filter(None, (part.strip() for part in tasks.split(","))):
         name, _, argument = part.partition(":")
         for benchmark in HELD_OUT if name == "held-out" else (name,):
-            if benchmark == INSPECT:
-                names[benchmark, argument] = None
-                continue
             try:
-                find(benchmark)
+                if benchmark != INSPECT:
+                    find(benchmark)
             except InputError as error:
                 if benchmark in TABLE.entries():
                     raise

@@ -23,7 +23,7 @@ from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.inspect_models import open_model, set_budget, weights_digest
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
-from refinesynth.evaluate.task import FACTS, MAX_TOKENS, environment_pools, task_facts
+from refinesynth.evaluate.task import FACTS, MAX_TOKENS, environment_pools, task_facts, task_key
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.run.run_folder import CONFIG, holds_run
 
@@ -168,7 +168,7 @@ def _count_finished(folder: Path, task: Task, setup: Evaluation) -> int:
     sample_ids = {sample.id for sample in task.dataset[: setup.limit]}
     episodes: set[tuple[str | int, int]] = set()
     for info in list_eval_logs(str(folder)):
-        if _task_key(read_eval_log(info, header_only=True).eval.metadata) == _task_key(task.metadata):
+        if task_key(read_eval_log(info, header_only=True).eval.metadata) == task_key(task.metadata):
             summaries = read_eval_log_sample_summaries(info)
             episodes |= {(item.id, item.epoch) for item in summaries if item.scores and not item.error}
     return sum(id_ in sample_ids and epoch <= setup.epochs for id_, epoch in episodes)
@@ -232,8 +232,7 @@ def _arguments(setup: Evaluation, argument: str, perturb: str) -> dict[str, Any]
 def _with_form(setup: Evaluation) -> Evaluation:
     """Resolve the form: `tools`, `parallel_tools`, or `auto` for text, as in logs from before forms could be chosen."""
     form = TrainedAs.of(setup.model).form if setup.form == "auto" else setup.form
-    values: dict[str, Any] = {**dict(setup), "form": form if form in FORMS else "auto"}
-    return Evaluation(**values)
+    return setup.model_copy(update={"form": form if form in FORMS else "auto"})
 
 
 def _with_sampling(setup: Evaluation) -> Evaluation:
@@ -255,7 +254,7 @@ def _check_same_evaluation(
     """Raise InputError if the folder holds logs of another model or other weights, or of these tasks with other settings."""
     sampling = {"temperature": setup.temperature, "max_tokens": setup.max_tokens or MAX_TOKENS, "seed": setup.seed}
     requested = {
-        (name, options.get("perturb", ""), options.get("argument", "")): {**options, **sampling}
+        (name, options.get("argument", ""), options.get("perturb", "")): {**options, **sampling}
         for name, options in tasks
     }
     for info in list_eval_logs(str(setup.folder)):
@@ -269,7 +268,7 @@ def _check_same_evaluation(
         known_weights = task_facts(header.eval.metadata).get(_WEIGHTS, {})
         if any(weights.get(role, digest) != digest for role, digest in known_weights.items()):
             raise InputError(f"{start} other weights: the model's files have changed since; give another -o for these")
-        expected = requested.get(_task_key(header.eval.metadata))
+        expected = requested.get(task_key(header.eval.metadata))
         if expected is None:
             continue
         config = header.plan.config
@@ -289,10 +288,3 @@ def _check_same_evaluation(
                     f"{start} {header.eval.task} with {name}={recorded.get(name)!r}, and this is one with {expected.get(name)!r}; "
                     "give another -o"
                 )
-
-
-def _task_key(metadata: Mapping[str, Any] | None) -> tuple[str, str, str]:
-    """Benchmark, perturbation and argument of a task, from its facts."""
-    facts = task_facts(metadata)
-    benchmark, perturb, argument = (str(facts.get(name) or "") for name in ("benchmark", "perturb", "argument"))
-    return benchmark, perturb, argument

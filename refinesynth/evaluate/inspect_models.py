@@ -33,7 +33,6 @@ from inspect_ai.model import (
     set_model_info,
 )
 from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
-from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -65,7 +64,7 @@ from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.roles.player import request_parameters
 from refinesynth.train.inputs import find_on_hub
-from refinesynth.trajectory import Usage, explain
+from refinesynth.trajectory import Usage
 
 PROVIDER = "refinesynth"
 MAX_IN_FLIGHT = 64
@@ -143,12 +142,7 @@ class OwnBackend(ModelAPI):
 def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
     """The backend with these settings; raises ConfigurationError for unknown ones."""
     backend = resolve(name)
-    if not settings:
-        return backend
-    try:
-        return Backend.model_validate({**backend.model_dump(exclude_defaults=True), **settings})
-    except ValidationError as error:
-        raise ConfigurationError(f"the settings of {name!r} cannot be used: {explain(error)}") from error
+    return Backend(**{**backend.model_dump(exclude_defaults=True), **settings}) if settings else backend
 
 
 def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:

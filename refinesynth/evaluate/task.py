@@ -281,3 +281,9 @@ def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Facts of a task in its log; empty for other logs. Logs with different facts do not compare."""
     facts: object = (metadata or {}).get(FACTS)
     return dict(cast("Mapping[str, Any]", facts)) if isinstance(facts, Mapping) else {}
+
+
+def task_key(metadata: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """Benchmark, argument and perturbation of a task, from its facts; empty texts for another log."""
+    facts = task_facts(metadata)
+    return str(facts.get("benchmark") or ""), str(facts.get("argument") or ""), str(facts.get("perturb") or "")

@@ -15,12 +15,15 @@ from refinesynth.trajectory import Script
 _DIMENSIONS: Final = 256
 """Dimensions of the hashed bag of words of a script."""
 
+_MAX_HEIGHT: Final = 200
+"""Largest height of a figure in inches, which bounds memory."""
+
 
 def bars(values: Mapping[str, float], *, unit: str = "") -> str:
     """Return horizontal bars, in the order of the mapping; empty without values."""
     if not values:
         return ""
-    figure = _figure(0.35 * len(values) + 0.5)
+    figure = make_figure(4.8, 0.35 * len(values) + 0.5)
     axes = figure.subplots()
     names = [one_line(name, size=32) for name in values]
     containers = axes.barh(range(len(names)), list(values.values()), color="#4c78a8")
@@ -37,7 +40,7 @@ def histogram(values: Sequence[float], labels: Sequence[str]) -> str:
     """Return vertical bars with labels below; empty if all values are 0."""
     if not any(values):
         return ""
-    figure = _figure(2.2)
+    figure = make_figure(4.8, 2.2)
     axes = figure.subplots()
     axes.bar(range(len(values)), list(values), color="#4c78a8")
     step = max(1, len(labels) // 12)
@@ -60,7 +63,7 @@ def scatter(scripts: Sequence[Script]) -> str:
     table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
     table -= table.mean(axis=0)
     points = table @ np.linalg.svd(table, full_matrices=False)[2][:2].T
-    figure = _figure(4.0)
+    figure = make_figure(4.8, 4.0)
     axes = figure.subplots()
     axes.scatter(points[:, 0], points[:, 1], s=16, alpha=0.7, color="#4c78a8", linewidths=0)
     axes.set_xticks([])
@@ -68,10 +71,12 @@ def scatter(scripts: Sequence[Script]) -> str:
     return svg(figure)
 
 
-def _figure(height: float) -> Any:
+def make_figure(width: float, height: float) -> Any:
+    """Return an empty figure of matplotlib; the sizes are in inches."""
+    # pyplot has global state, which may belong to a notebook, and may need a display.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(4.8, height), layout="constrained")
+    return Figure(figsize=(width, min(_MAX_HEIGHT, height)), dpi=120, layout="constrained")
 
 
 def svg(figure: Any) -> str:

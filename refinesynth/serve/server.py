@@ -93,8 +93,8 @@ async def _read_body(request: web.Request) -> dict[str, Any] | web.Response:
     return body
 
 
-def _response(data: object) -> web.Response:
-    return web.Response(body=write_json(data), content_type=_JSON)
+def _response(data: object, status: int = 200) -> web.Response:
+    return web.Response(body=write_json(data), status=status, content_type=_JSON)
 
 
 def _stream_response(completion: Mapping[str, Any], body: Mapping[str, Any]) -> web.Response:
@@ -121,8 +121,7 @@ def _stream_response(completion: Mapping[str, Any], body: Mapping[str, Any]) -> 
 
 def _refusal(status: int, message: str, *, param: str | None = None, code: str | None = None) -> web.Response:
     kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")  # noqa: PLR2004
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    return web.Response(body=write_json(body), status=status, content_type=_JSON)
+    return _response({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
 
 
 @dataclass
@@ -136,14 +135,7 @@ class _Server:
     max_in_flight: int = 0
     by_status: Counter[str] = field(default_factory=Counter[str])
 
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_openai_errors])
-        app.router.add_post("/v1/chat/completions", self._count_request)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/stats", self._stats)
-        return app
-
-    async def _count_request(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         number, status = self.requests, "none"
         self.requests += 1
         self.in_flight += 1
@@ -173,11 +165,11 @@ class _Server:
             _log.exception("the completion function failed")
             return _refusal(500, f"the backend failed with {type(error).__name__}")
 
-    async def _models(self, _request: web.Request) -> web.Response:
+    async def models(self, _request: web.Request) -> web.Response:
         model = {"id": "rehearsal", "object": "model", "created": 0, "owned_by": "refinesynth"}
         return _response({"object": "list", "data": [model]})
 
-    async def _stats(self, _request: web.Request) -> web.Response:
+    async def stats(self, _request: web.Request) -> web.Response:
         counts = {name: getattr(self, name) for name in ("requests", "in_flight", "max_in_flight")}
         return _response({**counts, "by_status": dict(sorted(self.by_status.items()))})
 
@@ -205,7 +197,12 @@ def create_app(call: Completion, *, latency: float = 0.0, jitter: float = 0.0, s
     `latency` is the mean time until a response begins, in seconds; `jitter` is the share, 0 to 1, by which it varies to
     either side; `seed` decides the latency of each request.
     """
-    return _Server(call, latency, jitter, seed).app()
+    server = _Server(call, latency, jitter, seed)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_openai_errors])
+    app.router.add_post("/v1/chat/completions", server.answer)
+    app.router.add_get("/v1/models", server.models)
+    app.router.add_get("/stats", server.stats)
+    return app
 
 
 def serve(app: web.Application, *, port: int = 8400, on_ready: Callable[[str], None]) -> None:

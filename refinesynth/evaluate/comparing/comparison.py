@@ -110,13 +110,12 @@ _REPAIRED = "repaired"
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
     """All tables that have rows. Unfinished tasks have rows only in `scores`, with the bounds of their scores."""
     complete = {name: [log for log in tasks if not log.missing] for name, tasks in evaluations.items()}
-    results = [
+    of_complete = (_other_measures, _differences, _levels, _grid, _perturbations, _behaviour)
+    results = (
         _main_scores(evaluations, complete, paper=paper),
         _scores(evaluations),
-        _other_measures(complete),
-        _differences(complete),
-    ]
-    results += [_levels(complete), _grid(complete), _perturbations(complete), _behaviour(complete)]
+        *(make_table(complete) for make_table in of_complete),
+    )
     return [table for table in results if table.rows]
 
 
@@ -215,18 +214,13 @@ def _grid(evaluations: Evaluations) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, log in _by_task(evaluations):
         cells = log.cells()
-        if _REPAIRED in log.measures and cells.keys() >= {"kind", "position"}:
-            repaired = log.means(_REPAIRED)
-            for kind, mask in cells["kind"].items():
-                masks = [mask & cells["position"].get(third, np.zeros(len(mask), bool)) for third in THIRDS]
-                rows.append(
-                    (
-                        log.task,
-                        name,
-                        kind,
-                        *(Share(float(repaired[part].mean()) if part.any() else None) for part in masks),
-                    )
-                )
+        if _REPAIRED not in log.measures or not cells.keys() >= {"kind", "position"}:
+            continue
+        repaired = log.means(_REPAIRED)
+        for kind, mask in cells["kind"].items():
+            masks = (mask & cells["position"].get(third, np.zeros(len(mask), bool)) for third in THIRDS)
+            shares = (Share(float(repaired[part].mean()) if part.any() else None) for part in masks)
+            rows.append((log.task, name, kind, *shares))
     return Table("grid", "Repaired by kind and position of the mistake, %", (*_KEYS, "kind", *THIRDS), 3, rows)
 
 

@@ -8,12 +8,10 @@ from refinesynth._version import __version__
 from refinesynth.evaluate.comparing.table_values import Comparison, Estimate, Share, Table
 from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
 from refinesynth.report.html_page import render_page
-from refinesynth.report.plots import svg
+from refinesynth.report.plots import make_figure, svg
 from refinesynth.text.printable import one_line
 
 _BAR_HEIGHT = 0.24
-_MAX_HEIGHT = 200
-"""Largest height of a picture in inches, which bounds memory."""
 _MAX_LABEL = 40
 _DARK = 60
 """Per cent above which a cell of a heat map is dark."""
@@ -25,7 +23,7 @@ def draw(scores: Table) -> Any:
         return None
     tasks, names = (list(dict.fromkeys(str(row[index]) for row in scores.rows)) for index in (0, 1))
     thickness = 1 / (len(names) + 1)
-    figure = _figure(10, 1.2 + _BAR_HEIGHT * (len(tasks) / thickness + len(names)))
+    figure = make_figure(10, 1.2 + _BAR_HEIGHT * (len(tasks) / thickness + len(names)))
     panels = figure.subplots(1, 2, sharey=True)
     for panel, measure in zip(panels, ("success", "progress"), strict=True):
         column = scores.columns.index(measure)
@@ -58,7 +56,7 @@ def draw(scores: Table) -> Any:
 def draw_grid(grid: Table) -> bytes:
     """A PNG with a heat map for each task and evaluation: kinds of mistakes by their position."""
     groups = list(dict.fromkeys(row[:2] for row in grid.rows))
-    figure = _figure(6, 0.5 + 2.2 * len(groups))
+    figure = make_figure(6, 0.5 + 2.2 * len(groups))
     positions = grid.columns[grid.labels :]
     for panel, group in zip(figure.subplots(len(groups), 1, squeeze=False)[:, 0], groups, strict=True):
         rows = [row for row in grid.rows if row[:2] == group]
@@ -75,13 +73,6 @@ def draw_grid(grid: Table) -> bytes:
                     panel.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=9, color=color)
     figure.suptitle(grid.title, fontsize=10)
     return _png(figure)
-
-
-def _figure(width: float, height: float) -> Any:
-    # pyplot has global state, which may belong to a notebook, and may need a display.
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, min(_MAX_HEIGHT, height)), dpi=120, layout="constrained")
 
 
 def _png(figure: Any) -> bytes:

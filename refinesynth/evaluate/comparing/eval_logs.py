@@ -101,21 +101,20 @@ class _Log(NamedTuple):
 
 def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
     """Tasks in a folder in order, each from its newest finished log, else its newest log; raises InputError."""
-    from refinesynth.evaluate.task import task_facts
+    from refinesynth.evaluate.task import task_key
 
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
     logs: dict[tuple[str, str, str], list[_Log]] = {}
     for path in folder.glob("*.eval"):
         log = _read(path)
-        facts = task_facts(log.header.eval.metadata)
-        if not facts.get("benchmark"):
+        key = task_key(log.header.eval.metadata)
+        if not key[0]:
             raise InputError(
                 f"the log {str(path)!r} is of the task {log.header.eval.task!r}, which is no benchmark of refinesynth; move it "
                 f"to another folder"
             )
-        benchmark, argument, perturb = (str(facts.get(name) or "") for name in ("benchmark", "argument", "perturb"))
-        logs.setdefault((benchmark, argument, perturb), []).append(log)
+        logs.setdefault(key, []).append(log)
     if not logs:
         names = sorted({path.parent.name for path in folder.glob("*/*.eval")})
         hint = f"; there are some in its folders {', '.join(names)}, of which each can be given" if names else ""

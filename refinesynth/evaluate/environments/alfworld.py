@@ -5,7 +5,7 @@ Current game files have two other wordings than AgentBoard's (`move X to Y`, `Yo
 
 import json
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -89,7 +89,8 @@ class AlfWorld:
         )
         self._state: Any = None
         self._last_view = ""
-        self._subgoals: dict[str, bool] = {}
+        self.subgoals: dict[str, bool] = {}
+        """Pattern of each subgoal; True if an observation of this episode has met it."""
 
     def reset(self, instance: Instance, /) -> Start:
         data = instance.data
@@ -101,7 +102,7 @@ class AlfWorld:
             _, self._last_view, goal = str(self._state.feedback).strip().split("\n\n")
         except (Exception, SystemExit) as error:  # The parsers and the planner may raise anything.
             raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
-        self._subgoals = dict.fromkeys(subgoals(instance.level, data["object"], data["place"]), False)
+        self.subgoals = dict.fromkeys(subgoals(instance.level, data["object"], data["place"]), False)
         return Start(self._last_view, goal.partition("Your task is to: ")[2].strip(), _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
@@ -118,19 +119,14 @@ class AlfWorld:
         return self._result(self._last_view if action == "look" else observation)
 
     def _result(self, observation: str) -> Step:
-        for pattern in self._subgoals:
-            self._subgoals[pattern] |= re.search(pattern, observation) is not None
+        for pattern in self.subgoals:
+            self.subgoals[pattern] |= re.search(pattern, observation) is not None
         won = bool(self._state.won)
-        progress = 1.0 if won else sum(self._subgoals.values()) / (len(self._subgoals) + 1)
+        progress = 1.0 if won else sum(self.subgoals.values()) / (len(self.subgoals) + 1)
         return Step(observation, progress, won, won, refused=observation == _REFUSED)
 
     def valid_actions(self) -> Sequence[str]:
         return list(self._state.admissible_commands)
-
-    @property
-    def subgoals(self) -> Mapping[str, bool]:
-        """Pattern of each subgoal; True if an observation of this episode has met it."""
-        return self._subgoals
 
     def close(self) -> None:
         self._game.close()

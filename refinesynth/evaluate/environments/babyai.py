@@ -342,23 +342,18 @@ _ACTIONS = (
 class BabyAI:
     """Environment that plays one level after another."""
 
+    _level: Level
+
     def __init__(self) -> None:
         import gymnasium
         import minigrid
 
         del minigrid  # Imported for the levels that it registers.
         self._make: Any = gymnasium.make
-        self._current: Level | None = None
-
-    @property
-    def _level(self) -> Level:
-        if self._current is None:
-            raise RuntimeError("reset comes first")
-        return self._current
 
     def reset(self, instance: Instance, /) -> Start:
         try:
-            self._current = self._begin(instance)
+            self._level = self._begin(instance)
         except Exception as error:  # minigrid may raise anything for an unknown level or seed.
             raise BadInstance(
                 f"the BabyAI level {instance.id!r} cannot be made: {error!r}; expected a level of minigrid 3.2, a seed and "

@@ -46,9 +46,8 @@ _MAX_ACTIONS = 2_000
 class GroundedWorld:
     """Environment of grounded scripts. Progress is the highest share of the goal's conditions so far."""
 
-    def __init__(self) -> None:
-        self._environment: GroundedEnvironment | None = None
-        self._measured = False
+    _environment: GroundedEnvironment
+    _measured: bool
 
     def reset(self, instance: Instance, /) -> Start:
         try:
@@ -64,20 +63,14 @@ class GroundedWorld:
         pairs = ((turn.thought, turn.action, answer.observation, answer.flagged) for _, turn, answer in _pairs(turns))
         return _start(script, tuple(Exchange(*pair) for pair in pairs))
 
-    @property
-    def _active(self) -> GroundedEnvironment:
-        if self._environment is None:
-            raise RuntimeError("reset comes first")
-        return self._environment
-
     def step(self, action: str, /) -> Step:
         """Take one action. An action that slips does not count as refused."""
-        ruled, _ = self._active.rule(action)
+        ruled, _ = self._environment.rule(action)
         refused = ruled.ruling.kind is not None and not ruled.transient
-        measures = {"repaired": float(self._active.recovered)} if self._measured else {}
+        measures = {"repaired": float(self._environment.recovered)} if self._measured else {}
         return Step(
             ruled.text,
-            self._active.progress,
+            self._environment.progress,
             ruled.done,
             ruled.done,
             refused=refused,
@@ -86,24 +79,21 @@ class GroundedWorld:
         )
 
     def valid_actions(self) -> Sequence[str]:
-        world, state = self._active.world, self._active.state
+        world, state = self._environment.world, self._environment.state
         texts, _ = some_ground_actions(world, _MAX_ACTIONS)
         return [text for text in texts if world.step(state, text).kind is None]
 
     def solution(self) -> Sequence[str] | None:
-        return self._active.solution()
+        return self._environment.solution()
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 def _start(script: Script, history: tuple[Exchange, ...]) -> Start:
-    specs = (
-        spec.model_dump(mode="json", include={"name", "description", "types", "pattern", "function"})
-        for spec in script.actions
-    )
+    names = {"name", "description", "types", "pattern", "function"}
     actions = tuple(
-        Action(**fields, parameters=spec.parameters) for fields, spec in zip(specs, script.actions, strict=True)
+        Action(**spec.model_dump(mode="json", include=names), parameters=spec.parameters) for spec in script.actions
     )
     return Start("", script.goal, actions, script.introduction, history)
 
