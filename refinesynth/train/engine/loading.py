@@ -4,8 +4,6 @@ With FSDP, one rank per machine reads the weights. Eight ranks would need 256 GB
 fp32; one rank needs 32 GB. The other ranks hold meta tensors, and accelerate broadcasts the weights of rank 0.
 """
 
-import contextlib
-import tempfile
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +13,6 @@ from textwrap import shorten
 from typing import Any, Final, cast
 
 import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import (
@@ -28,7 +25,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
@@ -110,10 +106,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
             model_config = cast("Any", make_config(config, tokenizer))
         else:
             model_config = cast("Any", AutoConfig.from_pretrained(**source, trust_remote_code=config.trust_remote_code))
-        with torch.device("meta"):
-            model = cast(
-                "nn.Module", AutoModelForCausalLM.from_config(model_config, trust_remote_code=config.trust_remote_code)
-            )
+        model = _make_meta_model(model_config, config)
         unused = unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
     freeze(model, unused)
     quantized_bytes = frozen_bytes(model, config.quantize) if config.quantize is not None else None
@@ -141,18 +134,22 @@ def load_model(
     replace the weights. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
     base, revision, adapter = resolve_base(config)
-    if base == SCRATCH and tokenizer is not None:
-        source = scratch_model_folder(config, tokenizer)
-    else:
-        source = contextlib.nullcontext(base)
-        pretrained_arguments(base, revision)  # outside `_loading_errors`, which would rewrite the error
-    with _loading_errors("model", base, config), source as name:
+    # Outside `_loading_errors`, which would rewrite the error.
+    source = {"local_files_only": True} if base == SCRATCH else pretrained_arguments(base, revision)
+    model_class: Any = AutoModelForCausalLM
+    model_config: Any = None
+    with _loading_errors("model", base, config):
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
-        model_class: Any = AutoModelForCausalLM
-        arguments = pretrained_arguments(name, revision) | {"trust_remote_code": config.trust_remote_code}
-        if empty:
-            model_class, arguments = _without_weights(arguments)
+        arguments = source | {"trust_remote_code": config.trust_remote_code}
+        if base == SCRATCH and tokenizer is not None:
+            model_config = make_config(config, tokenizer)
+        elif empty:
+            model_config = AutoConfig.from_pretrained(**arguments)
+        if model_config is not None:  # no weights are read from files
+            model_class = type(_make_meta_model(model_config, config))
+            weights = {} if empty else _scratch_weights(model_config, config.seed)
+            arguments |= {"pretrained_model_name_or_path": None, "config": model_config, "state_dict": weights}
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
             model_class.from_pretrained(
@@ -166,8 +163,8 @@ def load_model(
             ),
         )
     model, loading_info = loaded
-    if empty:
-        cast("Any", model).config.name_or_path = without_hub_prefix(name)
+    if model_config is not None:
+        cast("Any", model).config.name_or_path = without_hub_prefix(base)
     missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
@@ -187,14 +184,10 @@ def load_model(
     return model
 
 
-def _without_weights(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class of a model, and arguments for its `from_pretrained` with which no weights are read."""
-    config = cast("Any", AutoConfig.from_pretrained(**arguments))
+def _make_meta_model(model_config: Any, config: TrainConfig) -> nn.Module:
     with torch.device("meta"):
-        model = cast(
-            "nn.Module", AutoModelForCausalLM.from_config(config, trust_remote_code=arguments["trust_remote_code"])
-        )
-    return type(model), arguments | {"pretrained_model_name_or_path": None, "config": config, "state_dict": {}}
+        model: Any = AutoModelForCausalLM.from_config(model_config, trust_remote_code=config.trust_remote_code)
+    return model
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -262,7 +255,7 @@ def model_shape(model: nn.Module, name: str) -> ModelShape:
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _loading_errors(kind: str, name: str, config: TrainConfig) -> Generator[None]:
     try:
         yield
@@ -335,14 +328,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
     )
 
 
-@contextmanager
-def scratch_model_folder(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """Context with a folder of the untrained model, whose weights depend only on the seed and the data."""
-    with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model: Any = LlamaForCausalLM(make_config(config, tokenizer))
-        # The model's own `save_pretrained` writes only on the first rank.
-        save_file(model.state_dict(), Path(folder) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-        for settings in (model.config, model.generation_config):
-            settings.save_pretrained(folder)
-        yield folder
+def _scratch_weights(model_config: LlamaConfig, seed: int) -> dict[str, torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(model_config).state_dict()

@@ -10,7 +10,8 @@ turn and not after each call. Without such a token (GLM), the turn ends with the
 model writes that token to stop.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise, takewhile
 from os.path import commonprefix
@@ -132,46 +133,51 @@ class Locator(NamedTuple):
 
     # Messages.
 
-    def _marked(
-        self, text: str, messages: Sequence[ChatMessage], numbers: Sequence[int], *, prompt: bool = False
-    ) -> tuple[str, list[str], str]:
-        """The text with marks around the parts `numbers`, the opening mark of each part, and the closing mark."""
+    def _find_marked(
+        self, text: str, messages: Sequence[ChatMessage], numbers: Iterable[int], *, prompt: bool = False
+    ) -> tuple[str, list[tuple[int, CharRange]]]:
+        """Render with marks around the parts `numbers`; return the text without marks, and number and range of each part.
+
+        The marks are of characters that are not in `text`.
+        """
         opening, middle, closing = _unused_characters(text, messages)
         heads = {number: f"{opening}{number}{middle}" for number in numbers}
-        return self._write(_with_marks(messages, heads, closing), prompt=prompt), [*heads.values()], closing
+        marked = self._write(_with_marks(messages, heads, closing), prompt=prompt)
+        pattern = re.compile(f"{opening}([0-9]+){middle}([^{closing}]*){closing}")
+        found: list[tuple[int, CharRange]] = []
+        shift = 0  # the length of all marks before
+        for match in pattern.finditer(marked):
+            start = match.start() - shift
+            found.append((int(match[1]), CharRange(start, start + len(match[2]))))
+            shift += len(match[0]) - len(match[2])
+        return pattern.sub(r"\2", marked), found
 
     def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
         """Ranges of the parts in `text`. Raises `RewritesHistoryError` if a part is incomplete or out of order."""
         parts = message_parts(messages)
-        marked, heads, closing = self._marked(text, messages, range(len(parts)))
-        starts = [marked.find(head) for head in heads]
-        for part, head, start in zip(parts, heads, starts, strict=True):
-            core = part.core + closing
-            if start < 0 or marked.count(head) > 1 or not marked.startswith(core, start + len(head)):
+        unmarked, found = self._find_marked(text, messages, range(len(parts)))
+        numbers = [number for number, _ in found]
+        places = dict(found)
+        for number, part in enumerate(parts):
+            if numbers.count(number) != 1 or unmarked[slice(*places[number])] != part.core:
                 field = "" if part.key == "content" else f", the {part.key}"
                 raise RewritesHistoryError(
                     f"it leaves out, repeats or changes part of message {part.message + 1} ({part.role}{field})"
                 )
-        if starts != sorted(starts):
+        if numbers != sorted(numbers):
             raise RewritesHistoryError("it changes the order of the messages")
-        unmarked = marked
-        for mark in (*heads, closing):
-            unmarked = unmarked.replace(mark, "")
         if unmarked != text:
             raise RewritesHistoryError("what it writes depends on what the messages hold")
-        return list(_unmarked_ranges(parts, heads, starts, closing))
+        return [place for _, place in found]
 
     def _find_prompt_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
         """Ranges of the parts in the prompt at the beginning of `text`; None for assistant and changed parts."""
         parts = message_parts(messages)
-        numbers = [number for number, part in enumerate(parts) if part.role != "assistant"]
-        marked, heads, closing = self._marked(text, messages, numbers, prompt=True)
-        inputs = [parts[number] for number in numbers]
-        places = list(_unmarked_ranges(inputs, heads, [marked.find(head) for head in heads], closing))
-        if any(not text.startswith(part.core, max(0, place.start)) for part, place in zip(inputs, places, strict=True)):
+        inputs = [number for number, part in enumerate(parts) if part.role != "assistant"]
+        places = dict(self._find_marked(text, messages, inputs, prompt=True)[1])
+        if any(number not in places or text[slice(*places[number])] != parts[number].core for number in inputs):
             return [None] * len(parts)
-        by_number = dict(zip(numbers, places, strict=True))
-        return [by_number.get(number) for number in range(len(parts))]
+        return [places.get(number) for number in range(len(parts))]
 
     def find_calls(self, messages: Sequence[ChatMessage], index: int, located: Located) -> tuple[CharRange, ...] | None:
         """Ranges of the calls of message `index`; None if they are not certain.
@@ -378,16 +384,6 @@ def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
         for key in (*THOUGHTS, "content")
         if message.get(key)
     ]
-
-
-def _unmarked_ranges(
-    parts: Sequence[MessagePart], heads: Sequence[str], starts: Sequence[int], closing: str
-) -> Iterator[CharRange]:
-    """Ranges in the text without marks: earlier marks shift later ranges."""
-    shift = 0
-    for part, head, start in zip(parts, heads, starts, strict=True):
-        yield CharRange(start - shift, start - shift + len(part.core))
-        shift += len(head) + len(closing)
 
 
 def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closing: str) -> list[ChatMessage]:
