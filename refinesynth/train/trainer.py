@@ -194,7 +194,6 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     Raises:
         InputError: Data or tokenizer cannot be read, or the labels are not certain with the chat template.
     """
-    check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     choose_accelerator()
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
@@ -252,7 +251,6 @@ def write_tokens(
     config = layered(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config
-    check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced

@@ -19,7 +19,7 @@ from refinesynth.extras import require
 from refinesynth.files.atomic_write import irregular_kind, open_to_append, write_file, write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_working_folder
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.markup import code_in_table
+from refinesynth.text.markup import code_in_table, render_markdown
 from refinesynth.train import events
 from refinesynth.train.config import HUB_NAME, PATH_FIELDS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
@@ -255,11 +255,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 
     Names of data and models are untrusted text: PyYAML quotes them in the header, and the body puts them in code spans.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    # The output is Markdown, not HTML: untrusted text goes through the filter `code`.
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(code=code_in_table, name=short_name, json=json.dumps, count=lambda number: f"{number:,}")
     omitted = "max_steps" if config.max_steps is None else "epochs"
     settings = {name: value for name in _CARD_KEYS if (value := getattr(config, name)) is not None and name != omitted}
     settings |= {f"trainer.{name}": value for name, value in config.trainer.weight_settings().items()}
@@ -274,7 +269,9 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
     base = published(plan.model.name)[0]
-    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    return render_markdown(
+        _TEMPLATE,
+        {"code": code_in_table, "name": short_name, "json": json.dumps, "count": "{:,}".format},
         config=config,
         plan=plan,
         result=result,
@@ -287,7 +284,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         held_out=held_out,
         counts=plan.sizes.counts,
     )
-    return f"{text.strip()}\n"
 
 
 class MetricsFile:

@@ -19,11 +19,13 @@ from refinesynth.train.layered_settings import portable
 
 TRAJECTORIES = "trajectories.jsonl"
 
+_Row = tuple[object, str]
+"""Record and its place."""
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest record of a JSON Lines file, in bytes."""
 
 
-def read_file_records(path: Path, truncated: list[str]) -> Generator[tuple[object, str]]:
+def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
     A file that begins with `[` is read whole, as a JSON list. A truncated last line, as a killed run leaves it, is
@@ -77,7 +79,7 @@ def is_dataset(source: object) -> bool:
     return type(source).__module__.partition(".")[0] == "datasets"
 
 
-def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
+def stored_rows(name: str, *, hub: bool) -> Generator[_Row]:
     """Load the rows of a hub dataset or a `save_to_disk` folder; dataset code is never run. Raises `InputError`."""
     import datasets
 
@@ -90,7 +92,7 @@ def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
     return dataset_rows(loaded, name)
 
 
-def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
+def dataset_rows(source: Any, name: str) -> Generator[_Row]:
     """The rows of a dataset's `train` or only split, each with `name: row number` from 1. Raises `InputError`."""
     if isinstance(source, dict):
         splits = cast("dict[str, Any]", source)
@@ -266,7 +268,7 @@ class Reader(Iterator[Conversation]):
         """Conversations dropped because no correct turn was left without mistakes."""
         self._distinct_names = DistinctNames()
         self._without_refinement = without_refinement
-        self._streams: list[Generator[tuple[object, str]]] = []
+        self._streams: list[tuple[Generator[_Row], bool]] = []
         self._conversations = self._read()
 
     def __next__(self) -> Conversation:
@@ -274,7 +276,7 @@ class Reader(Iterator[Conversation]):
 
     def close(self) -> None:
         """Close all open sources."""
-        for generator in (self._conversations, *self._streams):
+        for generator in (self._conversations, *(rows for rows, _ in self._streams)):
             generator.close()
 
     def remarks(self) -> Iterator[str]:
@@ -292,8 +294,8 @@ class Reader(Iterator[Conversation]):
 
     def _read(self) -> Generator[Conversation]:
         self.open()
-        for source, stream, sizes in zip(self._sources, self._streams, self.sizes, strict=True):
-            items = self._read_source(source, stream, sizes)
+        for (rows, is_table), sizes in zip(self._streams, self.sizes, strict=True):
+            items = self._read_source(rows, sizes, is_table=is_table)
             for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
                 sizes.taken += 1
                 kept = without_mistakes(conversation) if self._without_refinement else conversation
@@ -302,28 +304,27 @@ class Reader(Iterator[Conversation]):
                 else:
                     yield kept
 
-    def _read_source(
-        self, source: DataSource, stream: Iterator[tuple[object, str]], sizes: SourceSizes
-    ) -> Iterator[Conversation]:
-        table = source_kind(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
-        for record, location in stream:
+    def _read_source(self, rows: Iterable[_Row], sizes: SourceSizes, *, is_table: bool) -> Iterator[Conversation]:
+        for record, location in rows:
             is_read = isinstance(record, Conversation)
-            conversation = record if is_read else read_record(record, location, self._form, table=table)
+            conversation = record if is_read else read_record(record, location, self._form, table=is_table)
             sizes.conversations += 1
             sizes.unmarked += not conversation.marked
             yield replace(conversation, id=self._distinct_names(conversation.id), source=sizes.name)
 
-    def _open_rows(self, source: DataSource, number: int) -> Generator[tuple[object, str]]:
+    def _open_rows(self, source: DataSource, number: int) -> tuple[Generator[_Row], bool]:
+        """The rows of a source, and True if they are rows of a table."""
         if isinstance(source, str | Path):
             kind = source_kind(source)
             if kind in {"run", "file"}:
-                return read_file_records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.truncated)
-            return stored_rows(hub_name(str(source)), hub=kind == "hub")
+                path = Path(source, TRAJECTORIES) if kind == "run" else Path(source)
+                return read_file_records(path, self.truncated), False
+            return stored_rows(hub_name(str(source)), hub=kind == "hub"), True
         if is_dataset(source):
-            return dataset_rows(source, f"dataset {number}")
+            return dataset_rows(source, f"dataset {number}"), True
         if not isinstance(cast("Any", source), Iterable):
             raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
-        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1))
+        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1)), False
 
 
 def source_kind(source: str | Path) -> Literal["run", "file", "saved", "hub"]:

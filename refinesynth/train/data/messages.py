@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from refinesynth.chat import action_label, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, write_json
+from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, without_nulls, write_json
 from refinesynth.train.labelled_conversation import THOUGHTS, FlaggedMessage, ToolCall
 
 _CALL_BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
@@ -44,7 +44,7 @@ def read_tools(record: Mapping[str, Any], location: str, *, table: bool) -> tupl
             "without the outer object; expected what a chat completion's `tools` are"
         ) from error
     table = table or _holds_padding(tools)
-    return ([_without_nulls(tool) for tool in tools] if table else tools), table
+    return ([without_nulls(tool) for tool in tools] if table else tools), table
 
 
 def _normalize_tool(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _padding_remover(
             return call._replace(arguments=dict(call.arguments))
         required = _schema_keys(schemas.get(call.name), "required")
         arguments = call.arguments.items()
-        return call._replace(arguments={k: _without_nulls(v) for k, v in arguments if v is not None or k in required})
+        return call._replace(arguments={k: without_nulls(v) for k, v in arguments if v is not None or k in required})
 
     return remove_padding
 
@@ -204,13 +204,6 @@ def _holds_padding(value: object) -> bool:
         schema = cast("Mapping[str, object]", value)
         return any(key not in _NULLABLE_KEYS and (item is None or _holds_padding(item)) for key, item in schema.items())
     return isinstance(value, list | tuple) and any(map(_holds_padding, cast("Sequence[object]", value)))
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[str, Any]", value)
-        return {key: _without_nulls(item) for key, item in mapping.items() if item is not None}
-    return [*map(_without_nulls, cast("list[Any]", value))] if isinstance(value, list) else value
 
 
 def _as_items(value: Any) -> list[Any]:

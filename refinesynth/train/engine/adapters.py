@@ -182,9 +182,7 @@ def prepare_quantized(model: nn.Module) -> nn.Module:
     for module in cast("Iterable[Any]", model.modules()):
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-    return cast(
-        "nn.Module", require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    )
+    return require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
 
 def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
@@ -212,11 +210,8 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
     """
     with FakeTensorMode(), no_init_weights():
         # Grouped matrix products of experts need bf16. `from_config` writes the type into its argument: pass a copy.
-        model = cast(
-            "nn.Module",
-            AutoModelForCausalLM.from_config(
-                deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
-            ),
+        model: nn.Module = cast("Any", AutoModelForCausalLM).from_config(
+            deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
         )
         try:
             logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits

@@ -88,13 +88,13 @@ def choose_layout(
     failed: dict[str, str] = {}
     with _evaluation_mode(model):
         layout = Layout(packing, stock, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
-        preferred = _preferred_attention(base, stock, half_precision=trial.is_half_precision) if packing else stock
+        preferred = _preferred_attention(base, stock, half_precision=trial.tolerance is None) if packing else stock
         for name in dict.fromkeys((preferred, stock)) if is_auto else [attention]:
             if (reason := _set_attention(base, name, strict=not (is_auto and packing))) is None:
                 layout = replace(layout, attention=_attention(base))
                 reason = trial.failure(layout)
                 if reason is None or not packing:
-                    return replace(layout, note=trial.note())
+                    return replace(layout, note=f"{describe_unused(trial.unused)}." if trial.unused else None)
             failed[name] = reason
     grouped = {reason: ", ".join(name for name in failed if failed[name] == reason) for reason in failed.values()}
     reasons = "; ".join(f"{names}: {reason.rstrip('.')}" for reason, names in grouped.items())
@@ -128,13 +128,15 @@ class _Trial:
     ) -> None:
         self._model, self._call, self._autocast = model, wrapped or model, autocast
         self._backward, self._can_freeze = backward, wrapped is None
-        self._unused: dict[str, int] = {}
+        self.unused: dict[str, int] = {}
+        """Parameters without a gradient, which are frozen, by name prefix."""
         base = base_model(model)
         weights = next(base.parameters())
-        self._device, self._tolerance = weights.device, _TOLERANCE.get(weights.dtype)
+        self._device, self.tolerance = weights.device, _TOLERANCE.get(weights.dtype)
         with autocast():
             if torch.is_autocast_enabled(self._device.type):
-                self._tolerance = None
+                self.tolerance = None
+        """None if the model computes in 16 bits."""
         rng = np.random.default_rng(0)
         self._first, self._second, *self._extras = (
             Rendered(
@@ -146,11 +148,6 @@ class _Trial:
             for length in (_FIRST_LENGTH, _SECOND_LENGTH, *[_FIRST_LENGTH] * _EXTRA_SEQUENCES)
         )
 
-    @property
-    def is_half_precision(self) -> bool:
-        """True if the model computes in 16 bits."""
-        return self._tolerance is None
-
     def failure(self, layout: Layout) -> str | None:
         """The reason that prevents training in this layout; None if there is none."""
         make = pack_batch if layout.packed else pad_batch
@@ -160,8 +157,8 @@ class _Trial:
             if self._backward:
                 self._try_backward(layout.inputs(make([self._first, self._second]).to(self._device)))
                 if self._can_freeze:
-                    self._unused = without_gradient(self._model)
-                    freeze(self._model, self._unused)
+                    self.unused = without_gradient(self._model)
+                    freeze(self._model, self.unused)
         except _MODEL_ERRORS as exc:
             if isinstance(exc, torch.OutOfMemoryError):
                 raise
@@ -169,10 +166,6 @@ class _Trial:
         finally:
             self._model.zero_grad(set_to_none=True)
         return None
-
-    def note(self) -> str | None:
-        """Note for the user on frozen parameters; None without any."""
-        return f"{describe_unused(self._unused)}." if self._unused else None
 
     def _excessive_change(self, layout: Layout) -> float | None:
         """The change of a sequence's logits in a pack if it is too large, else None.
@@ -196,7 +189,7 @@ class _Trial:
         prefixed = [packed(prefix, self._second)[_FIRST_LENGTH:] for prefix in prefixes]
         change = float(_delta(prefixed[0], second).square().mean().sqrt())
         max_change = float(_delta(joined[_FIRST_LENGTH:], second).square().mean().sqrt()) / 2
-        if not change < (max_change if self._tolerance is None else min(max_change, self._tolerance)):
+        if not change < (max_change if self.tolerance is None else min(max_change, self.tolerance)):
             return change
         suffixed = [packed(self._second, suffix)[:_SECOND_LENGTH] for suffix in prefixes]
         effect, noise = (max(float(_delta(row, rows[0]).median()) for row in rows[1:]) for rows in (prefixed, suffixed))

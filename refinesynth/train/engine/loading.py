@@ -4,7 +4,7 @@ With FSDP, one rank per machine reads the weights. Eight ranks would need 256 GB
 fp32; one rank needs 32 GB. The other ranks hold meta tensors, and accelerate broadcasts the weights of rank 0.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -29,17 +29,7 @@ from transformers import (
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
 from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
-from refinesynth.train.engine.adapters import (
-    add_adapters,
-    convert_trained_to_fp32,
-    freeze,
-    frozen_bytes,
-    frozen_experts,
-    is_quantized,
-    loading_options,
-    prepare_quantized,
-    unused_by_text,
-)
+from refinesynth.train.engine import adapters
 from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
 from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
 from refinesynth.train.labelled_conversation import Conversation
@@ -70,12 +60,10 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
             name, revision = str(adapter.folder), None  # downloaded with the adapter
     source = pretrained_arguments(name, revision)
     with _loading_errors("tokenizer", name, config):
-        tokenizer = cast(
-            "PreTrainedTokenizerBase",
-            AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
+        tokenizer: PreTrainedTokenizerBase = cast("Any", AutoTokenizer).from_pretrained(
+            **source, trust_remote_code=config.trust_remote_code
         )
-        # From a folder without tokenizer files, transformers 5 makes a tokenizer with special tokens only (Qwen, Gemma,
-        # T5).
+        # From a folder without tokenizer files, transformers 5 makes a tokenizer of special tokens (Qwen, Gemma, T5).
         if len(tokenizer) - len(tokenizer.all_special_ids) < _MIN_TOKENS:
             raise ValueError("its files are missing, or it knows no words")
     return tokenizer
@@ -102,20 +90,17 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     name, revision, adapter = resolve_base(config)
     source = {} if name == SCRATCH else pretrained_arguments(name, revision)
     with _loading_errors("model", name, config):
-        if config.model == SCRATCH and tokenizer is not None:
-            model_config = cast("Any", make_config(config, tokenizer))
-        else:
-            model_config = cast("Any", AutoConfig.from_pretrained(**source, trust_remote_code=config.trust_remote_code))
+        model_config = _read_model_config(config, source, tokenizer)
         model = _make_meta_model(model_config, config)
-        unused = unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
-    freeze(model, unused)
-    quantized_bytes = frozen_bytes(model, config.quantize) if config.quantize is not None else None
+        unused = adapters.unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
+    adapters.freeze(model, unused)
+    quantized_bytes = adapters.frozen_bytes(model, config.quantize) if config.quantize is not None else None
     if config.lora is not None:
-        model = add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
+        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
     router_loss_coefficient(config, model)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
     shape = model_shape(model, name if adapter else config.model)
-    experts = frozen_experts(model) if config.lora is not None else 0
+    experts = adapters.frozen_experts(model) if config.lora is not None else 0
     return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused, frozen_experts=experts)
 
 
@@ -135,32 +120,26 @@ def load_model(
     """
     base, revision, adapter = resolve_base(config)
     # Outside `_loading_errors`, which would rewrite the error.
-    source = {"local_files_only": True} if base == SCRATCH else pretrained_arguments(base, revision)
+    source: dict[str, Any] = {"local_files_only": True} if base == SCRATCH else pretrained_arguments(base, revision)
     model_class: Any = AutoModelForCausalLM
     model_config: Any = None
     with _loading_errors("model", base, config):
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         arguments = source | {"trust_remote_code": config.trust_remote_code}
-        if base == SCRATCH and tokenizer is not None:
-            model_config = make_config(config, tokenizer)
-        elif empty:
-            model_config = AutoConfig.from_pretrained(**arguments)
-        if model_config is not None:  # no weights are read from files
+        if empty or base == SCRATCH:  # no weights are read from files
+            model_config = _read_model_config(config, source, tokenizer)
             model_class = type(_make_meta_model(model_config, config))
             weights = {} if empty else _scratch_weights(model_config, config.seed)
             arguments |= {"pretrained_model_name_or_path": None, "config": model_config, "state_dict": weights}
-        loaded = cast(
-            "tuple[nn.Module, dict[str, Any]]",
-            model_class.from_pretrained(
-                **arguments,
-                # Without this argument, the auto class looks for adapters on the hub, for 23 seconds when offline.
-                adapter_kwargs={"local_files_only": arguments["local_files_only"]},
-                dtype=dtype,
-                use_safetensors=True,
-                output_loading_info=True,
-                **loading_options(config, precision),
-            ),
+        loaded: tuple[nn.Module, dict[str, Any]] = model_class.from_pretrained(
+            **arguments,
+            # Without this argument, the auto class looks for adapters on the hub, for 23 seconds when offline.
+            adapter_kwargs={"local_files_only": arguments["local_files_only"]},
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **adapters.loading_options(config, precision),
         )
     model, loading_info = loaded
     if model_config is not None:
@@ -171,17 +150,25 @@ def load_model(
             f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
         )
-    if is_quantized(model):
-        model = prepare_quantized(model)
-    freeze(model, unused)
+    if adapters.is_quantized(model):
+        model = adapters.prepare_quantized(model)
+    adapters.freeze(model, unused)
     if config.lora is not None:
-        model = add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
+        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
         if precision == "bf16":
-            convert_trained_to_fp32(model)
+            adapters.convert_trained_to_fp32(model)
     if gradient_checkpointing:
         checkpoint_activations(model)
     _repair_generation(model)
     return model
+
+
+def _read_model_config(
+    config: TrainConfig, source: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase | None
+) -> Any:
+    if config.model == SCRATCH and tokenizer is not None:
+        return make_config(config, tokenizer)
+    return cast("Any", AutoConfig).from_pretrained(**source, trust_remote_code=config.trust_remote_code)
 
 
 def _make_meta_model(model_config: Any, config: TrainConfig) -> nn.Module:

@@ -13,7 +13,7 @@ model writes that token to stop.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
@@ -52,11 +52,19 @@ class Located(NamedTuple):
     """Conversation as text, with its parts."""
 
     text: str
-    parts: tuple[MessagePart, ...]
-    places: tuple[CharRange | None, ...]
+    parts: Sequence[MessagePart]
+    places: Sequence[CharRange | None]
     """Range of every part without surrounding whitespace; None if unknown (such a part is not trained)."""
     turns: dict[int, CharRange]
     """Range of each assistant turn with its end-of-turn token, by message index."""
+
+    def message_ranges(self) -> dict[int, CharRange]:
+        """Range of the parts of each message, by index, without messages of which no place is known."""
+        ranges: dict[int, CharRange] = {}
+        for part, place in zip(self.parts, self.places, strict=True):
+            if place is not None:
+                ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
+        return ranges
 
 
 class Locator(NamedTuple):
@@ -78,24 +86,22 @@ class Locator(NamedTuple):
                 or one of those contains a control token.
         """
         rendered, last = self._write_checked(messages), len(messages) - 1
-        parts = message_parts(messages)
-        places = self._find_parts(rendered, messages)
-        ranges: dict[int, CharRange] = {}
-        for part, place in zip(parts, places, strict=True):
-            ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
+        parts, places, turns = message_parts(messages), self._find_parts(rendered, messages), dict[int, CharRange]()
+        ranges = Located(rendered, parts, places, turns).message_ranges()
         text, stop = self._cut_at_end(messages, rendered, ranges.get(last))
-        turns: dict[int, CharRange] = {}
         for k in (k for k, message in enumerate(messages) if message["role"] == "assistant"):
             start = self._turn_start(messages, k, text, ranges.get(k))
             if k == last:
-                turns[k] = CharRange(start, stop)
+                end = stop
             elif self.calls:
-                turns[k] = CharRange(start, self._turn_end_in(messages[: k + 1], text, start))
+                end = self._turn_end_in(messages[: k + 1], text, start)
             else:
-                turns[k] = CharRange(start, self._turn_end(text, ranges[k].stop, ranges[k + 1].start, k))
-        self._refuse_headers(text, messages, ranges, turns)
-        self._refuse_different_openings(text, messages, ranges, turns)
-        return _check_marks(Located(text, tuple(parts), tuple(places), turns))
+                end = self._turn_end(text, ranges[k].stop, ranges[k + 1].start, k)
+            turns[k] = CharRange(start, end)
+        located = Located(text, parts, places, turns)
+        self._refuse_headers(located, messages)
+        self._refuse_different_openings(located, messages)
+        return _check_marks(located)
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
         """Locate the last message, an assistant message; the template may rewrite earlier messages.
@@ -119,7 +125,7 @@ class Locator(NamedTuple):
         start = self._turn_start(messages, last, rendered, message)
         text, stop = self._cut_at_end(messages, rendered, message)
         turns = {last: CharRange(start, stop)}
-        return _check_marks(Located(text, tuple(parts), (*self._find_prompt_parts(text, earlier), *places), turns))
+        return _check_marks(Located(text, parts, (*self._find_prompt_parts(text, earlier), *places), turns))
 
     def _write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
         return self.template.write(messages, prompt=prompt, tools=self.tools)
@@ -192,8 +198,8 @@ class Locator(NamedTuple):
         for number, call in enumerate(calls):
             function = {**call["function"], "name": f"{call['function']['name']}_"}
             versions.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
-        own_places = (span for part, span in zip(located.parts, located.places, strict=True) if part.message == index)
-        min_start = max((span.stop for span in own_places if span), default=turn.start)
+        ranges = located.message_ranges()
+        min_start = ranges[index].stop if index in ranges else turn.start
         base = {key: value for key, value in message.items() if key != "tool_calls"}
         for following in ((), messages[index + 1 :]):
             with suppress(TemplateError):
@@ -224,8 +230,7 @@ class Locator(NamedTuple):
         """
         prompt = self._write(messages[:index], prompt=True)
         if not text.startswith(prompt) or len(prompt) >= (message.stop if message else len(text)):
-            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False)))
-            start = max(0, common - _WINDOW // 2)
+            start = max(0, _common(prompt, text) - _WINDOW // 2)
             raise RewritesHistoryError(
                 f"a model that is asked for message {index + 1} is given ...{prompt[start : start + _WINDOW]!r}, and the text of the "
                 f"conversation has ...{text[start : start + _WINDOW]!r} there"
@@ -323,14 +328,9 @@ class Locator(NamedTuple):
 
     # Refusals.
 
-    def _refuse_different_openings(
-        self,
-        text: str,
-        messages: Sequence[ChatMessage],
-        ranges: Mapping[int, CharRange],
-        turns: Mapping[int, CharRange],
-    ) -> None:
+    def _refuse_different_openings(self, located: Located, messages: Sequence[ChatMessage]) -> None:
         """Raises: RewritesHistoryError: Only some turns have text before their message, such as an empty thought."""
+        text, turns, ranges = located.text, located.turns, located.message_ranges()
         indices = [index for index in turns if index in ranges]
         headers = not self.calls and not self._generation_prompt(messages[: min(turns)])
         starts = {index: ranges[index - 1].stop if headers and index else turns[index].start for index in indices}
@@ -342,13 +342,7 @@ class Locator(NamedTuple):
                     f"{openings[indices[0]]!r} in message {indices[0] + 1}"
                 )
 
-    def _refuse_headers(
-        self,
-        text: str,
-        messages: Sequence[ChatMessage],
-        ranges: Mapping[int, CharRange],
-        turns: Mapping[int, CharRange],
-    ) -> None:
+    def _refuse_headers(self, located: Located, messages: Sequence[ChatMessage]) -> None:
         """Raise `TemplateError` if a turn ends with the header of the next message and the last turn does not.
 
         A template may write an end-of-turn token after the last turn only; a model tuned on it would write the user's
@@ -356,6 +350,7 @@ class Locator(NamedTuple):
         """
         if self.calls:  # `_turn_end_in` has compared the text up to each turn.
             return
+        text, turns, ranges = located.text, located.turns, located.message_ranges()
 
         def ending(index: int) -> str:
             stop = turns[index].stop if index in turns else ranges[index + 1].start

@@ -123,7 +123,7 @@ class ChatTemplate:
     def arguments_as_text(self) -> bool:
         """True if the template takes a call's arguments as JSON text, not as an object."""
         arguments = {"word": "words"}
-        call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
+        call = ToolCall("call00000", "probe", arguments).message(text=False)
         messages = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
         for tools in ([_PROBE], ()):  # Some templates fail without tools, and some fail on these tools.
             with suppress(TemplateError):
