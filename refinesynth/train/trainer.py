@@ -199,8 +199,8 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced
 
-    with libraries_silenced(), closing(read_configured(config, sources).open()) as reader:
-        conversations = list(reader) if config.model == SCRATCH else reader
+    with libraries_silenced(), closing(iter(read_configured(config, sources).open())) as rest:
+        conversations = list(rest) if config.model == SCRATCH else rest
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
         rendered = (item for conversation in conversations for item in renderer.render(conversation) if item.trained)

@@ -1,6 +1,5 @@
 """Output folder of a training: lock, checks of existing content, and the files next to the model."""
 
-import contextlib
 import json
 import math
 import platform
@@ -113,7 +112,7 @@ def write_result(result: TrainResult) -> None:
 def write_plan(output: Path, plan: Plan) -> None:
     """Write the plan. Raises `InputError` if the folder has checkpoints of other tokens and labels."""
     previous_digest = plan.sizes.digest
-    with contextlib.suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
+    with suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
         previous_digest = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
     if previous_digest != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(
@@ -131,24 +130,24 @@ def _has_checkpoints(output: Path) -> bool:
 
 def _has_training(output: Path) -> bool:
     """Return True if the folder contains a training. Raises `InputError` for other content and irregular files."""
-
-    def is_empty(path: Path) -> bool:  # another rank may already have made the folder of checkpoints
-        return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
-
     try:
-        entries = sorted(path.name for path in output.iterdir() if not is_empty(path)) if output.is_dir() else []
-        is_no_folder = output.exists() and not output.is_dir()
+        entries = sorted(output.iterdir()) if output.exists() else []
+    except NotADirectoryError:
+        raise InputError(f"the output {str(output)!r} is a file; give a new or empty folder with -o") from None
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
-    if MARKER in entries:
-        if entry := next((path for path in sorted(output.iterdir()) if irregular_kind(path)), None):
+    if output / MARKER in entries:
+        if entry := next(filter(irregular_kind, entries), None):
             raise InputError(
                 f"{str(entry)!r} is {irregular_kind(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
-    if entries or is_no_folder:
-        content = f"holds something else ({', '.join(entries[:3])}, ...)" if entries else "is a file"
-        raise InputError(f"the output {str(output)!r} {content}; give a new or empty folder with -o")
+    checkpoints = output / CHECKPOINTS  # another rank may already have made this folder
+    if entries and not (entries == [checkpoints] and checkpoints.is_dir() and not any(checkpoints.iterdir())):
+        names = ", ".join(path.name for path in entries[:3])
+        raise InputError(
+            f"the output {str(output)!r} holds something else ({names}, ...); give a new or empty folder with -o"
+        )
     return False
 
 
@@ -157,7 +156,7 @@ def _lock_folder(output: Path) -> FolderLock:
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(StorageError):
+        with suppress(StorageError):
             lock.acquire()
         (output / MARKER).touch()
     except OSError as error:
@@ -175,7 +174,7 @@ def _check_same_settings(output: Path, config: TrainConfig) -> None:
         return portable_config(source_config) | {"trainer": source_config.trainer.weight_settings()}
 
     previous: dict[str, Any] = {}
-    with contextlib.suppress(RefinesynthError):
+    with suppress(RefinesynthError):
         previous = settings(layered(file=output / CONFIG).config)
     current = settings(config)
     compared = previous.keys() & current.keys() - FREE_SETTINGS

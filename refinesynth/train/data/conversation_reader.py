@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple, Self, cast
@@ -250,8 +251,8 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
     return [*all_passes, *(replace(conversations[index], copies=passes) for index in drawn)]
 
 
-class Reader(Iterator[Conversation]):
-    """Iterator of conversations, read on demand."""
+class Reader(Iterable[Conversation]):
+    """Conversations, read on demand and once."""
 
     def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
         pairs = [split_weight(source) for source in sources]
@@ -269,15 +270,6 @@ class Reader(Iterator[Conversation]):
         self._distinct_names = DistinctNames()
         self._without_refinement = without_refinement
         self._streams: list[tuple[Generator[_Row], bool]] = []
-        self._conversations = self._read()
-
-    def __next__(self) -> Conversation:
-        return next(self._conversations)
-
-    def close(self) -> None:
-        """Close all open sources."""
-        for generator in (self._conversations, *(rows for rows, _ in self._streams)):
-            generator.close()
 
     def remarks(self) -> Iterator[str]:
         """Notes on conversations that are left out, complete after reading."""
@@ -292,17 +284,18 @@ class Reader(Iterator[Conversation]):
             self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
 
-    def _read(self) -> Generator[Conversation]:
+    def __iter__(self) -> Generator[Conversation]:
         self.open()
         for (rows, is_table), sizes in zip(self._streams, self.sizes, strict=True):
-            items = self._read_source(rows, sizes, is_table=is_table)
-            for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
-                sizes.taken += 1
-                kept = without_mistakes(conversation) if self._without_refinement else conversation
-                if kept is None:
-                    self.emptied += 1
-                else:
-                    yield kept
+            with closing(rows):
+                items = self._read_source(rows, sizes, is_table=is_table)
+                for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
+                    sizes.taken += 1
+                    kept = without_mistakes(conversation) if self._without_refinement else conversation
+                    if kept is None:
+                        self.emptied += 1
+                    else:
+                        yield kept
 
     def _read_source(self, rows: Iterable[_Row], sizes: SourceSizes, *, is_table: bool) -> Iterator[Conversation]:
         for record, location in rows:

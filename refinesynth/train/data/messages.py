@@ -129,9 +129,12 @@ def _link_answers(
 
 def _is_answer(message: FlaggedMessage) -> bool:
     """Return True for a tool message, or a user message with nothing but <tool_response> blocks."""
-    if message.role == "user":
-        return "<tool_response>" in message.content and not _RESPONSE_BLOCK.sub("", message.content).strip()
-    return message.role == "tool"
+    return message.role == "tool" or (message.role == "user" and bool(_responses(message.content)))
+
+
+def _responses(text: str) -> list[str]:
+    """The content of the <tool_response> blocks of a text; empty if it holds anything else."""
+    return [] if _RESPONSE_BLOCK.sub("", text).strip() else _RESPONSE_BLOCK.findall(text)
 
 
 def _with_ids(
@@ -141,9 +144,7 @@ def _with_ids(
     pending = list(numbered)
     anonymous = all(not call.id for call in calls)
     for answer in answers:
-        texts = _RESPONSE_BLOCK.findall(answer.content)
-        if not texts or _RESPONSE_BLOCK.sub("", answer.content).strip():
-            texts = [answer.content]
+        texts = _responses(answer.content) or [answer.content]
         if len(texts) == 1 < len(pending) and len(answers) == 1 and (anonymous or not answer.call_id):
             texts = _split_answers(answer.content, len(pending), location)
         for text in texts:

@@ -101,7 +101,13 @@ def _convert(
     form: ChatForm,
     parallel: bool = False,
 ) -> Conversation:
-    messages = _render_messages(script, turns, form, parallel=parallel)
+    if form == "tools":
+        messages = [*map(_flagged_message, render_tool_turns(script, turns, parallel=parallel))]
+    else:
+        messages = [
+            FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
+            for message in render_turns(script, turns)
+        ]
     return make_conversation(
         name,
         f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
@@ -111,17 +117,6 @@ def _convert(
         environment=digest(write_json(script.environment).decode()) if script.environment else "",
         tools=render_tools(script) if form == "tools" else (),
     )
-
-
-def _render_messages(
-    script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm, *, parallel: bool
-) -> list[FlaggedMessage]:
-    if form == "react":
-        return [
-            FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
-            for message in render_turns(script, turns)
-        ]
-    return [*map(_flagged_message, render_tool_turns(script, turns, parallel=parallel))]
 
 
 def _flagged_message(message: ToolMessage) -> FlaggedMessage:

@@ -132,10 +132,10 @@ class _Trial:
         """Parameters without a gradient, which are frozen, by name prefix."""
         base = base_model(model)
         weights = next(base.parameters())
-        self._device, self.tolerance = weights.device, _TOLERANCE.get(weights.dtype)
+        self._device = weights.device
         with autocast():
-            if torch.is_autocast_enabled(self._device.type):
-                self.tolerance = None
+            is_mixed = torch.is_autocast_enabled(self._device.type)
+        self.tolerance = None if is_mixed else _TOLERANCE.get(weights.dtype)
         """None if the model computes in 16 bits."""
         rng = np.random.default_rng(0)
         self._first, self._second, *self._extras = (
