@@ -355,7 +355,7 @@ class Interruption:
     def check_all_ranks(self, device: torch.device) -> bool:
         """Return True if any rank received a signal; all ranks call this after the same steps."""
         received = self._received
-        if dist.is_available() and dist.is_initialized():
+        if dist.is_initialized():
             maximum = torch.tensor(received, device=device)
             dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
             received = int(maximum)

@@ -86,7 +86,7 @@ def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any
 
 def gather_objects(local: Any) -> list[Any]:
     """Gather an object from every rank, in rank order; all ranks call this function."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not dist.is_initialized():
         return [local]
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, local)
@@ -95,7 +95,7 @@ def gather_objects(local: Any) -> list[Any]:
 
 def destroy_process_group() -> None:
     """Wait for all ranks and destroy the process group, which would otherwise hang or warn at exit."""
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
 

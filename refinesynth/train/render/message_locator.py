@@ -20,15 +20,7 @@ from typing import Any, NamedTuple
 from refinesynth.chat import thinking_in
 from refinesynth.train.labelled_conversation import THOUGHTS
 from refinesynth.train.render.encoding import CharRange, ControlTokens, refuse_forged
-from refinesynth.train.render.template import (
-    ChatMessage,
-    ChatTemplate,
-    RewritesHistoryError,
-    TemplateError,
-    Tools,
-    refuse_unwritten_calls,
-    refuse_unwritten_tools,
-)
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
 
 _WINDOW = 40
 
@@ -133,8 +125,7 @@ class Locator(NamedTuple):
     def _write_checked(self, messages: Sequence[ChatMessage]) -> str:
         if self.calls:
             refuse_forged(self.controls, messages, self.tools)
-            refuse_unwritten_tools(self.template, messages, self.tools)
-            refuse_unwritten_calls(self.template, messages, self.tools)
+            self.template.refuse_unwritten(messages, self.tools)
         return self._write(messages)
 
     # Messages.
