@@ -15,7 +15,14 @@ import orjson
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.extras import require
-from refinesynth.files.atomic_write import irregular_kind, open_to_append, write_file, write_json_file, write_text_file
+from refinesynth.files.atomic_write import (
+    irregular_kind,
+    open_to_append,
+    storage_errors,
+    write_file,
+    write_json_file,
+    write_text_file,
+)
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_working_folder
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.markup import code_in_table, render_markdown
@@ -83,10 +90,8 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     has_training = _has_training(output)
     lock = _lock_folder(output)
     if has_training and config.resume == "never":
-        try:
+        with storage_errors(output, "renamed"):
             move_aside(output)
-        except OSError as error:
-            raise StorageError(f"{str(output)!r} cannot be renamed: {error.strerror}") from error
         lock = _lock_folder(output)
     write_plan(output, plan)
     write_text_file(output / CONFIG, to_yaml(config))
@@ -130,20 +135,20 @@ def _has_checkpoints(output: Path) -> bool:
 
 def _has_training(output: Path) -> bool:
     """Return True if the folder contains a training. Raises `InputError` for other content and irregular files."""
-    try:
+    with storage_errors(output, "read"):
+        if output.exists() and not output.is_dir():
+            raise InputError(f"the output {str(output)!r} is a file; give a new or empty folder with -o")
         entries = sorted(output.iterdir()) if output.exists() else []
-    except NotADirectoryError:
-        raise InputError(f"the output {str(output)!r} is a file; give a new or empty folder with -o") from None
-    except OSError as error:
-        raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
+        checkpoints = output / CHECKPOINTS
+        if entries == [checkpoints] and checkpoints.is_dir() and not any(checkpoints.iterdir()):
+            return False  # another rank may already have made this folder
     if output / MARKER in entries:
         if entry := next(filter(irregular_kind, entries), None):
             raise InputError(
                 f"{str(entry)!r} is {irregular_kind(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
-    checkpoints = output / CHECKPOINTS  # another rank may already have made this folder
-    if entries and not (entries == [checkpoints] and checkpoints.is_dir() and not any(checkpoints.iterdir())):
+    if entries:
         names = ", ".join(path.name for path in entries[:3])
         raise InputError(
             f"the output {str(output)!r} holds something else ({names}, ...); give a new or empty folder with -o"
@@ -154,13 +159,11 @@ def _has_training(output: Path) -> bool:
 def _lock_folder(output: Path) -> FolderLock:
     """Create the folder and lock its marker, except on file systems without locks."""
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
-    try:
+    with storage_errors(output, "written"):
         output.mkdir(parents=True, exist_ok=True)
         with suppress(StorageError):
             lock.acquire()
         (output / MARKER).touch()
-    except OSError as error:
-        raise StorageError(f"{str(output)!r} cannot be written: {error.strerror}") from error
     return lock
 
 
@@ -299,7 +302,7 @@ class MetricsFile:
         """Append a line. Raises `StorageError` if the file cannot be read or written."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
-        try:
+        with storage_errors(self._path, "written"):
             if self._is_first_write and self._path.exists():
                 # A crash may have left a complete line without a line feed.
                 kept = [old_line for old_line in self._path.read_bytes().splitlines() if _read_step(old_line) < step]
@@ -307,8 +310,6 @@ class MetricsFile:
             self._is_first_write = False
             with open_to_append(self._path) as file:
                 file.write(line + b"\n")
-        except OSError as error:
-            raise StorageError(f"{str(self._path)!r} cannot be written: {error.strerror}") from error
 
 
 def _read_step(line: bytes) -> float:
