@@ -1,8 +1,4 @@
-"""Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request.
-
-With FSDP, one rank per machine reads the weights. Eight ranks would need 256 GB of host memory for 8B parameters in
-fp32; one rank needs 32 GB. The other ranks hold meta tensors, and accelerate broadcasts the weights of rank 0.
-"""
+"""Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request."""
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager

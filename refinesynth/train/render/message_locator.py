@@ -78,8 +78,8 @@ class Locator(NamedTuple):
                 or one of those contains a control token.
         """
         rendered, last = self._write_checked(messages), len(messages) - 1
-        parts, places, turns = message_parts(messages), self._find_parts(rendered, messages), dict[int, CharRange]()
-        ranges = Located(rendered, parts, places, turns).message_ranges()
+        located = Located(rendered, message_parts(messages), self._find_parts(rendered, messages), {})
+        ranges = located.message_ranges()
         text, stop = self._cut_at_end(messages, rendered, ranges.get(last))
         for k in (k for k, message in enumerate(messages) if message["role"] == "assistant"):
             start = self._turn_start(messages, k, text, ranges.get(k))
@@ -89,8 +89,8 @@ class Locator(NamedTuple):
                 end = self._turn_end_in(messages[: k + 1], text, start)
             else:
                 end = self._turn_end(text, ranges[k].stop, ranges[k + 1].start, k)
-            turns[k] = CharRange(start, end)
-        located = Located(text, parts, places, turns)
+            located.turns[k] = CharRange(start, end)
+        located = located._replace(text=text)
         self._refuse_headers(located, messages)
         self._refuse_different_openings(located, messages)
         return _check_marks(located)
