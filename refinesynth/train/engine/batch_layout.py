@@ -6,8 +6,8 @@ is tried; if that fails too, packing is refused. Reasons for failure: state-spac
 state across sequences, models without position ids number tokens continuously, and some attention ignores boundaries.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -86,7 +86,9 @@ def choose_layout(
     stateful = layers_with_state(base)
     trial = _Trial(model, wrapped, autocast, backward=backward)
     failed: dict[str, str] = {}
-    with _evaluation_mode(model):
+    training = model.training
+    model.eval()
+    try:
         layout = Layout(packing, stock, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
         preferred = _preferred_attention(base, stock, half_precision=trial.tolerance is None) if packing else stock
         for name in dict.fromkeys((preferred, stock)) if is_auto else [attention]:
@@ -96,6 +98,8 @@ def choose_layout(
                 if reason is None or not packing:
                     return replace(layout, note=f"{describe_unused(trial.unused)}." if trial.unused else None)
             failed[name] = reason
+    finally:
+        model.train(training)
     grouped = {reason: ", ".join(name for name in failed if failed[name] == reason) for reason in failed.values()}
     reasons = "; ".join(f"{names}: {reason.rstrip('.')}" for reason, names in grouped.items())
     state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
@@ -277,13 +281,3 @@ def _set_attention(base: Any, name: str, *, strict: bool = False) -> str | None:
             ) from exc
         return " ".join(str(exc).split())[:_MAX_MESSAGE] or type(exc).__name__
     return None if _attention(base) == name or _attention(base) != former else "the model's attention cannot be changed"
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Generator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
