@@ -18,7 +18,7 @@ from refinesynth.files.atomic_write import output_file
 from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.run.stats import TrajectoryStats
 from refinesynth.text.json_reader import scrub
-from refinesynth.text.markup import code, plain_text
+from refinesynth.text.markup import code, plain_text, render_markdown
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.positions import is_lopsided
 
@@ -145,13 +145,8 @@ def yaml_text(text: str) -> str:
 
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:
-    from jinja2 import Environment, StrictUndefined
-
-    # No autoescape: the card is Markdown, and each untrusted text passes through an escaping filter below.
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(yaml=yaml_text, text=plain_text, code=code, size_category=size_category)
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
+    filters = {"yaml": yaml_text, "text": plain_text, "code": code, "size_category": size_category}
+    return render_markdown(_TEMPLATE, filters, facts=facts, tally=facts.tally, report=report, version=__version__)
 
 
 def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = False) -> Path:

@@ -19,7 +19,7 @@ from refinesynth.export.export_files import ExportReport, Side, one_side, write_
 from refinesynth.extras import check_installed, require
 from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.run.run_folder import stored_trajectories
-from refinesynth.text.json_reader import write_json
+from refinesynth.text.json_reader import without_nulls, write_json
 from refinesynth.trajectory import Trajectory
 
 SHARD: Final = 5_000
@@ -68,7 +68,7 @@ def write_splits(records: Mapping[str, Path], folder: Path) -> list[Path]:
             for number, rows in enumerate(_shards(path)):
                 table = folder / "data" / f"{split}-{number:05d}-of-{len(schemas[split]):05d}.parquet"
                 parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), table)
-                if _without_nulls(parquet.read_table(table).to_pylist()) != _without_nulls(rows):
+                if without_nulls(parquet.read_table(table).to_pylist()) != without_nulls(rows):
                     raise StorageError(f"{str(table)!r} does not hold what was written to it; nothing was sent")
                 tables.append(table)
     except (arrow.ArrowException, OverflowError) as error:
@@ -102,14 +102,6 @@ def _shards(records: Path) -> Iterator[list[Any]]:
     with records.open("rb") as lines:
         while rows := [orjson.loads(line) for line in islice(lines, SHARD)]:
             yield rows
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return a value without nulls in objects, which a table adds for missing columns."""
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {key: _without_nulls(item) for key, item in fields.items() if item is not None}
-    return [_without_nulls(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 _TRACE_KEYS: Final = {"reasoning_content": "reasoningContent", "tool_calls": "toolCalls", "tool_call_id": "toolCallId"}

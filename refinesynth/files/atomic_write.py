@@ -48,12 +48,19 @@ def is_temporary(name: str, target: str) -> bool:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file with `atomic_write`, and create missing folders. Raises StorageError: the file cannot be written."""
-    try:
+    with storage_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
             file.write(content)
+
+
+@contextmanager
+def storage_errors(path: Path, verb: str) -> Generator[None]:
+    """Convert errors of the operating system to StorageError: `path` cannot be `verb`, such as `written`."""
+    try:
+        yield
     except OSError as error:
-        raise StorageError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+        raise StorageError(f"{str(path)!r} cannot be {verb}: {error.strerror or error}") from error
 
 
 def write_text_file(path: Path, text: str) -> None:

@@ -5,7 +5,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast
 
@@ -71,6 +71,14 @@ def depth(value: JsonValue, *, limit: int = 10_000) -> int:
         levels += 1
         level = children
     return levels
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without nulls in objects, with which a table fills missing columns."""
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        return {key: without_nulls(item) for key, item in fields.items() if item is not None}
+    return [*map(without_nulls, cast("list[Any]", value))] if isinstance(value, list) else value
 
 
 def read_json(text: str, *, close: bool = False) -> JsonValue:

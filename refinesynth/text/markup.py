@@ -1,8 +1,9 @@
 """Untrusted text escaped for Markdown (no heading, link, image or HTML) and for HTML tables of notebooks."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Final
 
 from refinesynth.text.json_reader import scrub
@@ -30,6 +31,16 @@ def code(text: str) -> str:
 def code_in_table(text: object) -> str:
     """Return a code span for a table's cell, with `|` escaped."""
     return code(str(text).replace("|", "\\|"))
+
+
+def render_markdown(template: Path, filters: Mapping[str, Callable[..., str]], **values: object) -> str:
+    """Render a Jinja template; untrusted text must pass through an escaping filter."""
+    from jinja2 import Environment, StrictUndefined
+
+    # No autoescape: the result is Markdown, not HTML.
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
+    environment.filters.update(filters)
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values).strip() + "\n"
 
 
 def _one_line(text: str) -> str:

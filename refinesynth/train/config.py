@@ -8,15 +8,7 @@ import math
 import re
 from typing import Annotated, Any, Final, Literal, Self, cast
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from refinesynth.option import INPUT, LEARNING, LIMITS, MACHINES, MODEL, OUTPUT, Option
 from refinesynth.train.labelled_conversation import LossOn

@@ -90,7 +90,11 @@ def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | No
 
 
 def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
-    """Raises: InputError: A file or hub name in `config` does not exist; `sources` replaces `config.data`."""
+    """Check that every file and hub name of a training exists; `sources` replaces `config.data`.
+
+    Raises `InputError` if one does not exist, and `ConfigurationError` if a library is missing.
+    """
+    check_installed("train", "torch", "transformers")
     names = [split_weight(source)[0] for source in (config.data if sources is None else sources)]
     datasets = [hub_name(str(name)) for name in names if isinstance(name, str | Path) and source_kind(name) == "hub"]
     read_template(config.chat_template)

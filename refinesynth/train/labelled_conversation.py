@@ -185,14 +185,10 @@ def without_mistakes(conversation: Conversation) -> Conversation | None:
 
     Raises `InputError` if the record does not mark its mistakes.
     """
+    refuse_history(conversation, "they cannot be taken out")
     kept: list[Turn] = []
     after_mistake, removed_calls = False, set[str]()
     for turn in conversation.turns:
-        if turn.label is TurnLabel.HISTORY:
-            raise InputError(
-                f"{conversation.location}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
-                "give the run's own folder, or an export with a flag per message"
-            )
         after_mistake = turn.label is TurnLabel.MISTAKE if turn.role == "assistant" else after_mistake
         removed_calls = {*turn.mistakes} if turn.role == "assistant" else removed_calls
         if after_mistake or turn.call_id in removed_calls:
@@ -203,6 +199,15 @@ def without_mistakes(conversation: Conversation) -> Conversation | None:
     if not any(turn.label is TurnLabel.CORRECT for turn in kept):
         return None
     return replace(conversation, turns=tuple(kept))
+
+
+def refuse_history(conversation: Conversation, consequence: str) -> None:
+    """Raises: InputError: The record does not mark its mistakes."""
+    if any(turn.label is TurnLabel.HISTORY for turn in conversation.turns):
+        raise InputError(
+            f"{conversation.location}: this record does not say which of its earlier turns are mistakes, so {consequence}; give the run's "
+            "own folder, or an export with a flag per message"
+        )
 
 
 def task_digest(turns: Iterable[Turn]) -> str:

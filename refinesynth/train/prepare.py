@@ -1,9 +1,10 @@
 """Preparation of training examples from conversations, with counts of everything that is cut or left out."""
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import tee
 from typing import Literal
 
 import numpy as np
@@ -91,6 +92,7 @@ class DataCounter:
         self._seen = set[bytes]()
 
     def read(self, conversation: Conversation) -> None:
+        self.numbers["conversations"] += 1
         self.numbers["parallel_tasks"] += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
         if conversation.copies:
             return
@@ -135,19 +137,12 @@ def examples(
     counter: DataCounter,
 ) -> Iterator[Rendered]:
     """Yield the examples that `prepare` keeps; `counter` is complete at the end."""
-    pending: deque[tuple[str, str]] = deque()  # Ids and sources of conversations that the renderer has read ahead.
-
-    def counted() -> Iterator[Conversation]:
-        for conversation in conversations:
-            pending.append((conversation.id, conversation.source))
-            counter.read(conversation)
-            yield conversation
-
-    for rendered in renderer.render_many(counted()):
-        counter.numbers["conversations"] += 1
-        name, source = pending.popleft()
+    # The renderer reads a batch ahead.
+    kept, read = tee(conversations)
+    for conversation, rendered in zip(kept, renderer.render_many(read), strict=True):
+        counter.read(conversation)
         if not rendered:
-            counter.count_named("dropped_untrained", name)
+            counter.count_named("dropped_untrained", conversation.id)
         for example in rendered:
             fitted = fit(example, max_length, over_length) if example.trained else None
             if fitted is None:
@@ -157,7 +152,7 @@ def examples(
                 counter.count_named("truncated", example.id)
                 counter.numbers["cut_turns"] += cut
             counter.keep(fitted)
-            yield replace(fitted, source=source)
+            yield replace(fitted, source=conversation.source)
 
 
 def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:

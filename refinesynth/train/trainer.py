@@ -194,14 +194,13 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     Raises:
         InputError: Data or tokenizer cannot be read, or the labels are not certain with the chat template.
     """
-    check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     choose_accelerator()
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced
 
-    with libraries_silenced(), closing(read_configured(config, sources).open()) as reader:
-        conversations = list(reader) if config.model == SCRATCH else reader
+    with libraries_silenced(), closing(iter(read_configured(config, sources).open())) as rest:
+        conversations = list(rest) if config.model == SCRATCH else rest
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
         rendered = (item for conversation in conversations for item in renderer.render(conversation) if item.trained)
@@ -252,7 +251,6 @@ def write_tokens(
     config = layered(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config
-    check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced

@@ -1,6 +1,5 @@
 """Output folder of a training: lock, checks of existing content, and the files next to the model."""
 
-import contextlib
 import json
 import math
 import platform
@@ -16,10 +15,17 @@ import orjson
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.extras import require
-from refinesynth.files.atomic_write import irregular_kind, open_to_append, write_file, write_json_file, write_text_file
+from refinesynth.files.atomic_write import (
+    irregular_kind,
+    open_to_append,
+    storage_errors,
+    write_file,
+    write_json_file,
+    write_text_file,
+)
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_working_folder
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.markup import code_in_table
+from refinesynth.text.markup import code_in_table, render_markdown
 from refinesynth.train import events
 from refinesynth.train.config import HUB_NAME, PATH_FIELDS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
@@ -84,10 +90,8 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     has_training = _has_training(output)
     lock = _lock_folder(output)
     if has_training and config.resume == "never":
-        try:
+        with storage_errors(output, "renamed"):
             move_aside(output)
-        except OSError as error:
-            raise StorageError(f"{str(output)!r} cannot be renamed: {error.strerror}") from error
         lock = _lock_folder(output)
     write_plan(output, plan)
     write_text_file(output / CONFIG, to_yaml(config))
@@ -113,7 +117,7 @@ def write_result(result: TrainResult) -> None:
 def write_plan(output: Path, plan: Plan) -> None:
     """Write the plan. Raises `InputError` if the folder has checkpoints of other tokens and labels."""
     previous_digest = plan.sizes.digest
-    with contextlib.suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
+    with suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
         previous_digest = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
     if previous_digest != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(
@@ -131,37 +135,35 @@ def _has_checkpoints(output: Path) -> bool:
 
 def _has_training(output: Path) -> bool:
     """Return True if the folder contains a training. Raises `InputError` for other content and irregular files."""
-
-    def is_empty(path: Path) -> bool:  # another rank may already have made the folder of checkpoints
-        return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
-
-    try:
-        entries = sorted(path.name for path in output.iterdir() if not is_empty(path)) if output.is_dir() else []
-        is_no_folder = output.exists() and not output.is_dir()
-    except OSError as error:
-        raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
-    if MARKER in entries:
-        if entry := next((path for path in sorted(output.iterdir()) if irregular_kind(path)), None):
+    with storage_errors(output, "read"):
+        if output.exists() and not output.is_dir():
+            raise InputError(f"the output {str(output)!r} is a file; give a new or empty folder with -o")
+        entries = sorted(output.iterdir()) if output.exists() else []
+        checkpoints = output / CHECKPOINTS
+        if entries == [checkpoints] and checkpoints.is_dir() and not any(checkpoints.iterdir()):
+            return False  # another rank may already have made this folder
+    if output / MARKER in entries:
+        if entry := next(filter(irregular_kind, entries), None):
             raise InputError(
                 f"{str(entry)!r} is {irregular_kind(entry)}; a training writes regular files and folders alone: remove it, or give another -o"
             )
         return True
-    if entries or is_no_folder:
-        content = f"holds something else ({', '.join(entries[:3])}, ...)" if entries else "is a file"
-        raise InputError(f"the output {str(output)!r} {content}; give a new or empty folder with -o")
+    if entries:
+        names = ", ".join(path.name for path in entries[:3])
+        raise InputError(
+            f"the output {str(output)!r} holds something else ({names}, ...); give a new or empty folder with -o"
+        )
     return False
 
 
 def _lock_folder(output: Path) -> FolderLock:
     """Create the folder and lock its marker, except on file systems without locks."""
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
-    try:
+    with storage_errors(output, "written"):
         output.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(StorageError):
+        with suppress(StorageError):
             lock.acquire()
         (output / MARKER).touch()
-    except OSError as error:
-        raise StorageError(f"{str(output)!r} cannot be written: {error.strerror}") from error
     return lock
 
 
@@ -175,7 +177,7 @@ def _check_same_settings(output: Path, config: TrainConfig) -> None:
         return portable_config(source_config) | {"trainer": source_config.trainer.weight_settings()}
 
     previous: dict[str, Any] = {}
-    with contextlib.suppress(RefinesynthError):
+    with suppress(RefinesynthError):
         previous = settings(layered(file=output / CONFIG).config)
     current = settings(config)
     compared = previous.keys() & current.keys() - FREE_SETTINGS
@@ -255,11 +257,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 
     Names of data and models are untrusted text: PyYAML quotes them in the header, and the body puts them in code spans.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    # The output is Markdown, not HTML: untrusted text goes through the filter `code`.
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(code=code_in_table, name=short_name, json=json.dumps, count=lambda number: f"{number:,}")
     omitted = "max_steps" if config.max_steps is None else "epochs"
     settings = {name: value for name in _CARD_KEYS if (value := getattr(config, name)) is not None and name != omitted}
     settings |= {f"trainer.{name}": value for name, value in config.trainer.weight_settings().items()}
@@ -274,7 +271,9 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
     base = published(plan.model.name)[0]
-    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    return render_markdown(
+        _TEMPLATE,
+        {"code": code_in_table, "name": short_name, "json": json.dumps, "count": "{:,}".format},
         config=config,
         plan=plan,
         result=result,
@@ -287,7 +286,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         held_out=held_out,
         counts=plan.sizes.counts,
     )
-    return f"{text.strip()}\n"
 
 
 class MetricsFile:
@@ -304,7 +302,7 @@ class MetricsFile:
         """Append a line. Raises `StorageError` if the file cannot be read or written."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
-        try:
+        with storage_errors(self._path, "written"):
             if self._is_first_write and self._path.exists():
                 # A crash may have left a complete line without a line feed.
                 kept = [old_line for old_line in self._path.read_bytes().splitlines() if _read_step(old_line) < step]
@@ -312,8 +310,6 @@ class MetricsFile:
             self._is_first_write = False
             with open_to_append(self._path) as file:
                 file.write(line + b"\n")
-        except OSError as error:
-            raise StorageError(f"{str(self._path)!r} cannot be written: {error.strerror}") from error
 
 
 def _read_step(line: bytes) -> float:

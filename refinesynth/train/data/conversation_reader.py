@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple, Self, cast
@@ -19,11 +20,13 @@ from refinesynth.train.layered_settings import portable
 
 TRAJECTORIES = "trajectories.jsonl"
 
+_Row = tuple[object, str]
+"""Record and its place."""
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest record of a JSON Lines file, in bytes."""
 
 
-def read_file_records(path: Path, truncated: list[str]) -> Generator[tuple[object, str]]:
+def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
     A file that begins with `[` is read whole, as a JSON list. A truncated last line, as a killed run leaves it, is
@@ -77,7 +80,7 @@ def is_dataset(source: object) -> bool:
     return type(source).__module__.partition(".")[0] == "datasets"
 
 
-def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
+def stored_rows(name: str, *, hub: bool) -> Generator[_Row]:
     """Load the rows of a hub dataset or a `save_to_disk` folder; dataset code is never run. Raises `InputError`."""
     import datasets
 
@@ -90,7 +93,7 @@ def stored_rows(name: str, *, hub: bool) -> Generator[tuple[object, str]]:
     return dataset_rows(loaded, name)
 
 
-def dataset_rows(source: Any, name: str) -> Generator[tuple[object, str]]:
+def dataset_rows(source: Any, name: str) -> Generator[_Row]:
     """The rows of a dataset's `train` or only split, each with `name: row number` from 1. Raises `InputError`."""
     if isinstance(source, dict):
         splits = cast("dict[str, Any]", source)
@@ -248,8 +251,8 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
     return [*all_passes, *(replace(conversations[index], copies=passes) for index in drawn)]
 
 
-class Reader(Iterator[Conversation]):
-    """Iterator of conversations, read on demand."""
+class Reader(Iterable[Conversation]):
+    """Conversations, read on demand and once."""
 
     def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
         pairs = [split_weight(source) for source in sources]
@@ -266,16 +269,7 @@ class Reader(Iterator[Conversation]):
         """Conversations dropped because no correct turn was left without mistakes."""
         self._distinct_names = DistinctNames()
         self._without_refinement = without_refinement
-        self._streams: list[Generator[tuple[object, str]]] = []
-        self._conversations = self._read()
-
-    def __next__(self) -> Conversation:
-        return next(self._conversations)
-
-    def close(self) -> None:
-        """Close all open sources."""
-        for generator in (self._conversations, *self._streams):
-            generator.close()
+        self._streams: list[tuple[Generator[_Row], bool]] = []
 
     def remarks(self) -> Iterator[str]:
         """Notes on conversations that are left out, complete after reading."""
@@ -290,40 +284,40 @@ class Reader(Iterator[Conversation]):
             self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
 
-    def _read(self) -> Generator[Conversation]:
+    def __iter__(self) -> Generator[Conversation]:
         self.open()
-        for source, stream, sizes in zip(self._sources, self._streams, self.sizes, strict=True):
-            items = self._read_source(source, stream, sizes)
-            for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
-                sizes.taken += 1
-                kept = without_mistakes(conversation) if self._without_refinement else conversation
-                if kept is None:
-                    self.emptied += 1
-                else:
-                    yield kept
+        for (rows, is_table), sizes in zip(self._streams, self.sizes, strict=True):
+            with closing(rows):
+                items = self._read_source(rows, sizes, is_table=is_table)
+                for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
+                    sizes.taken += 1
+                    kept = without_mistakes(conversation) if self._without_refinement else conversation
+                    if kept is None:
+                        self.emptied += 1
+                    else:
+                        yield kept
 
-    def _read_source(
-        self, source: DataSource, stream: Iterator[tuple[object, str]], sizes: SourceSizes
-    ) -> Iterator[Conversation]:
-        table = source_kind(source) in {"saved", "hub"} if isinstance(source, str | Path) else is_dataset(source)
-        for record, location in stream:
+    def _read_source(self, rows: Iterable[_Row], sizes: SourceSizes, *, is_table: bool) -> Iterator[Conversation]:
+        for record, location in rows:
             is_read = isinstance(record, Conversation)
-            conversation = record if is_read else read_record(record, location, self._form, table=table)
+            conversation = record if is_read else read_record(record, location, self._form, table=is_table)
             sizes.conversations += 1
             sizes.unmarked += not conversation.marked
             yield replace(conversation, id=self._distinct_names(conversation.id), source=sizes.name)
 
-    def _open_rows(self, source: DataSource, number: int) -> Generator[tuple[object, str]]:
+    def _open_rows(self, source: DataSource, number: int) -> tuple[Generator[_Row], bool]:
+        """The rows of a source, and True if they are rows of a table."""
         if isinstance(source, str | Path):
             kind = source_kind(source)
             if kind in {"run", "file"}:
-                return read_file_records(Path(source, TRAJECTORIES) if kind == "run" else Path(source), self.truncated)
-            return stored_rows(hub_name(str(source)), hub=kind == "hub")
+                path = Path(source, TRAJECTORIES) if kind == "run" else Path(source)
+                return read_file_records(path, self.truncated), False
+            return stored_rows(hub_name(str(source)), hub=kind == "hub"), True
         if is_dataset(source):
-            return dataset_rows(source, f"dataset {number}")
+            return dataset_rows(source, f"dataset {number}"), True
         if not isinstance(cast("Any", source), Iterable):
             raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
-        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1))
+        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1)), False
 
 
 def source_kind(source: str | Path) -> Literal["run", "file", "saved", "hub"]:

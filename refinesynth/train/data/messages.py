@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from refinesynth.chat import action_label, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, write_json
+from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, without_nulls, write_json
 from refinesynth.train.labelled_conversation import THOUGHTS, FlaggedMessage, ToolCall
 
 _CALL_BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
@@ -44,7 +44,7 @@ def read_tools(record: Mapping[str, Any], location: str, *, table: bool) -> tupl
             "without the outer object; expected what a chat completion's `tools` are"
         ) from error
     table = table or _holds_padding(tools)
-    return ([_without_nulls(tool) for tool in tools] if table else tools), table
+    return ([without_nulls(tool) for tool in tools] if table else tools), table
 
 
 def _normalize_tool(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,9 +129,12 @@ def _link_answers(
 
 def _is_answer(message: FlaggedMessage) -> bool:
     """Return True for a tool message, or a user message with nothing but <tool_response> blocks."""
-    if message.role == "user":
-        return "<tool_response>" in message.content and not _RESPONSE_BLOCK.sub("", message.content).strip()
-    return message.role == "tool"
+    return message.role == "tool" or (message.role == "user" and bool(_responses(message.content)))
+
+
+def _responses(text: str) -> list[str]:
+    """The content of the <tool_response> blocks of a text; empty if it holds anything else."""
+    return [] if _RESPONSE_BLOCK.sub("", text).strip() else _RESPONSE_BLOCK.findall(text)
 
 
 def _with_ids(
@@ -141,9 +144,7 @@ def _with_ids(
     pending = list(numbered)
     anonymous = all(not call.id for call in calls)
     for answer in answers:
-        texts = _RESPONSE_BLOCK.findall(answer.content)
-        if not texts or _RESPONSE_BLOCK.sub("", answer.content).strip():
-            texts = [answer.content]
+        texts = _responses(answer.content) or [answer.content]
         if len(texts) == 1 < len(pending) and len(answers) == 1 and (anonymous or not answer.call_id):
             texts = _split_answers(answer.content, len(pending), location)
         for text in texts:
@@ -187,7 +188,7 @@ def _padding_remover(
             return call._replace(arguments=dict(call.arguments))
         required = _schema_keys(schemas.get(call.name), "required")
         arguments = call.arguments.items()
-        return call._replace(arguments={k: _without_nulls(v) for k, v in arguments if v is not None or k in required})
+        return call._replace(arguments={k: without_nulls(v) for k, v in arguments if v is not None or k in required})
 
     return remove_padding
 
@@ -204,13 +205,6 @@ def _holds_padding(value: object) -> bool:
         schema = cast("Mapping[str, object]", value)
         return any(key not in _NULLABLE_KEYS and (item is None or _holds_padding(item)) for key, item in schema.items())
     return isinstance(value, list | tuple) and any(map(_holds_padding, cast("Sequence[object]", value)))
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[str, Any]", value)
-        return {key: _without_nulls(item) for key, item in mapping.items() if item is not None}
-    return [*map(_without_nulls, cast("list[Any]", value))] if isinstance(value, list) else value
 
 
 def _as_items(value: Any) -> list[Any]:

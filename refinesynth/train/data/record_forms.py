@@ -101,7 +101,13 @@ def _convert(
     form: ChatForm,
     parallel: bool = False,
 ) -> Conversation:
-    messages = _render_messages(script, turns, form, parallel=parallel)
+    if form == "tools":
+        messages = [*map(_flagged_message, render_tool_turns(script, turns, parallel=parallel))]
+    else:
+        messages = [
+            FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
+            for message in render_turns(script, turns)
+        ]
     return make_conversation(
         name,
         f"persona {digest(persona)}" if persona else f"task {digest(messages[0].content)}",
@@ -111,17 +117,6 @@ def _convert(
         environment=digest(write_json(script.environment).decode()) if script.environment else "",
         tools=render_tools(script) if form == "tools" else (),
     )
-
-
-def _render_messages(
-    script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm, *, parallel: bool
-) -> list[FlaggedMessage]:
-    if form == "react":
-        return [
-            FlaggedMessage(message.role, message.content, message.loss, repair=message.label == "repair")
-            for message in render_turns(script, turns)
-        ]
-    return [*map(_flagged_message, render_tool_turns(script, turns, parallel=parallel))]
 
 
 def _flagged_message(message: ToolMessage) -> FlaggedMessage:
@@ -204,36 +199,34 @@ def _read_chat(
     if system and not (messages and messages[0].role == "system"):
         messages.insert(0, FlaggedMessage("system", system, loss=False))
     name, suffix = _record_id(record), _export_suffix(record, messages)
-    assistant, flags = [message.role == "assistant" for message in messages], [message.loss for message in messages]
-    assistant_flags = [message.loss for message in messages if message.role == "assistant"]
+    flags = [message.loss for message in messages if message.role == "assistant"]
     is_split = name is None or (suffix is not None and not suffix["correct"])
     is_marked, last_only = True, len(parts) > 1
-    if not last_only and all(flag is None for flag in assistant_flags):
-        last_only = name is not None and is_split and any(assistant)
-        is_marked, flags = last_only or suffix is not None, [*assistant]
+    if not last_only and all(flag is None for flag in flags):
+        last_only = name is not None and is_split and bool(flags)
+        is_marked = last_only or suffix is not None
+        messages = [message._replace(loss=message.role == "assistant") for message in messages]
     elif not last_only:
-        if unflagged is None and None in assistant_flags:
+        if unflagged is None and None in flags:
             raise InputError(
                 f"{location}: only some of the assistant's messages say whether they are trained on. Export with a flag per message "
                 "(`refinesynth export --format agentinstruct`), one record per correct turn (`--masking split`), or add a boolean `loss` "
                 "to every assistant message, or to none: then all are trained on"
             )
-        flags = [unflagged if speaks and flag is None else flag for speaks, flag in zip(assistant, flags, strict=True)]
-        *earlier, last = (flag for speaks, flag in zip(assistant, flags, strict=True) if speaks)
+        messages = [
+            message._replace(loss=unflagged) if message.role == "assistant" and message.loss is None else message
+            for message in messages
+        ]
+        *earlier, last = (message.loss for message in messages if message.role == "assistant")
         # Split records flag only their last message. A record without an id and with this pattern counts as split.
         last_only = is_split and bool(last) and not any(earlier)
     if last_only:
-        if not assistant[-1]:
+        if messages[-1].role != "assistant":
             raise InputError(f"{location}: the last message, the one to be trained on, is not an assistant's")
-        flags = [*[False] * (len(flags) - 1), True]
-    labels = iter(
-        _labels(record, [max(1, len(item.calls)) for item, speaks in zip(messages, assistant, strict=True) if speaks])
-    )
-    labelled_messages = [
-        _with_labels(message._replace(loss=flag), next(labels) if speaks else ())
-        for message, flag, speaks in zip(messages, flags, assistant, strict=True)
-    ]
-    result = make_conversation(name or location, "", labelled_messages, location, last_only=last_only, tools=tools)
+        messages = [*(message._replace(loss=False) for message in messages[:-1]), messages[-1]._replace(loss=True)]
+    labels = iter(_labels(record, [max(1, len(item.calls)) for item in messages if item.role == "assistant"]))
+    messages = [_with_labels(item, next(labels)) if item.role == "assistant" else item for item in messages]
+    result = make_conversation(name or location, "", messages, location, last_only=last_only, tools=tools)
     group = f"record {suffix['whole'] if suffix else name}" if name else f"task {task_digest(result.turns)}"
     return replace(result, group=group, marked=is_marked)
 

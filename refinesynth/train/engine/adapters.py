@@ -6,8 +6,7 @@ because DDP would wait for their gradients. They get no adapters, which would le
 
 import re
 import warnings
-from collections.abc import Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from operator import attrgetter
 from typing import Any, Final, Literal, cast
@@ -106,9 +105,19 @@ def _add_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Modu
     return adapted
 
 
+_PEFT_WARNINGS: Final = (
+    "`is_gradient_checkpointing` is deprecated",
+    "The PEFT config's `base_model_name_or_path` was renamed",
+    "Model has `tie_word_embeddings=True`",
+)
+"""Beginnings of warnings that a user cannot act on."""
+
+
 def _add_to(model: nn.Module, peft_config: Any, hint: str) -> nn.Module:
     try:
-        with _suppressed_warnings():
+        with warnings.catch_warnings():
+            for message in _PEFT_WARNINGS:
+                warnings.filterwarnings("ignore", message)
             adapted = require("peft", "train").get_peft_model(cast("Any", model), peft_config)
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
@@ -134,16 +143,6 @@ def _untie_replaced_weights(model: nn.Module) -> None:
     config = cast("Any", model).config
     for settings in (config, config.get_text_config()):
         settings.tie_word_embeddings = False
-
-
-@contextmanager
-def _suppressed_warnings() -> Generator[None]:
-    """Suppress peft warnings that a user cannot act on."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        warnings.filterwarnings("ignore", "The PEFT config's `base_model_name_or_path` was renamed")
-        warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
-        yield
 
 
 _WEIGHT_BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
@@ -182,9 +181,7 @@ def prepare_quantized(model: nn.Module) -> nn.Module:
     for module in cast("Iterable[Any]", model.modules()):
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-    return cast(
-        "nn.Module", require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    )
+    return require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
 
 def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
@@ -212,11 +209,8 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
     """
     with FakeTensorMode(), no_init_weights():
         # Grouped matrix products of experts need bf16. `from_config` writes the type into its argument: pass a copy.
-        model = cast(
-            "nn.Module",
-            AutoModelForCausalLM.from_config(
-                deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
-            ),
+        model: nn.Module = cast("Any", AutoModelForCausalLM).from_config(
+            deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
         )
         try:
             logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits

@@ -111,9 +111,8 @@ def _varlen_attn() -> Callable[..., Tensor] | None:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    if not {"window_size", "scale"} <= set(inspect.signature(varlen_attn).parameters):
-        return None
-    return cast("Callable[..., Tensor]", varlen_attn)
+    takes_options = {"window_size", "scale"} <= set(inspect.signature(varlen_attn).parameters)
+    return cast("Callable[..., Tensor]", varlen_attn) if takes_options else None
 
 
 def _varlen(
@@ -125,9 +124,7 @@ def _varlen(
     scaling: float | None,
     sliding_window: int | None,
 ) -> Tensor:
-    attend = _varlen_attn()
-    if attend is None:
-        raise UnsupportedAttention("this torch has no attention for rows of several sequences")
+    attend = cast("Callable[..., Tensor]", _varlen_attn())  # `_flash_dtype` has found it
     q, k, v = (part[0].transpose(0, 1).to(dtype) for part in heads)
     # (W, 0) covers W earlier tokens and the token itself; the model's window includes the token itself.
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)

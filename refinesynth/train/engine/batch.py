@@ -4,7 +4,7 @@
 There is no attention mask: an all-ones mask would silently join the conversations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self, cast
 
@@ -104,10 +104,8 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
         "max_length_q": max(lengths),
         "max_length_k": max(lengths),
     }
-    chosen = [targets(example) for example in examples]
-    columns = [t.positions - 1 + start for t, start in zip(chosen, starts, strict=False)]
     repeated = torch.from_numpy(np.repeat(lengths, lengths))[None]
-    return _batch(inputs, examples, chosen, columns, [np.zeros_like(t.positions) for t in chosen], lengths=repeated)
+    return _make_batch(inputs, examples, targets, [0] * len(examples), starts, lengths=repeated)
 
 
 def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
@@ -116,29 +114,30 @@ def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Target
     ids = np.zeros((max(1, len(examples)), width), np.int64)
     for row, example in enumerate(examples):
         ids[row, : len(example)] = example.input_ids
-    chosen = [targets(example) for example in examples]
-    rows = [np.full_like(t.positions, row) for row, t in enumerate(chosen)]
-    row_lengths = torch.tensor([len(example) for example in examples] or [1])[:, None]
-    columns = [t.positions - 1 for t in chosen]
-    return _batch({"input_ids": torch.from_numpy(ids)}, examples, chosen, columns, rows, lengths=row_lengths)
+    lengths = torch.tensor([len(example) for example in examples] or [1])[:, None]
+    inputs: dict[str, Tensor | int] = {"input_ids": torch.from_numpy(ids)}
+    return _make_batch(inputs, examples, targets, range(len(examples)), [0] * len(examples), lengths=lengths)
 
 
-def _batch(
+def _make_batch(
     inputs: dict[str, Tensor | int],
     examples: Sequence[Rendered],
-    chosen: list[Targets],
-    columns: list[NDArray[np.int64]],
-    rows: list[NDArray[np.int64]],
+    targets: Callable[[Rendered], Targets],
+    rows: Sequence[int],
+    starts: Iterable[int],
     *,
     lengths: Tensor,
 ) -> Batch:
-    tokens = [example.input_ids[targets.positions] for example, targets in zip(examples, chosen, strict=True)]
+    """`rows` and `starts`: row and column of each example's first token."""
     ids = tuple(example.id for example in examples)
-    if not sum(len(t.positions) for t in chosen):
+    parts: list[tuple[NDArray[np.integer], ...]] = []
+    for example, row, start in zip(examples, rows, starts, strict=False):
+        positions, kind = targets(example)
+        parts.append((np.full_like(positions, row), positions - 1 + start, example.input_ids[positions], kind))
+    if not any(len(part[0]) for part in parts):
         empty = torch.zeros(1, dtype=torch.long)
         return Batch(inputs, empty, empty, empty, empty, 0.0, ids, lengths)
-    kinds = [t.kind for t in chosen]
-    row, column, target, kind = (_long(np.concatenate(parts)) for parts in (rows, columns, tokens, kinds))
+    row, column, target, kind = (_long(np.concatenate(values)) for values in zip(*parts, strict=True))
     return Batch(inputs, row, column, target, kind, 1.0, ids, lengths)
 
 

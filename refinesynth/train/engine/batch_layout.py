@@ -6,8 +6,8 @@ is tried; if that fails too, packing is refused. Reasons for failure: state-spac
 state across sequences, models without position ids number tokens continuously, and some attention ignores boundaries.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -86,16 +86,20 @@ def choose_layout(
     stateful = layers_with_state(base)
     trial = _Trial(model, wrapped, autocast, backward=backward)
     failed: dict[str, str] = {}
-    with _evaluation_mode(model):
+    training = model.training
+    model.eval()
+    try:
         layout = Layout(packing, stock, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
-        preferred = _preferred_attention(base, stock, half_precision=trial.is_half_precision) if packing else stock
+        preferred = _preferred_attention(base, stock, half_precision=trial.tolerance is None) if packing else stock
         for name in dict.fromkeys((preferred, stock)) if is_auto else [attention]:
             if (reason := _set_attention(base, name, strict=not (is_auto and packing))) is None:
                 layout = replace(layout, attention=_attention(base))
                 reason = trial.failure(layout)
                 if reason is None or not packing:
-                    return replace(layout, note=trial.note())
+                    return replace(layout, note=f"{describe_unused(trial.unused)}." if trial.unused else None)
             failed[name] = reason
+    finally:
+        model.train(training)
     grouped = {reason: ", ".join(name for name in failed if failed[name] == reason) for reason in failed.values()}
     reasons = "; ".join(f"{names}: {reason.rstrip('.')}" for reason, names in grouped.items())
     state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
@@ -128,13 +132,15 @@ class _Trial:
     ) -> None:
         self._model, self._call, self._autocast = model, wrapped or model, autocast
         self._backward, self._can_freeze = backward, wrapped is None
-        self._unused: dict[str, int] = {}
+        self.unused: dict[str, int] = {}
+        """Parameters without a gradient, which are frozen, by name prefix."""
         base = base_model(model)
         weights = next(base.parameters())
-        self._device, self._tolerance = weights.device, _TOLERANCE.get(weights.dtype)
+        self._device = weights.device
         with autocast():
-            if torch.is_autocast_enabled(self._device.type):
-                self._tolerance = None
+            is_mixed = torch.is_autocast_enabled(self._device.type)
+        self.tolerance = None if is_mixed else _TOLERANCE.get(weights.dtype)
+        """None if the model computes in 16 bits."""
         rng = np.random.default_rng(0)
         self._first, self._second, *self._extras = (
             Rendered(
@@ -146,11 +152,6 @@ class _Trial:
             for length in (_FIRST_LENGTH, _SECOND_LENGTH, *[_FIRST_LENGTH] * _EXTRA_SEQUENCES)
         )
 
-    @property
-    def is_half_precision(self) -> bool:
-        """True if the model computes in 16 bits."""
-        return self._tolerance is None
-
     def failure(self, layout: Layout) -> str | None:
         """The reason that prevents training in this layout; None if there is none."""
         make = pack_batch if layout.packed else pad_batch
@@ -160,8 +161,8 @@ class _Trial:
             if self._backward:
                 self._try_backward(layout.inputs(make([self._first, self._second]).to(self._device)))
                 if self._can_freeze:
-                    self._unused = without_gradient(self._model)
-                    freeze(self._model, self._unused)
+                    self.unused = without_gradient(self._model)
+                    freeze(self._model, self.unused)
         except _MODEL_ERRORS as exc:
             if isinstance(exc, torch.OutOfMemoryError):
                 raise
@@ -169,10 +170,6 @@ class _Trial:
         finally:
             self._model.zero_grad(set_to_none=True)
         return None
-
-    def note(self) -> str | None:
-        """Note for the user on frozen parameters; None without any."""
-        return f"{describe_unused(self._unused)}." if self._unused else None
 
     def _excessive_change(self, layout: Layout) -> float | None:
         """The change of a sequence's logits in a pack if it is too large, else None.
@@ -196,7 +193,7 @@ class _Trial:
         prefixed = [packed(prefix, self._second)[_FIRST_LENGTH:] for prefix in prefixes]
         change = float(_delta(prefixed[0], second).square().mean().sqrt())
         max_change = float(_delta(joined[_FIRST_LENGTH:], second).square().mean().sqrt()) / 2
-        if not change < (max_change if self._tolerance is None else min(max_change, self._tolerance)):
+        if not change < (max_change if self.tolerance is None else min(max_change, self.tolerance)):
             return change
         suffixed = [packed(self._second, suffix)[:_SECOND_LENGTH] for suffix in prefixes]
         effect, noise = (max(float(_delta(row, rows[0]).median()) for row in rows[1:]) for rows in (prefixed, suffixed))
@@ -284,13 +281,3 @@ def _set_attention(base: Any, name: str, *, strict: bool = False) -> str | None:
             ) from exc
         return " ".join(str(exc).split())[:_MAX_MESSAGE] or type(exc).__name__
     return None if _attention(base) == name or _attention(base) != former else "the model's attention cannot be changed"
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Generator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from refinesynth.errors import ConfigurationError, TrainingError
-from refinesynth.extras import check_installed, require
+from refinesynth.extras import require
 from refinesynth.train.config import TrainConfig, TrainerConfig
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.inputs import check_inputs, with_adapter_settings
@@ -124,7 +124,6 @@ def rank_command(settings: Path) -> list[str]:
 
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """Plan a training, without loading weights or writing files."""
-    check_installed("train", "torch", "transformers")
     check_inputs(config, sources)
     check_trainer(config)
     from refinesynth.train.engine.parallel import Distributed

@@ -83,15 +83,10 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
 
     def chunked(hidden: Tensor) -> Tensor:
         predicting = hidden[batch.row, column]
-        pieces = [
-            cast(
-                "Tensor",
-                recomputing.checkpoint(
-                    chunk_loss, predicting[k : k + rows], batch.target[k : k + rows], use_reentrant=False
-                ),
-            )
-            for k in range(0, len(predicting), rows)
-        ]
+        pieces: list[Tensor] = []
+        for k in range(0, len(predicting), rows):
+            chunk = predicting[k : k + rows], batch.target[k : k + rows]
+            pieces.append(cast("Tensor", recomputing.checkpoint(chunk_loss, *chunk, use_reentrant=False)))
         # FSDP warns about outputs that are views: return a copy.
         return torch.cat(pieces)[None, :, None].clone()
 

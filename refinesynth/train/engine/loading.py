@@ -1,12 +1,6 @@
-"""Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request.
+"""Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request."""
 
-With FSDP, one rank per machine reads the weights. Eight ranks would need 256 GB of host memory for 8B parameters in
-fp32; one rank needs 32 GB. The other ranks hold meta tensors, and accelerate broadcasts the weights of rank 0.
-"""
-
-import contextlib
-import tempfile
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -15,7 +9,6 @@ from textwrap import shorten
 from typing import Any, Final, cast
 
 import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import (
@@ -28,22 +21,11 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
 from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
-from refinesynth.train.engine.adapters import (
-    add_adapters,
-    convert_trained_to_fp32,
-    freeze,
-    frozen_bytes,
-    frozen_experts,
-    is_quantized,
-    loading_options,
-    prepare_quantized,
-    unused_by_text,
-)
+from refinesynth.train.engine import adapters
 from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
 from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
 from refinesynth.train.labelled_conversation import Conversation
@@ -74,12 +56,10 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
             name, revision = str(adapter.folder), None  # downloaded with the adapter
     source = pretrained_arguments(name, revision)
     with _loading_errors("tokenizer", name, config):
-        tokenizer = cast(
-            "PreTrainedTokenizerBase",
-            AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
+        tokenizer: PreTrainedTokenizerBase = cast("Any", AutoTokenizer).from_pretrained(
+            **source, trust_remote_code=config.trust_remote_code
         )
-        # From a folder without tokenizer files, transformers 5 makes a tokenizer with special tokens only (Qwen, Gemma,
-        # T5).
+        # From a folder without tokenizer files, transformers 5 makes a tokenizer of special tokens (Qwen, Gemma, T5).
         if len(tokenizer) - len(tokenizer.all_special_ids) < _MIN_TOKENS:
             raise ValueError("its files are missing, or it knows no words")
     return tokenizer
@@ -106,23 +86,17 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     name, revision, adapter = resolve_base(config)
     source = {} if name == SCRATCH else pretrained_arguments(name, revision)
     with _loading_errors("model", name, config):
-        if config.model == SCRATCH and tokenizer is not None:
-            model_config = cast("Any", make_config(config, tokenizer))
-        else:
-            model_config = cast("Any", AutoConfig.from_pretrained(**source, trust_remote_code=config.trust_remote_code))
-        with torch.device("meta"):
-            model = cast(
-                "nn.Module", AutoModelForCausalLM.from_config(model_config, trust_remote_code=config.trust_remote_code)
-            )
-        unused = unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
-    freeze(model, unused)
-    quantized_bytes = frozen_bytes(model, config.quantize) if config.quantize is not None else None
+        model_config = _read_model_config(config, source, tokenizer)
+        model = _make_meta_model(model_config, config)
+        unused = adapters.unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
+    adapters.freeze(model, unused)
+    quantized_bytes = adapters.frozen_bytes(model, config.quantize) if config.quantize is not None else None
     if config.lora is not None:
-        model = add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
+        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
     router_loss_coefficient(config, model)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
     shape = model_shape(model, name if adapter else config.model)
-    experts = frozen_experts(model) if config.lora is not None else 0
+    experts = adapters.frozen_experts(model) if config.lora is not None else 0
     return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused, frozen_experts=experts)
 
 
@@ -141,60 +115,62 @@ def load_model(
     replace the weights. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
     base, revision, adapter = resolve_base(config)
-    if base == SCRATCH and tokenizer is not None:
-        source = scratch_model_folder(config, tokenizer)
-    else:
-        source = contextlib.nullcontext(base)
-        pretrained_arguments(base, revision)  # outside `_loading_errors`, which would rewrite the error
-    with _loading_errors("model", base, config), source as name:
+    # Outside `_loading_errors`, which would rewrite the error.
+    source: dict[str, Any] = {"local_files_only": True} if base == SCRATCH else pretrained_arguments(base, revision)
+    model_class: Any = AutoModelForCausalLM
+    model_config: Any = None
+    with _loading_errors("model", base, config):
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
-        model_class: Any = AutoModelForCausalLM
-        arguments = pretrained_arguments(name, revision) | {"trust_remote_code": config.trust_remote_code}
-        if empty:
-            model_class, arguments = _without_weights(arguments)
-        loaded = cast(
-            "tuple[nn.Module, dict[str, Any]]",
-            model_class.from_pretrained(
-                **arguments,
-                # Without this argument, the auto class looks for adapters on the hub, for 23 seconds when offline.
-                adapter_kwargs={"local_files_only": arguments["local_files_only"]},
-                dtype=dtype,
-                use_safetensors=True,
-                output_loading_info=True,
-                **loading_options(config, precision),
-            ),
+        arguments = source | {"trust_remote_code": config.trust_remote_code}
+        if empty or base == SCRATCH:  # no weights are read from files
+            model_config = _read_model_config(config, source, tokenizer)
+            model_class = type(_make_meta_model(model_config, config))
+            weights = {} if empty else _scratch_weights(model_config, config.seed)
+            arguments |= {"pretrained_model_name_or_path": None, "config": model_config, "state_dict": weights}
+        loaded: tuple[nn.Module, dict[str, Any]] = model_class.from_pretrained(
+            **arguments,
+            # Without this argument, the auto class looks for adapters on the hub, for 23 seconds when offline.
+            adapter_kwargs={"local_files_only": arguments["local_files_only"]},
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **adapters.loading_options(config, precision),
         )
     model, loading_info = loaded
-    if empty:
-        cast("Any", model).config.name_or_path = without_hub_prefix(name)
+    if model_config is not None:
+        cast("Any", model).config.name_or_path = without_hub_prefix(base)
     missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
             f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
         )
-    if is_quantized(model):
-        model = prepare_quantized(model)
-    freeze(model, unused)
+    if adapters.is_quantized(model):
+        model = adapters.prepare_quantized(model)
+    adapters.freeze(model, unused)
     if config.lora is not None:
-        model = add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
+        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
         if precision == "bf16":
-            convert_trained_to_fp32(model)
+            adapters.convert_trained_to_fp32(model)
     if gradient_checkpointing:
         checkpoint_activations(model)
     _repair_generation(model)
     return model
 
 
-def _without_weights(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class of a model, and arguments for its `from_pretrained` with which no weights are read."""
-    config = cast("Any", AutoConfig.from_pretrained(**arguments))
+def _read_model_config(
+    config: TrainConfig, source: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase | None
+) -> Any:
+    if config.model == SCRATCH and tokenizer is not None:
+        return make_config(config, tokenizer)
+    return cast("Any", AutoConfig).from_pretrained(**source, trust_remote_code=config.trust_remote_code)
+
+
+def _make_meta_model(model_config: Any, config: TrainConfig) -> nn.Module:
     with torch.device("meta"):
-        model = cast(
-            "nn.Module", AutoModelForCausalLM.from_config(config, trust_remote_code=arguments["trust_remote_code"])
-        )
-    return type(model), arguments | {"pretrained_model_name_or_path": None, "config": config, "state_dict": {}}
+        model: Any = AutoModelForCausalLM.from_config(model_config, trust_remote_code=config.trust_remote_code)
+    return model
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -262,7 +238,7 @@ def model_shape(model: nn.Module, name: str) -> ModelShape:
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _loading_errors(kind: str, name: str, config: TrainConfig) -> Generator[None]:
     try:
         yield
@@ -335,14 +311,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
     )
 
 
-@contextmanager
-def scratch_model_folder(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """Context with a folder of the untrained model, whose weights depend only on the seed and the data."""
-    with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model: Any = LlamaForCausalLM(make_config(config, tokenizer))
-        # The model's own `save_pretrained` writes only on the first rank.
-        save_file(model.state_dict(), Path(folder) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-        for settings in (model.config, model.generation_config):
-            settings.save_pretrained(folder)
-        yield folder
+def _scratch_weights(model_config: LlamaConfig, seed: int) -> dict[str, torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(model_config).state_dict()

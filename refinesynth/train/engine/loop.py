@@ -240,21 +240,18 @@ class Loop:
         lengths = [int(length) for length in held_out.lengths]
         pack, make = (pack_best_fit, pack_batch) if schedule.packed else (pad_rows, pad_batch)
         packs = pack(lengths, max(schedule.capacity, max(lengths, default=1)))
+        packs += [()] * (-len(packs) % schedule.ranks)  # all ranks need the same number of forward passes
         source_index = {name: index for index, name in enumerate(held_out.sources)}
         sums = torch.zeros(2, len(source_index) * KINDS, dtype=torch.float64, device=device)
         self.wrapped.eval()
         with torch.no_grad():
-            # All ranks need the same number of forward passes: some batches may be empty.
-            for index in range(
-                self.accelerator.process_index, -(-len(packs) // schedule.ranks) * schedule.ranks, schedule.ranks
-            ):
-                examples = [held_out[k] for k in packs[index]] if index < len(packs) else []
+            for indices in packs[self.accelerator.process_index :: schedule.ranks]:
+                examples = [held_out[k] for k in indices]
                 batch = make(examples, lambda item: labelled_targets(item, source_index[item.source])).to(device)
                 losses = self.losses(batch).double() * batch.weight
                 sums[0].index_add_(0, batch.kind, losses)
                 sums[1].index_add_(0, batch.kind, torch.full_like(losses, batch.weight))
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(sums)
+        sums = cast("Tensor", self.accelerator.reduce(sums, "sum"))
         parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
         by_label, trained = parts.sum(1), parts[..., 1].sum(2)
         means = {names.LOSS: trained.sum(1)}
@@ -358,7 +355,7 @@ class Interruption:
     def check_all_ranks(self, device: torch.device) -> bool:
         """Return True if any rank received a signal; all ranks call this after the same steps."""
         received = self._received
-        if dist.is_available() and dist.is_initialized():
+        if dist.is_initialized():
             maximum = torch.tensor(received, device=device)
             dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
             received = int(maximum)

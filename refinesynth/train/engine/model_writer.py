@@ -32,7 +32,7 @@ from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file
 from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.parallel import gather_objects
+from refinesynth.train.engine.parallel import gather_objects, raise_on_all_ranks
 from refinesynth.train.plan import ModelShape
 
 SHARDS: Final = "pytorch_model_fsdp_0"
@@ -182,9 +182,7 @@ class ModelWriter:
                 state = convert_dtype(model, state, dtype)
         except TrainingError as exc:
             failed = exc
-        for error in gather_objects(failed):
-            if error is not None:
-                raise error
+        raise_on_all_ranks(failed)
         differences: list[str] = []
         if is_main:
             folder.mkdir(parents=True, exist_ok=True)

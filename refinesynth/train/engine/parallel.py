@@ -86,16 +86,23 @@ def single_process_environment(parallel: Parallel) -> AbstractContextManager[Any
 
 def gather_objects(local: Any) -> list[Any]:
     """Gather an object from every rank, in rank order; all ranks call this function."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not dist.is_initialized():
         return [local]
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, local)
     return gathered
 
 
+def raise_on_all_ranks(error: RefinesynthError | None) -> None:
+    """Raise this rank's error, else that of another rank; all ranks call this function."""
+    for failed in (error, *gather_objects(error)):
+        if failed is not None:
+            raise failed
+
+
 def destroy_process_group() -> None:
     """Wait for all ranks and destroy the process group, which would otherwise hang or warn at exit."""
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
 
@@ -262,26 +269,21 @@ def check_loop(config: TrainConfig) -> None:
 def load_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
     """Load a model for FSDP with `load(empty=...)`, on one rank per machine with weights. All ranks call this function.
 
-    A model that cannot be broadcast is loaded on every rank. Raises `RefinesynthError` on every rank if one rank fails.
+    The other ranks hold meta tensors, and accelerate broadcasts the weights: eight ranks would need 256 GB of host
+    memory for 8B parameters in fp32. A model that cannot be broadcast is loaded on every rank. Raises
+    `RefinesynthError` on every rank if one rank fails.
     """
-
-    def try_load(*, empty: bool) -> nn.Module | RefinesynthError:
-        try:
-            return load(empty=empty)
-        except RefinesynthError as exc:
-            return exc
-
     is_first = distributed.local_rank == 0
-    # transformers reads these variables when it loads a model.
-    with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
-        model = try_load(empty=not is_first)
-    if isinstance(model, nn.Module) and not can_be_broadcast(model) and not is_first:
-        model = try_load(empty=False)
-    failed = gather_objects(None if isinstance(model, nn.Module) else model)
-    for result in (model, *failed):
-        if isinstance(result, RefinesynthError):
-            raise result
-    model = cast("nn.Module", model)
+    model, error = nn.Module(), None
+    try:
+        # transformers reads these variables when it loads a model.
+        with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
+            model = load(empty=not is_first)
+        if not is_first and not can_be_broadcast(model):
+            model = load(empty=False)
+    except RefinesynthError as exc:
+        error = exc
+    raise_on_all_ranks(error)
     _give_meta_addresses(model)
     return model
 

@@ -17,27 +17,13 @@ from transformers.utils import logging as library
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_configured, split
-from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine import checkpoints, loading, parallel
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
-from refinesynth.train.engine.loading import (
-    add_end_tokens,
-    describe_model,
-    load_model,
-    load_tokenizer,
-    make_renderer,
-)
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
-from refinesynth.train.engine.parallel import (
-    Distributed,
-    destroy_process_group,
-    gather_objects,
-    load_once,
-    make_accelerator,
-    single_process_environment,
-)
+from refinesynth.train.engine.parallel import Distributed, gather_objects
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.inputs import base_name
@@ -89,9 +75,9 @@ def prepare_training(
     """
     reader = read_configured(config, sources).open()
     conversations = list(reader) if config.model == SCRATCH else reader
-    tokenizer = load_tokenizer(config, conversations)
-    renderer = make_renderer(config, tokenizer)
-    shape, devices = describe_model(config, tokenizer), distributed.devices()
+    tokenizer = loading.load_tokenizer(config, conversations)
+    renderer = loading.make_renderer(config, tokenizer)
+    shape, devices = loading.describe_model(config, tokenizer), distributed.devices()
     compute = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
     trained, held_out_data = (
@@ -135,7 +121,7 @@ def run_training(
     is_main = rank() == 0
     try:
         with libraries_silenced():
-            result = _Training(config, events, sources).run(inputs)
+            result = _train(config, events if is_main else NullEvents(), inputs, sources)
     except RefinesynthError as exc:
         write_outcome(exc, is_main=is_main)
         raise
@@ -148,123 +134,126 @@ def run_training(
         raise error from exc
     if is_main:
         write_outcome(result)
-    destroy_process_group()
+    parallel.destroy_process_group()
     return result
 
 
-class _Training:
-    def __init__(self, config: TrainConfig, events: Events, sources: Sequence[Any] | None) -> None:
-        self._config = config
-        self._sources = sources
-        self._distributed = Distributed.from_environment(config)
-        self._events: Events = events if self._distributed.rank == 0 else NullEvents()
-
-    def run(self, prepared: PreparedTraining | None) -> TrainResult:
-        config, distributed = self._config, self._distributed
-        (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
-        prepared = prepared or prepare_training(config, distributed, self._sources)
-        identity = self._identity(prepared)
-        # `planned` writes settings and plan into the folder; a refused command must not change them.
-        start, remarks = self._find_checkpoint(identity)
-        self._events.planned(prepared.plan)
-        for remark in remarks:
-            self._events.note(remark)
-        # accelerate leaves these variables set; a later training in this process would read them.
-        environment = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
-        with environment, single_process_environment(prepared.plan.means.parallel):
-            return self._train(prepared, identity, start)
-
-    def _train(self, prepared: PreparedTraining, identity: Mapping[str, Any], start: Checkpoint | None) -> TrainResult:
-        config, compute, ranks = self._config, prepared.plan.means, self._distributed.world_size
-        schedule = Schedule.from_config(prepared.store, config, ranks=ranks)
-        accelerator = make_accelerator(config, compute, self._distributed)
-        digests = gather_objects((prepared.store.digest, prepared.held_out.digest if prepared.held_out else ""))
-        if any(digest != digests[0] for digest in digests):
-            raise TrainingError(
-                f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
-            )
-        load = partial(
-            load_model,
-            config,
-            compute.precision,
-            gradient_checkpointing=compute.gradient_checkpointing,
-            tokenizer=prepared.tokenizer,
-            unused=prepared.plan.model.unused,
-        )
-        model = load_once(load, self._distributed) if compute.parallel == "fsdp" else load()
-        add_end_tokens(model, prepared.store)
-
-        if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
-            model.to(accelerator.device)
-        task = Task(
-            prepared.store,
-            prepared.held_out,
-            schedule,
-            identity,
-            prepared.tokenizer,
-            written_dtype(config, prepared.plan.model),
-            router_loss_coefficient(config, model),
-            base_name(config),
-        )
-        loop = Loop(model, task, config, accelerator, events=self._events)
+def _train(
+    config: TrainConfig, events: Events, prepared: PreparedTraining | None, sources: Sequence[Any] | None
+) -> TrainResult:
+    distributed = Distributed.from_environment(config)
+    (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
+    prepared = prepared or prepare_training(config, distributed, sources)
+    identity = _identity(config, prepared, distributed.world_size)
+    # `planned` writes settings and plan into the folder; a refused command must not change them.
+    start, remarks = _find_checkpoint(config, identity)
+    events.planned(prepared.plan)
+    for remark in remarks:
+        events.note(remark)
+    # accelerate leaves these variables set; a later training in this process would read them.
+    environment = patch_environment(ACCELERATE_USE_DEEPSPEED="false", ACCELERATE_USE_FSDP="false")
+    with environment, parallel.single_process_environment(prepared.plan.means.parallel):
+        loop = _make_loop(config, events, prepared, identity, distributed)
         with loop.interruption.watched():
             loop.train(start.path if start else None)
         if loop.interruption.signal is None:
             loop.checkpoints.restore_best(loop.progress)
             with file_errors(output := Path(config.output), "written"):
                 loop.writer.write(output, dtype=loop.task.save_dtype)
-            self._events.saved(output)
-        return self._make_result(loop, start)
+            events.saved(output)
+        return _make_result(config, loop, start)
 
-    def _identity(self, prepared: PreparedTraining) -> Mapping[str, Any]:
-        """Everything that determines the weights, by name."""
-        compute, excluded = prepared.plan.means, FREE_SETTINGS | _COVERED_SETTINGS
-        settings = {name: value for name, value in portable_config(self._config).items() if name not in excluded}
-        trainer_settings = {f"trainer.{name}": value for name, value in self._config.trainer.weight_settings().items()}
-        is_sharded = compute.parallel in {"zero2", "zero3", "fsdp"}
-        computed_values = {
-            "tokens and labels": prepared.store.digest,
-            "held-out tokens": prepared.held_out.digest if prepared.held_out else None,
-            "precision": compute.precision,
-            # Sharded optimizer states fit only the same number of ranks; whole states fit any number.
-            "parallel": compute.parallel if is_sharded else "whole",
-            "ranks": self._distributed.world_size if is_sharded else None,
-        }
-        return settings | trainer_settings | computed_values
 
-    def _find_checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
-        """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
-        resume = self._config.resume
-        if resume == "never":
-            return None, []
-        if resume == "auto":
-            checkpoint, remarks = checkpoints.find_newest(Path(self._config.output) / CHECKPOINTS)
-        else:
-            checkpoint, remarks = checkpoints.read(Path(resume)), []
-            if isinstance(checkpoint, str):
-                raise InputError(
-                    f"the checkpoint {resume!r} cannot be used: {checkpoint}. Give another, or auto for the newest sound one."
-                )
-        if checkpoint is not None:
-            checkpoints.refuse_differences(checkpoint, identity)
-            remarks.append(f"Going on from {checkpoint.path}, after step {checkpoint.step}.")
-        return checkpoint, remarks
-
-    def _make_result(self, loop: Loop, start: Checkpoint | None) -> TrainResult:
-        progress = loop.progress
-        best = progress.best[0] if progress.best is not None else None
-        if best is not None and (not loop.checkpoints.find(best).is_dir() or progress.kept not in {None, best}):
-            best = None
-        held_out = [metrics for step, metrics in progress.evaluations if step == (best or progress.step)]
-        return TrainResult(
-            output=Path(self._config.output),
-            steps=progress.step,
-            planned_steps=loop.task.schedule.steps,
-            epochs=progress.step / loop.task.schedule.steps_per_epoch,
-            loss=progress.last_loss,
-            held_out=held_out[-1] if held_out else {},
-            best_step=best,
-            stopped_early=loop.stopped_early,
-            signal=loop.interruption.signal,
-            resumed_from=start.step if start else None,
+def _make_loop(
+    config: TrainConfig,
+    events: Events,
+    prepared: PreparedTraining,
+    identity: Mapping[str, Any],
+    distributed: Distributed,
+) -> Loop:
+    compute = prepared.plan.means
+    schedule = Schedule.from_config(prepared.store, config, ranks=distributed.world_size)
+    accelerator = parallel.make_accelerator(config, compute, distributed)
+    digests = gather_objects((prepared.store.digest, prepared.held_out.digest if prepared.held_out else ""))
+    if any(digest != digests[0] for digest in digests):
+        raise TrainingError(
+            f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
         )
+    load = partial(
+        loading.load_model,
+        config,
+        compute.precision,
+        gradient_checkpointing=compute.gradient_checkpointing,
+        tokenizer=prepared.tokenizer,
+        unused=prepared.plan.model.unused,
+    )
+    model = parallel.load_once(load, distributed) if compute.parallel == "fsdp" else load()
+    loading.add_end_tokens(model, prepared.store)
+    if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
+        model.to(accelerator.device)
+    task = Task(
+        prepared.store,
+        prepared.held_out,
+        schedule,
+        identity,
+        prepared.tokenizer,
+        written_dtype(config, prepared.plan.model),
+        router_loss_coefficient(config, model),
+        base_name(config),
+    )
+    return Loop(model, task, config, accelerator, events=events)
+
+
+def _identity(config: TrainConfig, prepared: PreparedTraining, ranks: int) -> Mapping[str, Any]:
+    """Everything that determines the weights, by name."""
+    compute, excluded = prepared.plan.means, FREE_SETTINGS | _COVERED_SETTINGS
+    settings = {name: value for name, value in portable_config(config).items() if name not in excluded}
+    trainer_settings = {f"trainer.{name}": value for name, value in config.trainer.weight_settings().items()}
+    is_sharded = compute.parallel in {"zero2", "zero3", "fsdp"}
+    computed_values = {
+        "tokens and labels": prepared.store.digest,
+        "held-out tokens": prepared.held_out.digest if prepared.held_out else None,
+        "precision": compute.precision,
+        # Sharded optimizer states fit only the same number of ranks; whole states fit any number.
+        "parallel": compute.parallel if is_sharded else "whole",
+        "ranks": ranks if is_sharded else None,
+    }
+    return settings | trainer_settings | computed_values
+
+
+def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
+    if config.resume == "never":
+        return None, []
+    if config.resume == "auto":
+        checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
+    else:
+        checkpoint, remarks = checkpoints.read(Path(config.resume)), []
+        if isinstance(checkpoint, str):
+            raise InputError(
+                f"the checkpoint {config.resume!r} cannot be used: {checkpoint}. Give another, or auto for the newest sound one."
+            )
+    if checkpoint is not None:
+        checkpoints.refuse_differences(checkpoint, identity)
+        remarks.append(f"Going on from {checkpoint.path}, after step {checkpoint.step}.")
+    return checkpoint, remarks
+
+
+def _make_result(config: TrainConfig, loop: Loop, start: Checkpoint | None) -> TrainResult:
+    progress = loop.progress
+    best = progress.best[0] if progress.best is not None else None
+    if best is not None and (not loop.checkpoints.find(best).is_dir() or progress.kept not in {None, best}):
+        best = None
+    held_out = [metrics for step, metrics in progress.evaluations if step == (best or progress.step)]
+    return TrainResult(
+        output=Path(config.output),
+        steps=progress.step,
+        planned_steps=loop.task.schedule.steps,
+        epochs=progress.step / loop.task.schedule.steps_per_epoch,
+        loss=progress.last_loss,
+        held_out=held_out[-1] if held_out else {},
+        best_step=best,
+        stopped_early=loop.stopped_early,
+        signal=loop.interruption.signal,
+        resumed_from=start.step if start else None,
+    )

@@ -10,24 +10,17 @@ turn and not after each call. Without such a token (GLM), the turn ends with the
 model writes that token to stop.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
 from refinesynth.train.labelled_conversation import THOUGHTS
 from refinesynth.train.render.encoding import CharRange, ControlTokens, refuse_forged
-from refinesynth.train.render.template import (
-    ChatMessage,
-    ChatTemplate,
-    RewritesHistoryError,
-    TemplateError,
-    Tools,
-    refuse_unwritten_calls,
-    refuse_unwritten_tools,
-)
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
 
 _WINDOW = 40
 
@@ -51,11 +44,19 @@ class Located(NamedTuple):
     """Conversation as text, with its parts."""
 
     text: str
-    parts: tuple[MessagePart, ...]
-    places: tuple[CharRange | None, ...]
+    parts: Sequence[MessagePart]
+    places: Sequence[CharRange | None]
     """Range of every part without surrounding whitespace; None if unknown (such a part is not trained)."""
     turns: dict[int, CharRange]
     """Range of each assistant turn with its end-of-turn token, by message index."""
+
+    def message_ranges(self) -> dict[int, CharRange]:
+        """Range of the parts of each message, by index, without messages of which no place is known."""
+        ranges: dict[int, CharRange] = {}
+        for part, place in zip(self.parts, self.places, strict=True):
+            if place is not None:
+                ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
+        return ranges
 
 
 class Locator(NamedTuple):
@@ -77,24 +78,22 @@ class Locator(NamedTuple):
                 or one of those contains a control token.
         """
         rendered, last = self._write_checked(messages), len(messages) - 1
-        parts = message_parts(messages)
-        places = self._find_parts(rendered, messages)
-        ranges: dict[int, CharRange] = {}
-        for part, place in zip(parts, places, strict=True):
-            ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
+        located = Located(rendered, message_parts(messages), self._find_parts(rendered, messages), {})
+        ranges = located.message_ranges()
         text, stop = self._cut_at_end(messages, rendered, ranges.get(last))
-        turns: dict[int, CharRange] = {}
         for k in (k for k, message in enumerate(messages) if message["role"] == "assistant"):
             start = self._turn_start(messages, k, text, ranges.get(k))
             if k == last:
-                turns[k] = CharRange(start, stop)
+                end = stop
             elif self.calls:
-                turns[k] = CharRange(start, self._turn_end_in(messages[: k + 1], text, start))
+                end = self._turn_end_in(messages[: k + 1], text, start)
             else:
-                turns[k] = CharRange(start, self._turn_end(text, ranges[k].stop, ranges[k + 1].start, k))
-        self._refuse_headers(text, messages, ranges, turns)
-        self._refuse_different_openings(text, messages, ranges, turns)
-        return _check_marks(Located(text, tuple(parts), tuple(places), turns))
+                end = self._turn_end(text, ranges[k].stop, ranges[k + 1].start, k)
+            located.turns[k] = CharRange(start, end)
+        located = located._replace(text=text)
+        self._refuse_headers(located, messages)
+        self._refuse_different_openings(located, messages)
+        return _check_marks(located)
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
         """Locate the last message, an assistant message; the template may rewrite earlier messages.
@@ -118,7 +117,7 @@ class Locator(NamedTuple):
         start = self._turn_start(messages, last, rendered, message)
         text, stop = self._cut_at_end(messages, rendered, message)
         turns = {last: CharRange(start, stop)}
-        return _check_marks(Located(text, tuple(parts), (*self._find_prompt_parts(text, earlier), *places), turns))
+        return _check_marks(Located(text, parts, (*self._find_prompt_parts(text, earlier), *places), turns))
 
     def _write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
         return self.template.write(messages, prompt=prompt, tools=self.tools)
@@ -126,52 +125,56 @@ class Locator(NamedTuple):
     def _write_checked(self, messages: Sequence[ChatMessage]) -> str:
         if self.calls:
             refuse_forged(self.controls, messages, self.tools)
-            refuse_unwritten_tools(self.template, messages, self.tools)
-            refuse_unwritten_calls(self.template, messages, self.tools)
+            self.template.refuse_unwritten(messages, self.tools)
         return self._write(messages)
 
     # Messages.
 
-    def _marked(
-        self, text: str, messages: Sequence[ChatMessage], numbers: Sequence[int], *, prompt: bool = False
-    ) -> tuple[str, list[str], str]:
-        """The text with marks around the parts `numbers`, the opening mark of each part, and the closing mark."""
+    def _find_marked(
+        self, text: str, messages: Sequence[ChatMessage], numbers: Iterable[int], *, prompt: bool = False
+    ) -> tuple[str, list[tuple[int, CharRange]]]:
+        """Render with marks around the parts `numbers`; return the text without marks, and number and range of each part.
+
+        The marks are of characters that are not in `text`.
+        """
         opening, middle, closing = _unused_characters(text, messages)
         heads = {number: f"{opening}{number}{middle}" for number in numbers}
-        return self._write(_with_marks(messages, heads, closing), prompt=prompt), [*heads.values()], closing
+        marked = self._write(_with_marks(messages, heads, closing), prompt=prompt)
+        pattern = re.compile(f"{opening}([0-9]+){middle}([^{closing}]*){closing}")
+        found: list[tuple[int, CharRange]] = []
+        shift = 0  # the length of all marks before
+        for match in pattern.finditer(marked):
+            start = match.start() - shift
+            found.append((int(match[1]), CharRange(start, start + len(match[2]))))
+            shift += len(match[0]) - len(match[2])
+        return pattern.sub(r"\2", marked), found
 
     def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
         """Ranges of the parts in `text`. Raises `RewritesHistoryError` if a part is incomplete or out of order."""
         parts = message_parts(messages)
-        marked, heads, closing = self._marked(text, messages, range(len(parts)))
-        starts = [marked.find(head) for head in heads]
-        for part, head, start in zip(parts, heads, starts, strict=True):
-            core = part.core + closing
-            if start < 0 or marked.count(head) > 1 or not marked.startswith(core, start + len(head)):
+        unmarked, found = self._find_marked(text, messages, range(len(parts)))
+        numbers = [number for number, _ in found]
+        places = dict(found)
+        for number, part in enumerate(parts):
+            if numbers.count(number) != 1 or unmarked[slice(*places[number])] != part.core:
                 field = "" if part.key == "content" else f", the {part.key}"
                 raise RewritesHistoryError(
                     f"it leaves out, repeats or changes part of message {part.message + 1} ({part.role}{field})"
                 )
-        if starts != sorted(starts):
+        if numbers != sorted(numbers):
             raise RewritesHistoryError("it changes the order of the messages")
-        unmarked = marked
-        for mark in (*heads, closing):
-            unmarked = unmarked.replace(mark, "")
         if unmarked != text:
             raise RewritesHistoryError("what it writes depends on what the messages hold")
-        return list(_unmarked_ranges(parts, heads, starts, closing))
+        return [place for _, place in found]
 
     def _find_prompt_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
         """Ranges of the parts in the prompt at the beginning of `text`; None for assistant and changed parts."""
         parts = message_parts(messages)
-        numbers = [number for number, part in enumerate(parts) if part.role != "assistant"]
-        marked, heads, closing = self._marked(text, messages, numbers, prompt=True)
-        inputs = [parts[number] for number in numbers]
-        places = list(_unmarked_ranges(inputs, heads, [marked.find(head) for head in heads], closing))
-        if any(not text.startswith(part.core, max(0, place.start)) for part, place in zip(inputs, places, strict=True)):
+        inputs = [number for number, part in enumerate(parts) if part.role != "assistant"]
+        places = dict(self._find_marked(text, messages, inputs, prompt=True)[1])
+        if any(number not in places or text[slice(*places[number])] != parts[number].core for number in inputs):
             return [None] * len(parts)
-        by_number = dict(zip(numbers, places, strict=True))
-        return [by_number.get(number) for number in range(len(parts))]
+        return [places.get(number) for number in range(len(parts))]
 
     def find_calls(self, messages: Sequence[ChatMessage], index: int, located: Located) -> tuple[CharRange, ...] | None:
         """Ranges of the calls of message `index`; None if they are not certain.
@@ -186,8 +189,8 @@ class Locator(NamedTuple):
         for number, call in enumerate(calls):
             function = {**call["function"], "name": f"{call['function']['name']}_"}
             versions.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
-        own_places = (span for part, span in zip(located.parts, located.places, strict=True) if part.message == index)
-        min_start = max((span.stop for span in own_places if span), default=turn.start)
+        ranges = located.message_ranges()
+        min_start = ranges[index].stop if index in ranges else turn.start
         base = {key: value for key, value in message.items() if key != "tool_calls"}
         for following in ((), messages[index + 1 :]):
             with suppress(TemplateError):
@@ -218,8 +221,7 @@ class Locator(NamedTuple):
         """
         prompt = self._write(messages[:index], prompt=True)
         if not text.startswith(prompt) or len(prompt) >= (message.stop if message else len(text)):
-            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False)))
-            start = max(0, common - _WINDOW // 2)
+            start = max(0, _common(prompt, text) - _WINDOW // 2)
             raise RewritesHistoryError(
                 f"a model that is asked for message {index + 1} is given ...{prompt[start : start + _WINDOW]!r}, and the text of the "
                 f"conversation has ...{text[start : start + _WINDOW]!r} there"
@@ -317,14 +319,9 @@ class Locator(NamedTuple):
 
     # Refusals.
 
-    def _refuse_different_openings(
-        self,
-        text: str,
-        messages: Sequence[ChatMessage],
-        ranges: Mapping[int, CharRange],
-        turns: Mapping[int, CharRange],
-    ) -> None:
+    def _refuse_different_openings(self, located: Located, messages: Sequence[ChatMessage]) -> None:
         """Raises: RewritesHistoryError: Only some turns have text before their message, such as an empty thought."""
+        text, turns, ranges = located.text, located.turns, located.message_ranges()
         indices = [index for index in turns if index in ranges]
         headers = not self.calls and not self._generation_prompt(messages[: min(turns)])
         starts = {index: ranges[index - 1].stop if headers and index else turns[index].start for index in indices}
@@ -336,13 +333,7 @@ class Locator(NamedTuple):
                     f"{openings[indices[0]]!r} in message {indices[0] + 1}"
                 )
 
-    def _refuse_headers(
-        self,
-        text: str,
-        messages: Sequence[ChatMessage],
-        ranges: Mapping[int, CharRange],
-        turns: Mapping[int, CharRange],
-    ) -> None:
+    def _refuse_headers(self, located: Located, messages: Sequence[ChatMessage]) -> None:
         """Raise `TemplateError` if a turn ends with the header of the next message and the last turn does not.
 
         A template may write an end-of-turn token after the last turn only; a model tuned on it would write the user's
@@ -350,6 +341,7 @@ class Locator(NamedTuple):
         """
         if self.calls:  # `_turn_end_in` has compared the text up to each turn.
             return
+        text, turns, ranges = located.text, located.turns, located.message_ranges()
 
         def ending(index: int) -> str:
             stop = turns[index].stop if index in turns else ranges[index + 1].start
@@ -378,16 +370,6 @@ def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
         for key in (*THOUGHTS, "content")
         if message.get(key)
     ]
-
-
-def _unmarked_ranges(
-    parts: Sequence[MessagePart], heads: Sequence[str], starts: Sequence[int], closing: str
-) -> Iterator[CharRange]:
-    """Ranges in the text without marks: earlier marks shift later ranges."""
-    shift = 0
-    for part, head, start in zip(parts, heads, starts, strict=True):
-        yield CharRange(start - shift, start - shift + len(part.core))
-        shift += len(head) + len(closing)
 
 
 def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closing: str) -> list[ChatMessage]:

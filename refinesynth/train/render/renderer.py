@@ -12,7 +12,7 @@ import numpy as np
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel, refuse_history
 from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder
 from refinesynth.train.render.message_locator import Located, Locator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
@@ -37,8 +37,6 @@ class _Prompt(NamedTuple):
     """Position of the prompt's last control token."""
     end: str
     """The prompt's text from that token on."""
-    stop: int
-    """Character at which the prompt ends."""
 
 
 class Labeller:
@@ -113,8 +111,8 @@ class Labeller:
                 prompt = prompts[index]
                 is_same = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
                 if not is_same:  # the whole prompt may still give the same tokens
-                    earlier = [forged_range for forged_range in forged if forged_range.stop <= prompt.stop]
-                    alone = self._encoder.encode_forged(located.text[: prompt.stop], earlier)
+                    earlier = [forged_range for forged_range in forged if forged_range.stop <= place.start]
+                    alone = self._encoder.encode_forged(located.text[: place.start], earlier)
                     is_same = encoded.ids[:start].tobytes() == alone.ids.tobytes()
                 if not is_same:
                     return RewritesHistoryError(
@@ -138,7 +136,7 @@ class Labeller:
                 k = int(np.searchsorted(controls, encoded.index_at(stop)))
                 token = int(controls[k - 1]) if k else 0
                 since = int(encoded.starts[token]) if k else 0
-                prompts[turn] = _Prompt(token, task.located.text[since:stop], stop)
+                prompts[turn] = _Prompt(token, task.located.text[since:stop])
         return prompts
 
     def _token_range(self, task: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
@@ -395,11 +393,8 @@ class Renderer:
         """The turns up to the last assistant turn, as messages without labels."""
         turns = conversation.turns
         count = max((index + 1 for index, turn in enumerate(turns) if turn.role == "assistant"), default=0)
-        if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
-            raise InputError(
-                f"{conversation.location}: this record does not say which of its earlier turns are mistakes, so loss_on="
-                f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
-            )
+        if self.loss_on is not LossOn.REFINEMENT:
+            refuse_history(conversation, f"loss_on={self.loss_on.value!r} cannot be computed")
         return [self._message(t, f"{conversation.location}: message {k + 1}") for k, t in enumerate(turns[:count])]
 
     def _message(self, turn: Turn, location: str) -> ChatMessage:

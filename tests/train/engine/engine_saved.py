@@ -22,7 +22,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_grou
 from transformers import AutoTokenizer
 
 from refinesynth.errors import InputError, RefinesynthError
-from refinesynth.train.engine import loop, parallel, rank_training
+from refinesynth.train.engine import loading, loop, parallel, rank_training
 from refinesynth.train.engine.parallel import Distributed, gather_objects, load_once
 
 fsdp: Any = _param_group
@@ -79,7 +79,8 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         **settings,
     )
     told: dict[str, Any] = {"bytes": [], "gathered": 0}
-    stop_at, gather, make = rank_training.add_end_tokens, fsdp.foreach_all_gather, parallel.make_accelerator
+    stop_at, gather = loading.add_end_tokens, fsdp.foreach_all_gather
+    make, destroy = parallel.make_accelerator, parallel.destroy_process_group
 
     def loaded(model: torch.nn.Module, store: Any) -> None:
         places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
@@ -90,11 +91,11 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         told["gathered"] += 1
         return gather(*args, **kwargs)
 
-    rank_training.add_end_tokens, fsdp.foreach_all_gather = loaded, gathered
-    rank_training.make_accelerator = (
+    loading.add_end_tokens, fsdp.foreach_all_gather = loaded, gathered
+    parallel.make_accelerator = (
         (lambda *args, **how: [as_if_on_gpus(), make(*args, **how)][1]) if split == "fsdp" else make
     )
-    rank_training.destroy_process_group = lambda: None
+    parallel.destroy_process_group = lambda: None
     held_out = toys.store(5, seed=9) if asked.held_out else None
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer") if model == "scratch" else None
     ready = toys.ready(asked, toys.store(11, seed=3), held_out, parallel=split, tokenizer=tokenizer)
@@ -104,7 +105,8 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
     except RefinesynthError as exc:
         told["error"] = str(exc)
     finally:
-        rank_training.add_end_tokens, fsdp.foreach_all_gather = stop_at, gather
+        loading.add_end_tokens, fsdp.foreach_all_gather = stop_at, gather
+        parallel.make_accelerator, parallel.destroy_process_group = make, destroy
     return told
 
 

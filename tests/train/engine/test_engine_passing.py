@@ -14,7 +14,7 @@ from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
 from refinesynth.train.engine.parallel import check_loop, make_optimizer
-from refinesynth.train.engine.rank_training import _Training
+from refinesynth.train.engine.rank_training import _identity
 from refinesynth.train.plan import read_deepspeed
 
 pytestmark = pytest.mark.train
@@ -209,7 +209,7 @@ def test_what_decides_about_the_weights_is_in_a_checkpoints_identity(
 
     def identity(*, revision: str | None = None, **trainer: Any) -> Any:
         asked = toys.config(tmp_path, trainer=trainer, revision=revision)
-        return _Training(asked, toys.NullEvents(), None)._identity(ready)
+        return _identity(asked, ready, 1)
 
     assert identity(ddp_timeout=5, report_to="wandb", tf32=None) == identity()
     assert identity(optim="adafactor") == identity() | {"trainer.optim": "adafactor"}
