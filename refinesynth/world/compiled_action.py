@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -166,14 +167,12 @@ def _compile_observations(
     reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible, types: Types
 ) -> Iterator[tuple[Expression | None, Template]]:
     texts = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
+    compiled = partial(compile_expression, parameters=names, visible=visible, before=True, types=types)
     for number, observation in enumerate(texts, 1):
         if (observation.when is None) != (number == len(texts)):
             raise RulebookError(f"text {number} of {len(texts)}: the last one, and it alone, has no `when`")
-        when = None
-        if observation.when is not None:
-            looks_back = BEFORE not in names
-            when = compile_expression(observation.when, names, visible=visible, before=looks_back, types=types)
-        yield (when, parse_template(observation.text or DONE, names, visible))
+        when = None if observation.when is None else compiled(observation.when)
+        yield when, parse_template(observation.text or DONE, names, visible)
 
 
 def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
