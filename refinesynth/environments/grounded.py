@@ -6,7 +6,6 @@ Plays are deterministic in script, seed and actions, without a model. Observatio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import pairwise
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +19,7 @@ from refinesynth.errors import InputError
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory
+from refinesynth.trajectory.turns import answered_turns
 from refinesynth.world import Ruling, World, check_solvability
 from refinesynth.world.random_starts import draw_start, without_draws
 
@@ -313,8 +313,8 @@ class GroundedEnvironment:
         return action.requires[requirement].condition.answer(self.state, values) is True
 
     def _replay(self, before: Sequence[PlayerTurn | DungeonMasterTurn]) -> None:
-        for number, (turn, answer) in enumerate(pairwise(before), 1):
-            if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn) or answer.transient:
+        for index, turn, answer in answered_turns(before):
+            if answer.transient:
                 continue
             parsed = self.world.read(turn.action)
             unmet = parsed[0].first_unmet(self.state, parsed[1]) if parsed else None
@@ -322,7 +322,7 @@ class GroundedEnvironment:
             if ruling.kind is not answer.mistake_kind:
                 recorded, actual = (answer.mistake_kind or "right", ruling.kind or "right")
                 raise ValueError(
-                    f"turn {number} of the play to begin behind, {turn.action[:80]!r}, is {recorded} in its record and {actual} in "
+                    f"turn {index + 1} of the play to begin behind, {turn.action[:80]!r}, is {recorded} in its record and {actual} in "
                     "this world; expected the turns of a play in this world"
                 )
             self._enter(turn.action, ruling)
