@@ -9,7 +9,7 @@ values accepts any value of its type. A group that took no part in the match has
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, product, zip_longest
@@ -238,15 +238,9 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
     return f"{quoted(text.strip(), limit=_MAX_QUOTED)} cannot be done here."
 
 
-def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> Iterator[ActionSpec]:
+def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> list[ActionSpec]:
     word = trimmed.split(maxsplit=1)[0]
-    others: list[ActionSpec] = []
-    for action in actions:
-        if action.name.startswith(word):
-            yield action
-        else:
-            others.append(action)
-    yield from others
+    return sorted(actions, key=lambda action: not action.name.startswith(word))
 
 
 def _match(action: ActionSpec, trimmed: bytes) -> Match | None:

@@ -238,9 +238,11 @@ class GroundedEnvironment:
     def rule(self, action: str) -> tuple[RuledAction, DungeonMasterTurn]:
         """Execute an action's text, also after the last step; return the ruling and the DungeonMaster's turn."""
         ruling = self.world.step(self.state, action)
+        # Only effective actions slip, and never twice in a row.
+        effective = ruling.kind is None and ruling.state is not self.state
+        slip = transient_failure(self._turns, action, self.slips, seed=self._seed) if effective else None
         # A transient failure keeps the present progress, which may be lower than `self.progress`.
-        present = self.world.progress(self.state)
-        ruled = RuledAction(action, ruling, (), present, self._slip_message(action, ruling))
+        ruled = RuledAction(action, ruling, (), self.world.progress(self.state), slip)
         answer = ruled.turn("", ruled.text)
         self._turns += [PlayerTurn(thought="", action=action), answer]
         self.taken += 1
@@ -343,9 +345,3 @@ class GroundedEnvironment:
             arguments = call.get("arguments")
             call = Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
         return text_of(self.script, call)
-
-    def _slip_message(self, action: str, ruling: Ruling) -> str | None:
-        """Return the observation of a failed action, or None; only effective actions slip, and never twice in a row."""
-        if ruling.kind is not None or ruling.state is self.state:
-            return None
-        return transient_failure(self._turns, action, self.slips, seed=self._seed)

@@ -103,15 +103,9 @@ class Analysis:
 
 @lru_cache(maxsize=MAX_CACHED)
 def compile_tree(
-    source: str,
-    parameters: frozenset[str],
-    *,
-    visible: bool = False,
-    before: bool = False,
-    types: tuple[tuple[str, ParameterType], ...] = (),
+    source: str, parameters: frozenset[str], types: tuple[tuple[str, ParameterType], ...], variables: frozenset[str]
 ) -> tuple[Analysis, Evaluate]:
-    """Compile an expression over `state`, the parameters, with `visible` the visible names, and with `before` the
-    state before the action. In it, values of parameters with a type in `types` are JSON of that type.
+    """Compile an expression over the parameters, some of them typed, and these of `state`, `visible` and `before`.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or unsupported syntax, or is nested too deeply; the
@@ -119,7 +113,7 @@ def compile_tree(
     """
     try:
         tree, conjuncts = parse(source)
-        return _Compiler(source, parameters, dict(types), visible=visible, before=before).analyze(tree, conjuncts)
+        return _Compiler(source, parameters, dict(types), variables).analyze(tree, conjuncts)
     except RecursionError:
         raise RulebookError(f"{source[:80]!r} is nested too deep; split the condition") from None
 
@@ -128,17 +122,10 @@ class _Compiler:
     """Walks a tree in text order. The method for each node type returns its evaluation function."""
 
     def __init__(
-        self,
-        source: str,
-        parameters: AbstractSet[str],
-        types: Mapping[str, ParameterType],
-        *,
-        visible: bool,
-        before: bool,
+        self, source: str, parameters: AbstractSet[str], types: Mapping[str, ParameterType], variables: AbstractSet[str]
     ) -> None:
         self._source, self._parameters, self._types = source, parameters, types
-        variables = {"state": True, VISIBLE: visible, BEFORE: before}
-        self._known = parameters | {name for name, exists in variables.items() if exists}
+        self._known = parameters | variables
         self._mentioned, self._bound = set[str](), set[str]()
         """Names mentioned outside the macros that bind them, and those that macros bind."""
         self._scope: list[str] = []

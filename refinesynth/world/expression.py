@@ -188,7 +188,8 @@ def compile_expression(
     """
     names = frozenset(parameters)
     parameter_types = tuple(item for item in types.items() if item[0] in names)
-    analysis, evaluate = compile_tree(source, names, visible=visible is not None, before=before, types=parameter_types)
+    variables = frozenset(("state", *([VISIBLE] if visible else ()), *([BEFORE] if before else ())))
+    analysis, evaluate = compile_tree(source, names, parameter_types, variables)
     parts = tuple(
         compile_expression(part, names, visible=visible, before=before, max_cost=max_cost, types=types)
         for part in (analysis.conjuncts if len(analysis.conjuncts) > 1 else ())
