@@ -71,12 +71,8 @@ _ADVICE = {
 class Analysis:
     """Static facts about an expression.
 
-    From `work`, `growth` and `max_list_length`, `Expression.value` bounds the cost of an evaluation: the size of the
-    values that are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is
-    the length of the longest list or object that is read, times `max_list_length` if that is not 0.
-
     Example: `state.l.all(x, x in [1, 2] + state.m)` has the work (12, 3), growth 4 and maximum list length 4. With 5
-    items in `l` and 30 bytes of state, the bound is 30 * 4 * (12 + 3 * 20) = 8,640.
+    items in `l` and 30 bytes of state, the cost is 30 * 4 * (12 + 3 * 20) = 8,640.
     """
 
     reads: Mapping[Chain, AbstractSet[str | Slot | None]]
@@ -99,6 +95,13 @@ class Analysis:
     """True if it mentions the state before the action."""
     visible_name: str | Slot | None
     """Name or parameter in `x in visible`, if the expression consists of nothing else."""
+
+    def cost(self, size: int, length: int) -> int:
+        """Return a bound of the cost of an evaluation that reads values of this size, in bytes, with lists and objects of
+        at most this length.
+        """
+        rounds = max(length, 1) * self.max_list_length if self.max_list_length else length
+        return size * self.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(self.work))
 
 
 @lru_cache(maxsize=MAX_CACHED)
