@@ -217,7 +217,10 @@ class GroundedEnvironment:
         """
         if self.done:
             return OVER
-        return self.rule(action if isinstance(action, str) else self._action_text(action))[1].observation
+        if isinstance(action, Mapping):
+            arguments = action.get("arguments")
+            action = Call(str(action.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
+        return self.rule(action if isinstance(action, str) else text_of(self.script, action))[1].observation
 
     def reply(self, message: str) -> str:
         """Execute the action of a player's message (`chat.parse_player`) and return the observation.
@@ -339,9 +342,3 @@ class GroundedEnvironment:
             self._mistake, self.recovered = None, False
         self.repeats = 0
         self._turns += before
-
-    def _action_text(self, call: Call | Mapping[str, Any]) -> str:
-        if not isinstance(call, Call):
-            arguments = call.get("arguments")
-            call = Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
-        return text_of(self.script, call)

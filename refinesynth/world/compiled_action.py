@@ -115,11 +115,7 @@ class CompiledKnowledge:
 def compile_effects(
     effects: Iterable[Effect], names: frozenset[str], visible: Visible, owner: str, types: Types = NO_TYPES
 ) -> tuple[CompiledEffect, ...]:
-    """Compile effects; `owner` names theirs in messages.
-
-    Raises:
-        RulebookError: An effect cannot be executed.
-    """
+    """Compile effects; `owner` names theirs in messages. Raises RulebookError as `compile_effect` does."""
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
         with error_prefix(f"effect {number}"):
@@ -136,11 +132,7 @@ def compile_effects(
 def compile_action(
     spec: ActionSpec, index: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
 ) -> CompiledAction:
-    """Compile an action; `index` is for messages.
-
-    Raises:
-        RulebookError: A part of the action cannot be executed.
-    """
+    """Compile an action; raises RulebookError for a part that cannot be executed. `index` is for messages."""
     with error_prefix(f"action {index + 1}, {spec.name[:80]!r}"):
         if problem := action_form(spec).problem:
             raise RulebookError(problem)
@@ -176,11 +168,7 @@ def _compile_observations(
 
 
 def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
-    """Compile a knowledge record.
-
-    Raises:
-        RulebookError: The path does not parse, or a text is blank or contains a lone surrogate.
-    """
+    """Compile a knowledge record; raises RulebookError if the path does not parse or a text is blank or no UTF-8."""
     with error_prefix("knows"):
         for text in knows.texts:
             require_text(text)

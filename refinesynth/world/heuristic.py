@@ -35,13 +35,11 @@ Need = Fact | ShownFact
 """A fact about a state."""
 
 
-class HeuristicValue(NamedTuple):
-    """Estimate for a state."""
+HeuristicValue = tuple[int, tuple[GroundAction, ...]]
+"""Estimated distance from a state to the goal, and the helpful actions: possible ones with which the cheapest ways begin.
 
-    distance: int
-    """Number of actions in the relaxed plan plus extra costs, or `UNREACHABLE`; neither a lower nor an upper bound."""
-    helpful: tuple[GroundAction, ...]
-    """Possible actions with which the cheapest ways begin."""
+The distance is the number of actions in the relaxed plan plus extra costs, or `UNREACHABLE`; neither a lower nor an upper
+bound."""
 
 
 class _Achiever(NamedTuple):
@@ -177,7 +175,7 @@ class _Estimate:
         self._explore(goal)
         self._propagate_costs()
         if any(self._costs[fact] >= UNREACHABLE for fact in goal):
-            return HeuristicValue(UNREACHABLE, ())
+            return UNREACHABLE, ()
         chosen: dict[GroundAction, int] = {}
         helpful: dict[GroundAction, None] = {}
         seen = set(goal)
@@ -192,7 +190,7 @@ class _Estimate:
             following = [need for achiever in best for need in achiever.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
-        return HeuristicValue(sum(chosen.values()), tuple(helpful))
+        return sum(chosen.values()), tuple(helpful)
 
     def _explore(self, goal: tuple[Need, ...]) -> None:
         queue = list(goal)

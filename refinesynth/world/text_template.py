@@ -209,11 +209,7 @@ def _pointer(text: str, names: frozenset[str]) -> Pointer:
 
 
 def require_text(text: str) -> None:
-    """Refuse text that cannot be encoded as UTF-8.
-
-    Raises:
-        RulebookError: There is a lone surrogate in the text.
-    """
+    """Refuse text with a lone surrogate, which has no UTF-8; raises RulebookError."""
     if scrub(text) != text:
         raise RulebookError(f"{text[:80]!r} holds half of a surrogate pair; write the whole character")
 
