@@ -66,11 +66,9 @@ class Rehearsal:
         turn = player.act(draws, request.messages[task][1], request.messages[task + 1 :], _mistake_request(request))
         if draws.has_fault("invalid_json"):
             return f"Thought: {turn.thought}"
-        return (
-            render_player(turn)
-            if request.form.kind == "text"
-            else dumps({"thought": turn.thought, "action": turn.action})
-        )
+        if request.form.kind == "text":
+            return render_player(turn)
+        return dumps({"thought": turn.thought, "action": turn.action})
 
     def _answer_role(self, request: Request, draws: Draws) -> tuple[str, dict[str, Any]] | None:
         """Return kind and data of the answer of a role that answers in JSON; None for an unknown role."""
