@@ -71,10 +71,8 @@ def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
     Another definition is read as a user's function; None if it is unusable.
     """
     function = _object(tool.get("function"))
-    text, properties = (
-        str(function.get("description") or ""),
-        _object(_object(function.get("parameters")).get("properties")),
-    )
+    text = str(function.get("description") or "")
+    properties = _object(_object(function.get("parameters")).get("properties"))
     ends = [match.start() for match in islice(re.finditer(": ", text), _MAX_SPLITS)]
     for name in filter(None, (text[:end] for end in (*ends, len(text)))):
         slots = dict.fromkeys(ActionSpec(name=name, pattern=".").placeholders)
@@ -97,13 +95,8 @@ def action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
 
 
 def _action(name: str, definition: Mapping[str, Any], *, duplicate: bool) -> ActionSpec:
-    schema: object = (
-        definition.get("parameters")
-        or definition.get("inputSchema")
-        or definition.get("input_schema")
-        or {"type": "object"}
-    )
-    root, description = dict(_object(schema)), definition.get("description") or ""
+    schemas = filter(None, map(definition.get, ("parameters", "inputSchema", "input_schema")))
+    root, description = dict(_object(next(schemas, {"type": "object"}))), definition.get("description") or ""
     root.setdefault("properties", {})
     if duplicate or _NAME.fullmatch(name) is None:
         raise ValueError("expected a name of its own, of 1 to 64 letters, digits, `_` and `-`")

@@ -9,7 +9,7 @@ values accepts any value of its type. A group that took no part in the match has
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, product, zip_longest
@@ -227,26 +227,27 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
         return "Nothing is done, so nothing happens."
     if len(text) > MAX_ACTION_CHARACTERS:
         return "That is far too much to do at once."
+    if (unavailable := unavailable_value(actions, text)) is None:
+        return f"{quoted(text.strip(), limit=_MAX_QUOTED)} cannot be done here."
+    action, name, value = unavailable
+    shown, parameter = quoted(value, limit=_MAX_QUOTED), " ".join(name.replace("_", " ").split())
+    if (kind := action.type_of(name)).type != "string" and kind.canonical(value) is None:
+        return f"{shown} cannot be: {parameter} is {kind.to_words()}."
+    return f"No {parameter} is {'called' if same_ignoring_case(action, name, value) is None else 'spelled'} {shown}."
+
+
+def unavailable_value(actions: Sequence[ActionSpec], text: str) -> tuple[ActionSpec, str, str] | None:
+    """Return the first value in a text that its action does not allow, with action and placeholder; None without one."""
     for action in actions:
         for name, value in (match_pattern(action, text) or {}).items():
             if value is not None and allowed_value(action, name, value) is None:
-                parameter = " ".join(name.replace("_", " ").split())
-                if (kind := action.type_of(name)).type != "string" and kind.canonical(value) is None:
-                    return f"{quoted(value.strip(), limit=_MAX_QUOTED)} cannot be: {parameter} is {kind.to_words()}."
-                verb = "called" if same_ignoring_case(action, name, value) is None else "spelled"
-                return f"No {parameter} is {verb} {quoted(value.strip(), limit=_MAX_QUOTED)}."
-    return f"{quoted(text.strip(), limit=_MAX_QUOTED)} cannot be done here."
+                return action, name, value.strip()
+    return None
 
 
-def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> Iterator[ActionSpec]:
+def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> list[ActionSpec]:
     word = trimmed.split(maxsplit=1)[0]
-    others: list[ActionSpec] = []
-    for action in actions:
-        if action.name.startswith(word):
-            yield action
-        else:
-            others.append(action)
-    yield from others
+    return sorted(actions, key=lambda action: not action.name.startswith(word))
 
 
 def _match(action: ActionSpec, trimmed: bytes) -> Match | None:

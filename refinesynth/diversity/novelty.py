@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.trajectory import ActionSpec, Effect, Requirement, Script
+from refinesynth.trajectory import Effect, Requirement, Script
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,23 +70,16 @@ class ScriptNames:
         self.slots: dict[str, set[str]] = {}
         """Places of actions that take a name, by name: `1/2` is the second of two placeholders."""
         for action in script.actions[:ACTIONS_COMPARED]:
-            self._add_action(action)
-        for name_words in self._by_first.values():
-            name_words.sort(key=lambda name: (-len(name), name))
-
-    def _add_action(self, action: ActionSpec) -> None:
-        placeholders = action.placeholders
-        for parameter, values in action.parameters.items():
-            position = placeholders.index(parameter) if parameter in placeholders else -1
-            for value in values[:_MAX_VALUES]:
-                name_words = tuple(words(value[:_MAX_NAME]))
-                if not name_words:
-                    continue
-                name = " ".join(name_words)
-                if name not in self.slots:
-                    self.slots[name] = set()
-                    self._by_first.setdefault(name_words[0], []).append(name_words)
-                self.slots[name].add(f"{position}/{len(placeholders)}")
+            placeholders = action.placeholders
+            for parameter, values in action.parameters.items():
+                position = placeholders.index(parameter) if parameter in placeholders else -1
+                for name_words in filter(None, (words(value[:_MAX_NAME]) for value in values[:_MAX_VALUES])):
+                    self.slots.setdefault(" ".join(name_words), set()).add(f"{position}/{len(placeholders)}")
+        for name in self.slots:
+            name_words = tuple(name.split(" "))
+            self._by_first.setdefault(name_words[0], []).append(name_words)
+        for names in self._by_first.values():
+            names.sort(key=lambda name: (-len(name), name))
 
     def find(self, text: str) -> str | None:
         """Return the name that equals a text, ignoring case and punctuation; None if there is none."""

@@ -6,7 +6,6 @@ Plays are deterministic in script, seed and actions, without a model. Observatio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import pairwise
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +19,7 @@ from refinesynth.errors import InputError
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory
+from refinesynth.trajectory.turns import answered_turns
 from refinesynth.world import Ruling, World, check_solvability
 from refinesynth.world.random_starts import draw_start, without_draws
 
@@ -217,7 +217,10 @@ class GroundedEnvironment:
         """
         if self.done:
             return OVER
-        return self.rule(action if isinstance(action, str) else self._action_text(action))[1].observation
+        if isinstance(action, Mapping):
+            arguments = action.get("arguments")
+            action = Call(str(action.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
+        return self.rule(action if isinstance(action, str) else text_of(self.script, action))[1].observation
 
     def reply(self, message: str) -> str:
         """Execute the action of a player's message (`chat.parse_player`) and return the observation.
@@ -238,9 +241,11 @@ class GroundedEnvironment:
     def rule(self, action: str) -> tuple[RuledAction, DungeonMasterTurn]:
         """Execute an action's text, also after the last step; return the ruling and the DungeonMaster's turn."""
         ruling = self.world.step(self.state, action)
+        # Only effective actions slip, and never twice in a row.
+        effective = ruling.kind is None and ruling.state is not self.state
+        slip = transient_failure(self._turns, action, self.slips, seed=self._seed) if effective else None
         # A transient failure keeps the present progress, which may be lower than `self.progress`.
-        present = self.world.progress(self.state)
-        ruled = RuledAction(action, ruling, (), present, self._slip_message(action, ruling))
+        ruled = RuledAction(action, ruling, (), self.world.progress(self.state), slip)
         answer = ruled.turn("", ruled.text)
         self._turns += [PlayerTurn(thought="", action=action), answer]
         self.taken += 1
@@ -313,8 +318,8 @@ class GroundedEnvironment:
         return action.requires[requirement].condition.answer(self.state, values) is True
 
     def _replay(self, before: Sequence[PlayerTurn | DungeonMasterTurn]) -> None:
-        for number, (turn, answer) in enumerate(pairwise(before), 1):
-            if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn) or answer.transient:
+        for index, turn, answer in answered_turns(before):
+            if answer.transient:
                 continue
             parsed = self.world.read(turn.action)
             unmet = parsed[0].first_unmet(self.state, parsed[1]) if parsed else None
@@ -322,7 +327,7 @@ class GroundedEnvironment:
             if ruling.kind is not answer.mistake_kind:
                 recorded, actual = (answer.mistake_kind or "right", ruling.kind or "right")
                 raise ValueError(
-                    f"turn {number} of the play to begin behind, {turn.action[:80]!r}, is {recorded} in its record and {actual} in "
+                    f"turn {index + 1} of the play to begin behind, {turn.action[:80]!r}, is {recorded} in its record and {actual} in "
                     "this world; expected the turns of a play in this world"
                 )
             self._enter(turn.action, ruling)
@@ -337,15 +342,3 @@ class GroundedEnvironment:
             self._mistake, self.recovered = None, False
         self.repeats = 0
         self._turns += before
-
-    def _action_text(self, call: Call | Mapping[str, Any]) -> str:
-        if not isinstance(call, Call):
-            arguments = call.get("arguments")
-            call = Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
-        return text_of(self.script, call)
-
-    def _slip_message(self, action: str, ruling: Ruling) -> str | None:
-        """Return the observation of a failed action, or None; only effective actions slip, and never twice in a row."""
-        if ruling.kind is not None or ruling.state is self.state:
-            return None
-        return transient_failure(self._turns, action, self.slips, seed=self._seed)

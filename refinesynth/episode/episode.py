@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
+from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.session import CompletionCache, Session, deadline
@@ -201,8 +202,10 @@ class _Episode:
     def _trajectory(self, context: EpisodeContext, draft: Draft, branch: Branch | None) -> Trajectory:
         record, settings, script = self._record, self._settings, draft.script
         by_calls = settings.player_form == "tools" and Role.PLAYER in context.models and not record.in_text
+        models = {role.value: model.model_name for role, model in context.models.items()}
+        planner = {Role.REPAIRER.value: PLANNER} if settings.repairer == PLANNER else {}
         provenance = Provenance(
-            models={**context.model_names, **record.session.answered_by},
+            models={**models, **planner, **record.session.answered_by},
             play=settings.play,
             seed=record.session.seed,
             rules=repr(settings.rules),

@@ -118,11 +118,8 @@ class Result:
 
     @classmethod
     def of(cls, text: str, *, failed: bool = False, of_arguments: bool = False) -> "Result":
-        kind = (
-            MistakeKind.PARAMETER
-            if of_arguments or _ARGUMENT_ERROR.search(text[:MAX_OBSERVATION])
-            else MistakeKind.LOGIC
-        )
+        of_arguments = of_arguments or _ARGUMENT_ERROR.search(text[:MAX_OBSERVATION]) is not None
+        kind = MistakeKind.PARAMETER if of_arguments else MistakeKind.LOGIC
         result = bounded(printable(text)) or f"The call {'failed' if failed else 'returned nothing'}."
         return cls(result, kind if failed else None)
 

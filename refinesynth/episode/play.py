@@ -14,7 +14,6 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import SkipValidation
 from pydantic_ai.models import Model
 
-from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.client.routing import in_turn
 from refinesynth.client.session import Session
@@ -126,12 +125,6 @@ class EpisodeContext:
     @property
     def session(self) -> Session:
         return self.record.session
-
-    @property
-    def model_names(self) -> dict[str, str]:
-        """Role name to model name, for the record."""
-        planner = {Role.REPAIRER.value: PLANNER} if self.settings.repairer == PLANNER else {}
-        return {role.value: model.model_name for role, model in self.models.items()} | planner
 
 
 class Play(ABC):

@@ -97,7 +97,7 @@ def _exchanges(history: JsonValue) -> Iterator[Exchange]:
             yield Exchange(action, text, refused=entry.get("mistake") is not None)
 
 
-_MAX_ATTEMPTS = 4
+_MAX_ATTEMPTS = 5
 """Number of attempts to find an unused wording."""
 
 
@@ -105,14 +105,13 @@ def word_ruling(
     draws: Draws, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
     """Return thought and observation for a given ruling, in any script."""
-    wording = one_line(action if isinstance(action, str) else "")
-    label = label_of(script)
+    wording, label, rng = one_line(action if isinstance(action, str) else ""), label_of(script), draws.rng("word")
     earlier = {exchange.observation for exchange in _exchanges(history)}
-    rng = draws.rng("word")
-    texts = (_observation(draws, rng, label, wording, ruling) for _ in range(_MAX_ATTEMPTS))
-    observation = next((text for text in texts if text not in earlier), None) or _observation(
-        draws, rng, label, wording, ruling
-    )
+    observation = ""
+    for _ in range(_MAX_ATTEMPTS):
+        observation = _observation(draws, rng, label, wording, ruling)
+        if observation not in earlier:
+            break
     if draws.has_fault("unseen_name") and (name := _unseen(draws, label, script, wording, ruling)):
         observation = f"{observation} Not far off there is the {name}."
     if draws.has_fault("said_success"):

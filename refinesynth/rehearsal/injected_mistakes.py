@@ -131,7 +131,8 @@ def _untimely(rng: Random, history: History, kind: MistakeKind, *, answered: boo
     position, plan = history.position, plan_of(history)
     done = [exchange.action for exchange in reversed(history.exchanges) if not exchange.refused]
     preferred = (*plan[1:], *position.scene.useful, *done)
-    last_prefix = position.scene.move_prefix if kind is MistakeKind.LOGIC else "\n"
+    # The family's first verb moves the player.
+    last_prefix = next(iter(position.scene.verbs)).partition("{")[0] if kind is MistakeKind.LOGIC else "\n"
     likely = ((action, "") for action in preferred if not action.startswith(last_prefix))
     proposals = chain(likely, _by_distance(rng, position.scene, last_prefix))
     if answered:

@@ -1,7 +1,7 @@
 """Narrator of the rehearsal: both voices of a trajectory, continued after the verified turns."""
 
-from collections.abc import Iterator, Sequence
-from itertools import cycle, pairwise
+from collections.abc import Iterator
+from itertools import cycle
 
 from pydantic import JsonValue, ValidationError
 
@@ -12,7 +12,8 @@ from refinesynth.rehearsal.injected_mistakes import wrong_value
 from refinesynth.rehearsal.replayed_history import Exchange, History
 from refinesynth.rehearsal.unknown_scripts import improvise, judge_form
 from refinesynth.settings.mistakes import MistakeRequest
-from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn, Script, read_turn
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Script, read_turn
+from refinesynth.trajectory.turns import answered_turns
 
 _MAX_MISTAKES = 12
 
@@ -29,7 +30,9 @@ NarratedTurn = PlayerTurn | DungeonMasterTurn
 def narrate_turns(draws: Draws, script: JsonValue, verified: JsonValue, minimum: JsonValue) -> list[NarratedTurn]:
     """Return the turns after `verified`; in a known scene, with at least `minimum` mistakes in all, up to 12."""
     turns = [read_turn(item) for item in verified] if isinstance(verified, list) else []
-    exchanges = tuple(_exchanges(turns))
+    exchanges = tuple(
+        Exchange(turn.action, answer.observation, answer.flagged) for _, turn, answer in answered_turns(turns)
+    )
     position = dungeon_master.position_of(script)
     if position is None:
         return list(_narrate_unknown(draws, script, exchanges))
@@ -100,9 +103,3 @@ def _narrate_unknown(draws: Draws, script: JsonValue, exchanges: tuple[Exchange,
         yield turn
         yield answer
         exchanges = (*exchanges, Exchange(turn.action, answer.observation, answer.flagged))
-
-
-def _exchanges(turns: Sequence[NarratedTurn | MalformedTurn]) -> Iterator[Exchange]:
-    for turn, answer in pairwise(turns):
-        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
-            yield Exchange(turn.action, answer.observation, answer.flagged)

@@ -7,7 +7,7 @@ from random import Random
 
 from pydantic import TypeAdapter
 
-from refinesynth.actions.matching import allowed_value, match_pattern
+from refinesynth.actions.matching import match_pattern, unavailable_value
 from refinesynth.rehearsal.families import FAMILIES, Family
 from refinesynth.rehearsal.replayed_history import Position
 from refinesynth.trajectory import ActionSpec, MistakeKind
@@ -62,9 +62,8 @@ def mistake_reason(position: Position, action: str, ruling: Ruling) -> str:
         return ""
     if ruling.kind is not MistakeKind.PARAMETER:
         return ruling.text
-    unknown = _unknown_value(position, action)
-    if unknown is not None:
-        return f'There is no "{one_line(unknown)}" here.'
+    if (unavailable := unavailable_value(position.scene.script.actions, action)) is not None:
+        return f'There is no "{one_line(unavailable[2])}" here.'
     return f'No action is written like "{one_line(action)}".'
 
 
@@ -81,11 +80,3 @@ def correction(position: Position, wrong_action: str, right_action: str) -> str:
         return f'The form is "{spec.name}".'
     names = [name for name, value in captured.items() if value != ruling.values[name]]
     return f'It has to be "{ruling.values[names[0]]}".' if len(names) == 1 else ""
-
-
-def _unknown_value(position: Position, action: str) -> str | None:
-    for spec in position.scene.script.actions:
-        for name, value in (match_pattern(spec, action) or {}).items():
-            if value is not None and allowed_value(spec, name, value) is None:
-                return value.strip()
-    return None

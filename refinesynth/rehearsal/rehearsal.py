@@ -13,7 +13,7 @@ from refinesynth.rehearsal import dungeon_master, narrator, player, script_write
 from refinesynth.rehearsal.injected_faults import Draws, Faults
 from refinesynth.rehearsal.openai_wire import Form, Request, completion, draws_of, dumps, items
 from refinesynth.settings.mistakes import MistakeRequest, RepairStyle
-from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.trajectory import MistakeKind
 
 GREETING = (
     "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
@@ -66,11 +66,9 @@ class Rehearsal:
         turn = player.act(draws, request.messages[task][1], request.messages[task + 1 :], _mistake_request(request))
         if draws.has_fault("invalid_json"):
             return f"Thought: {turn.thought}"
-        return (
-            render_player(turn)
-            if request.form.kind == "text"
-            else dumps({"thought": turn.thought, "action": turn.action})
-        )
+        if request.form.kind == "text":
+            return render_player(turn)
+        return dumps({"thought": turn.thought, "action": turn.action})
 
     def _answer_role(self, request: Request, draws: Draws) -> tuple[str, dict[str, Any]] | None:
         """Return kind and data of the answer of a role that answers in JSON; None for an unknown role."""
@@ -104,18 +102,13 @@ class Rehearsal:
     ) -> tuple[str, dict[str, Any]]:
         blocks = request.blocks
         kind = "script" if wanted is None else "grounded script"
-        if tools := _tools_in(blocks):
+        if tools := [*filter(None, (action_of({"function": tool}) for tool in items(blocks.get("tools"))))]:
             minimum = next(iter(items(wanted and wanted.get("actions"))), 6)
             count = min(minimum, 100) if isinstance(minimum, int) else 6
             return kind, unknown_scripts.write_for_tools(tools, count, grounded=wanted is not None)
         extra = () if wanted is None else (dumps({name: value for name, value in wanted.items() if name != "step"}),)
         scene_draws = draws_of(self.faults, self.seed, request.seed, persona, dumps(blocks.get("violations")), *extra)
         return kind, script_writer.write(draws, scene_draws, persona, blocks.get("previous"), wanted)
-
-
-def _tools_in(blocks: Mapping[str, JsonValue]) -> list[ActionSpec]:
-    """Return the tools for a ScriptWriter."""
-    return list(filter(None, (action_of({"function": tool}) for tool in items(blocks.get("tools")))))
 
 
 def _mistake_request(request: Request) -> MistakeRequest | None:

@@ -89,8 +89,8 @@ class Position:
 
 def _planned(position: Position) -> tuple[str, ...]:
     """Return the rest of the earlier plan if its next action or an equivalent one was taken; else a new plan."""
-    world, state = position.scene.world, position.state
-    rulebook = position.scene.executed.rulebook
+    scene, world, state = position.scene, position.scene.world, position.state
+    rulebook = scene.executed.rulebook
     if position.previous is None and rulebook is not None and rulebook.solution:
         return rulebook.solution
     if position.previous is not None:
@@ -98,9 +98,9 @@ def _planned(position: Position) -> tuple[str, ...]:
         earlier_plan = earlier.planned
         if earlier_plan and (earlier_plan[0] == action or earlier.ruling(earlier_plan[0]).state == state):
             return earlier_plan[1:]
-    new_plan = plan(world, state, candidates=position.scene.plan_candidates)
+    new_plan = plan(world, state, candidates=(*scene.useful, *(scene.revealing_actions if scene.hidden else ())))
     if new_plan is None:
-        new_plan = plan(world, state, candidates=tuple(position.scene.all_actions()), most=_MAX_SEARCHED_STATES)
+        new_plan = plan(world, state, candidates=scene.all_actions(), most=_MAX_SEARCHED_STATES)
     return new_plan or ()
 
 

@@ -68,19 +68,9 @@ class Scene:
         return tuple(self._filled(action for action in self.script.actions if self.verbs[action.name].seeks))
 
     @cached_property
-    def plan_candidates(self) -> tuple[str, ...]:
-        """Action texts among which a plan is searched."""
-        return (*self.useful, *(self.revealing_actions if self.hidden else ()))
-
-    @cached_property
     def grounded(self) -> Script:
         """Script for grounded play, with its own label."""
         return self.executed if is_grounded(self.label) else draw_scene(f"{self.label}{GROUNDED}").executed
-
-    @property
-    def move_prefix(self) -> str:
-        """Beginning of the actions that move the player, from the family's first verb."""
-        return next(iter(self.verbs)).partition("{")[0]
 
     def all_actions(self) -> Iterator[str]:
         yield from self._filled(self.script.actions)

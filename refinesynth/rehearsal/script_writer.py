@@ -44,7 +44,6 @@ def write(
 
 
 def _ambiguous_pattern(draws: Draws, scene: Scene, written: dict[str, Any]) -> None:
-    """Make the pattern of an action with one placeholder too wide."""
     indices = [index for index, action in enumerate(scene.script.actions) if len(action.placeholders) == 1]
     written["actions"][draws.rng("blurred").choice(indices)]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
 
@@ -64,7 +63,6 @@ _UNREADABLE = (
 
 
 def _bad_condition(draws: Draws, _: Scene, written: dict[str, Any]) -> None:
-    """Break a requirement or a goal condition, so it does not compile."""
     rng, goal = draws.rng("bad condition"), written["rulebook"]["goal"]
     requirements = [(one, "condition") for action in written["actions"] for one in action.get("requires", ())]
     container, key = rng.choice([*requirements, *((goal, index) for index in range(len(goal)))])
@@ -72,7 +70,6 @@ def _bad_condition(draws: Draws, _: Scene, written: dict[str, Any]) -> None:
 
 
 def _dangling_pointer(draws: Draws, scene: Scene, written: dict[str, Any]) -> None:
-    """Let an effect of the solution point to a path that does not exist."""
     steps = _templates(scene, written["rulebook"]["solution"])
     effects = [
         effect for action in written["actions"] if action["name"] in steps for effect in action.get("effects", ())
@@ -83,20 +80,17 @@ def _dangling_pointer(draws: Draws, scene: Scene, written: dict[str, Any]) -> No
 
 
 def _wrong_solution(draws: Draws, _: Scene, written: dict[str, Any]) -> None:
-    """Remove one action of the solution."""
     solution = written["rulebook"]["solution"]
     del solution[draws.rng("wrong solution").randrange(len(solution))]
 
 
 def _met_goal(_: Draws, scene: Scene, written: dict[str, Any]) -> None:
-    """Use a goal that holds from the start."""
     condition, place, value = _fact(scene)
     written["completion_conditions"] = [f"{place} is {value}."]
     written["rulebook"] |= {"goal": [f"{condition} == {dumps(value)}"], "solution": []}
 
 
 def _unreachable_goal(_: Draws, scene: Scene, written: dict[str, Any]) -> None:
-    """Add a goal condition that nothing can establish."""
     condition, place = _fact(scene)[:2]
     written["completion_conditions"].append(f"{place} is {_NOWHERE}.")
     written["rulebook"]["goal"].append(f"{condition} == {dumps(_NOWHERE)}")
@@ -117,7 +111,6 @@ def _useless_action(draws: Draws, scene: Scene, written: dict[str, Any]) -> None
 
 
 def _misaligned_goal(draws: Draws, _: Scene, written: dict[str, Any]) -> None:
-    """Remove a goal condition or add a sentence, so goal and sentences do not correspond."""
     if len(written["completion_conditions"]) > 1 and draws.pick("misaligned", (True, False)):
         written["rulebook"]["goal"].pop()
     else:
@@ -134,7 +127,8 @@ _FAULTS: Mapping[str, Callable[[Draws, Scene, dict[str, Any]], None]] = {
     "misaligned_goal": _misaligned_goal,
     "bad_condition": _bad_condition,
 }
-"""Field of `Faults` to its function; the first ones need the solution, which later ones may change."""
+"""Field of `Faults`, which describes the fault, to the function that makes it; the first ones need the solution, which
+later ones may change."""
 
 
 def _templates(scene: Scene, texts: Iterable[str]) -> frozenset[str]:

@@ -4,7 +4,6 @@ executed world.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -16,6 +15,7 @@ from refinesynth.roles.actor import Actor
 from refinesynth.rules.rule import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory.turns import answered_turns
 
 
 class Words(NamedTuple):
@@ -135,8 +135,7 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn], *, thoughts: bool =
             "mistake": answer.mistake_kind,
             "observation": answer.observation,
         }
-        for turn, answer in pairwise(turns)
-        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
+        for _, turn, answer in answered_turns(turns)
     ]
 
 

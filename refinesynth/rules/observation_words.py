@@ -55,10 +55,8 @@ _IGNORED_WORDS = frozenset((
 
 def _any_of(*phrases: str) -> re.Pattern[str]:
     """Return a pattern for any of these phrases, as whole words; a slash separates alternatives."""
-    words = (
-        [f"(?:{word.replace('/', '|')})" if "/" in word else word for word in phrase.split()] for phrase in phrases
-    )
-    return re.compile(rf"\b(?:{'|'.join(' '.join(phrase) for phrase in words)})\b")
+    patterns = (" ".join(f"(?:{word.replace('/', '|')})" for word in phrase.split()) for phrase in phrases)
+    return re.compile(rf"\b(?:{'|'.join(patterns)})\b")
 
 
 _OPEN_ENDED = _any_of(
@@ -266,7 +264,7 @@ def _wording_faults(
 
 
 def _common_faults(world: World, observation: str, known_texts: Iterable[str]) -> Iterator[_Fault]:
-    """Yield the unknown names and the success phrase in any observation; `stated` are texts that the player knows."""
+    """Yield the unknown names and the success phrase in any observation; the player knows `known_texts`."""
     names = names_of(world)
     mentioned = names.mentioned(observation)
     unexplained, script = set(mentioned), world.script

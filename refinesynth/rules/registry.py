@@ -6,7 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NoReturn
 
 from pydantic import ValidationError, validate_call
 
@@ -142,7 +141,9 @@ def _rule(node: ast.expr, depth: int) -> Rule:
             return _make_rule(name, [], {})
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             parse_argument = parse_part if name in _COMPOSERS else _literal
-            settings = {keyword.arg or _no_stars(node): _literal(keyword.value) for keyword in keywords}
+            if any(keyword.arg is None for keyword in keywords):
+                raise InputError(f"{_source(node)} takes no **; write its arguments by name")
+            settings = {str(keyword.arg): _literal(keyword.value) for keyword in keywords}
             if len(settings) < len(keywords):
                 raise InputError(f"{_source(node)} gives a setting twice; give each once")
             return _make_rule(name, [parse_argument(arg) for arg in args], settings)
@@ -173,10 +174,6 @@ def _literal(node: ast.expr) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise InputError(f"{_source(node)} is not a literal; arguments of rules are literals only") from error
-
-
-def _no_stars(node: ast.expr) -> NoReturn:
-    raise InputError(f"{_source(node)} takes no **; write its arguments by name")
 
 
 def _source(node: ast.expr) -> str:

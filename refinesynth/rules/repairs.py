@@ -21,7 +21,8 @@ from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
 from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.world_replay import replay_draft
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Refinements, Trajectory, flagged_turns
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Refinements, Trajectory
+from refinesynth.trajectory.turns import answered_turns
 from refinesynth.world import mentions
 
 REPAIR_WINDOW = 3
@@ -182,11 +183,11 @@ class Mark(NamedTuple):
 
 def marks(draft: Draft) -> dict[int, Mark]:
     """Return the labels of turns by index; other turns are not included."""
-    labels: dict[int, Mark] = {}
-    for index in flagged_turns(draft.turns):
-        answer = draft.turns[index + 1]
-        if isinstance(answer, DungeonMasterTurn):
-            labels[index] = Mark("mistake", kind=answer.mistake_kind)
+    labels = {
+        index: Mark("mistake", kind=answer.mistake_kind)
+        for index, _, answer in answered_turns(draft.turns)
+        if answer.flagged
+    }
     outcomes = repairs(draft)
     # The last of several labels counts.
     for label in ("unanswered", "abandoned", "refinement"):

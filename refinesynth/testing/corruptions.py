@@ -159,11 +159,7 @@ def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
 def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
     """Insert a mistake and its refusal again, at once or later."""
     index = _mistake(draft, draw)
-    later = [
-        later_index
-        for later_index in range(index + 2, len(draft.turns))
-        if isinstance(draft.turns[later_index], PlayerTurn)
-    ]
+    later = [i for i in range(index + 2, len(draft.turns)) if isinstance(draft.turns[i], PlayerTurn)]
     return _insert(draft, pick(draw, later), list(draft.turns[index : index + 2]))
 
 

@@ -130,10 +130,8 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
         before = tuple(prefix)
         repeated = len(before) if _repeats(answer.turns[: len(before)], before) else 0
         start = len(before) - repeated
-        whole = (
-            Liberty.FENCED,
-            Liberty.MENDED_JSON,
-        )  # deviations of the whole answer stay with its remaining turns
+        # Deviations of the whole answer stay with its remaining turns.
+        whole = (Liberty.FENCED, Liberty.MENDED_JSON)
         liberties = [(start + max(i, repeated), one) for i, one in answer.liberties if i >= repeated or one in whole]
         return cls(script=script, turns=(*before, *answer.turns[repeated:]), liberties=tuple(liberties))
 

@@ -135,11 +135,10 @@ class ParameterType(Value):
     @classmethod
     def from_words(cls, words: str) -> "ParameterType | None":
         """Return the type for words written by `to_words`; None for other words and for required text."""
-        match = _WORDS.fullmatch(words)
-        kind = next(
-            (kind for kind, spelling in _KINDS.items() if match is not None and spelling == match["kind"]), "string"
-        )
-        if match is None or (kind == "string" and words != "text, or empty"):
+        if (match := _WORDS.fullmatch(words)) is None:
+            return None
+        kind = next((kind for kind, spelling in _KINDS.items() if spelling == match["kind"]), "string")
+        if kind == "string" and words != "text, or empty":
             return None
         bounds = {"minimum": match["least"], "maximum": match["most"] or match["only"]}
         return cls.model_validate({"type": kind, "optional": bool(match["optional"]), **bounds})

@@ -1,10 +1,9 @@
 """Positions of mistakes in a play."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from math import floor
 
-from refinesynth.trajectory.turns import DungeonMasterTurn, MalformedTurn, PlayerTurn
+from refinesynth.trajectory.turns import DungeonMasterTurn, MalformedTurn, PlayerTurn, answered_turns
 
 TENTHS = 10
 
@@ -21,11 +20,7 @@ def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | Malformed
     A turn covers its share of the play: of eight turns, the first covers the first tenth and a quarter of the second,
     and a mistake there counts as 0.8 and 0.2. The sum is the number of mistakes.
     """
-    answers = [
-        answer
-        for turn, answer in pairwise(turns)
-        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
-    ]
+    answers = [answer for _, _, answer in answered_turns(turns)]
     counts = [0.0] * TENTHS
     for index, answer in enumerate(answers):
         if answer.mistake_kind is not None:

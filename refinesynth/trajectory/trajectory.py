@@ -158,14 +158,9 @@ class Trajectory(Value):
         yield "actions", "\n".join(action.name for action in self.script.actions)
         mistakes = frozenset(self.mistakes())
         for index, turn in enumerate(self.turns):
-            yield _row(index + 1, turn, mistake=index in mistakes)
-
-
-def _row(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
-    """Return a turn as a row: its number and speaker, and its text without the DungeonMaster's thought."""
-    if not isinstance(turn, PlayerTurn):
-        return f"{number} DM", turn.observation
-    mark = "\n✗ mistake: kept as context, never trained on" if mistake else ""
-    return f"{number} {turn.by or 'player'}", f"{turn.thought}\n> {turn.action}{mark}".removeprefix(
-        "\n" * turn.parallel
-    )
+            if isinstance(turn, PlayerTurn):
+                mark = "\n✗ mistake: kept as context, never trained on" if index in mistakes else ""
+                text = f"{turn.thought}\n> {turn.action}{mark}".removeprefix("\n" * turn.parallel)
+                yield f"{index + 1} {turn.by or 'player'}", text
+            else:
+                yield f"{index + 1} DM", turn.observation

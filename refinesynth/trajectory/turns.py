@@ -1,6 +1,6 @@
 """Turns of Player and DungeonMaster, and their readers for an LLM's text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -200,14 +200,21 @@ def explain(error: Exception, *, most: int = 5) -> str:
     return "; ".join(lines)
 
 
+def answered_turns(
+    turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
+) -> Iterator[tuple[int, PlayerTurn, DungeonMasterTurn]]:
+    """Yield each answered player turn with its index and the answer."""
+    for index, (turn, answer) in enumerate(pairwise(turns)):
+        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
+            yield index, turn, answer
+
+
 def known_exchanges(
     turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
 ) -> list[tuple[PlayerTurn, DungeonMasterTurn]]:
     """Return the player's turns with their answers, without right calls after a mistake in their own message."""
     exchanges: list[tuple[PlayerTurn, DungeonMasterTurn]] = []
-    for turn, answer in pairwise(turns):
-        if not isinstance(turn, PlayerTurn) or not isinstance(answer, DungeonMasterTurn):
-            continue
+    for _, turn, answer in answered_turns(turns):
         if not turn.parallel or answer.flagged or not exchanges or not exchanges[-1][1].flagged:
             exchanges.append((turn, answer))
     return exchanges
@@ -215,8 +222,4 @@ def known_exchanges(
 
 def flagged_turns(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[int, ...]:
     """Return the indices of player turns with a flagged answer."""
-    return tuple(
-        index
-        for index, (turn, answer) in enumerate(pairwise(turns))
-        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and answer.flagged
-    )
+    return tuple(index for index, _, answer in answered_turns(turns) if answer.flagged)

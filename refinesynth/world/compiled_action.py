@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -114,11 +115,7 @@ class CompiledKnowledge:
 def compile_effects(
     effects: Iterable[Effect], names: frozenset[str], visible: Visible, owner: str, types: Types = NO_TYPES
 ) -> tuple[CompiledEffect, ...]:
-    """Compile effects; `owner` names theirs in messages.
-
-    Raises:
-        RulebookError: An effect cannot be executed.
-    """
+    """Compile effects; `owner` names theirs in messages. Raises RulebookError as `compile_effect` does."""
     compiled: list[CompiledEffect] = []
     for number, effect in enumerate(effects, 1):
         with error_prefix(f"effect {number}"):
@@ -135,11 +132,7 @@ def compile_effects(
 def compile_action(
     spec: ActionSpec, index: int, visible: Visible, each_step: tuple[CompiledEffect, ...] = ()
 ) -> CompiledAction:
-    """Compile an action; `index` is for messages.
-
-    Raises:
-        RulebookError: A part of the action cannot be executed.
-    """
+    """Compile an action; raises RulebookError for a part that cannot be executed. `index` is for messages."""
     with error_prefix(f"action {index + 1}, {spec.name[:80]!r}"):
         if problem := action_form(spec).problem:
             raise RulebookError(problem)
@@ -166,22 +159,16 @@ def _compile_observations(
     reveals: str | tuple[ConditionalText, ...], names: frozenset[str], visible: Visible, types: Types
 ) -> Iterator[tuple[Expression | None, Template]]:
     texts = (ConditionalText(text=reveals),) if isinstance(reveals, str) else reveals
+    compiled = partial(compile_expression, parameters=names, visible=visible, before=True, types=types)
     for number, observation in enumerate(texts, 1):
         if (observation.when is None) != (number == len(texts)):
             raise RulebookError(f"text {number} of {len(texts)}: the last one, and it alone, has no `when`")
-        when = None
-        if observation.when is not None:
-            looks_back = BEFORE not in names
-            when = compile_expression(observation.when, names, visible=visible, before=looks_back, types=types)
-        yield (when, parse_template(observation.text or DONE, names, visible))
+        when = None if observation.when is None else compiled(observation.when)
+        yield when, parse_template(observation.text or DONE, names, visible)
 
 
 def compile_knowledge(knows: Knowledge) -> CompiledKnowledge:
-    """Compile a knowledge record.
-
-    Raises:
-        RulebookError: The path does not parse, or a text is blank or contains a lone surrogate.
-    """
+    """Compile a knowledge record; raises RulebookError if the path does not parse or a text is blank or no UTF-8."""
     with error_prefix("knows"):
         for text in knows.texts:
             require_text(text)

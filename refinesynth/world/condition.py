@@ -71,12 +71,8 @@ _ADVICE = {
 class Analysis:
     """Static facts about an expression.
 
-    From `work`, `growth` and `max_list_length`, `Expression.value` bounds the cost of an evaluation: the size of the
-    values that are read, in bytes, times `growth`, times the sum of `work[depth] * rounds**depth`, where `rounds` is
-    the length of the longest list or object that is read, times `max_list_length` if that is not 0.
-
     Example: `state.l.all(x, x in [1, 2] + state.m)` has the work (12, 3), growth 4 and maximum list length 4. With 5
-    items in `l` and 30 bytes of state, the bound is 30 * 4 * (12 + 3 * 20) = 8,640.
+    items in `l` and 30 bytes of state, the cost is 30 * 4 * (12 + 3 * 20) = 8,640.
     """
 
     reads: Mapping[Chain, AbstractSet[str | Slot | None]]
@@ -100,18 +96,19 @@ class Analysis:
     visible_name: str | Slot | None
     """Name or parameter in `x in visible`, if the expression consists of nothing else."""
 
+    def cost(self, size: int, length: int) -> int:
+        """Return a bound of the cost of an evaluation that reads values of this size, in bytes, with lists and objects of
+        at most this length.
+        """
+        rounds = max(length, 1) * self.max_list_length if self.max_list_length else length
+        return size * self.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(self.work))
+
 
 @lru_cache(maxsize=MAX_CACHED)
 def compile_tree(
-    source: str,
-    parameters: frozenset[str],
-    *,
-    visible: bool = False,
-    before: bool = False,
-    types: tuple[tuple[str, ParameterType], ...] = (),
+    source: str, parameters: frozenset[str], types: tuple[tuple[str, ParameterType], ...], variables: frozenset[str]
 ) -> tuple[Analysis, Evaluate]:
-    """Compile an expression over `state`, the parameters, with `visible` the visible names, and with `before` the
-    state before the action. In it, values of parameters with a type in `types` are JSON of that type.
+    """Compile an expression over the parameters, some of them typed, and these of `state`, `visible` and `before`.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or unsupported syntax, or is nested too deeply; the
@@ -119,7 +116,7 @@ def compile_tree(
     """
     try:
         tree, conjuncts = parse(source)
-        return _Compiler(source, parameters, dict(types), visible=visible, before=before).analyze(tree, conjuncts)
+        return _Compiler(source, parameters, dict(types), variables).analyze(tree, conjuncts)
     except RecursionError:
         raise RulebookError(f"{source[:80]!r} is nested too deep; split the condition") from None
 
@@ -128,17 +125,10 @@ class _Compiler:
     """Walks a tree in text order. The method for each node type returns its evaluation function."""
 
     def __init__(
-        self,
-        source: str,
-        parameters: AbstractSet[str],
-        types: Mapping[str, ParameterType],
-        *,
-        visible: bool,
-        before: bool,
+        self, source: str, parameters: AbstractSet[str], types: Mapping[str, ParameterType], variables: AbstractSet[str]
     ) -> None:
         self._source, self._parameters, self._types = source, parameters, types
-        variables = {"state": True, VISIBLE: visible, BEFORE: before}
-        self._known = parameters | {name for name, exists in variables.items() if exists}
+        self._known = parameters | variables
         self._mentioned, self._bound = set[str](), set[str]()
         """Names mentioned outside the macros that bind them, and those that macros bind."""
         self._scope: list[str] = []

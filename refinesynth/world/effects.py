@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from typing import Any, cast
 
@@ -261,15 +262,11 @@ def compile_effect(
     if each is not None:
         # An expression for each of many items has a lower cost limit and cannot use `visible`.
         parameters, max_cost, visible = parameters | {EACH}, MAX_COST // MAX_EACH, None
-    # A calculation has a lower cost limit than a condition, because an action can have many.
     is_else = effect.when == ELSE
-    before = BEFORE not in parameters
-    when = None
-    if effect.when is not None and not is_else:
-        when = compile_expression(
-            effect.when, parameters, visible=visible, before=before, max_cost=max_cost, types=types
-        )
-    compiler = _ValueCompiler(parameters, types, visible, max_cost // (16 if each is None else 4))
+    compiled = partial(compile_expression, parameters=parameters, visible=visible, before=True, types=types)
+    when = None if effect.when is None or is_else else compiled(effect.when, max_cost=max_cost)
+    # A calculation has a lower cost limit than a condition, because an action can have many.
+    compiler = _ValueCompiler(parameters, types, partial(compiled, max_cost=max_cost // (16 if each is None else 4)))
     filled = compiler.compile_value(effect.value)
     for noun, parts, limit in (
         ("texts", compiler.templates, MAX_VALUE_TEXTS),
@@ -340,22 +337,14 @@ class _ValueCompiler:
 
     parameters: AbstractSet[str]
     types: Types
-    visible: Visible | None
-    max_cost: int
-    """Maximum cost of one calculation."""
+    calculation: Callable[[str], Expression]
+    """Compiler of one calculation."""
     templates: list[Template] = field(default_factory=list[Template])
     expressions: list[Expression] = field(default_factory=list[Expression])
 
     def compile_value(self, value: JsonValue) -> ValueFunction:
         if (cel := _expression_in(value)) is not None:
-            expression = compile_expression(
-                cel,
-                self.parameters,
-                visible=self.visible,
-                before=BEFORE not in self.parameters,
-                max_cost=self.max_cost,
-                types=self.types,
-            )
+            expression = self.calculation(cel)
             self.expressions.append(expression)
             return lambda state, values: _calculate(expression, state, values)
         if isinstance(value, str):

@@ -250,7 +250,7 @@ def replay(world: World, actions: Iterable[str], transient: Container[int] = ())
     Args:
         world: World that executes the actions.
         actions: Any texts.
-        transient: Indices of actions that failed by chance; they leave the state unchanged, see `World.withheld`.
+        transient: Indices of actions that failed by chance; they leave the state unchanged, see `World.transient_ruling`.
     """
     # The executor never modifies a state; the environment's type is `dict[str, JsonValue]`.
     state = cast("JsonValue", world.script.environment)

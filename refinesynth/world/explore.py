@@ -39,11 +39,9 @@ class RulebookFaults:
 
     def messages(self) -> tuple[str, ...]:
         """Return all faults as messages to the author, at most `MAX_FAULTS`."""
-        places = (place for (place, _), found in self._lookups.items() if not found)
-        lookup_faults = (
-            f"{place} looks up what was never there; mend the pointer, or put it into the state" for place in places
-        )
-        return (*self._messages.values(), *dict.fromkeys(lookup_faults))[:MAX_FAULTS]
+        places = dict.fromkeys(place for (place, _), found in self._lookups.items() if not found)
+        fault = "looks up what was never there; mend the pointer, or put it into the state"
+        return (*self._messages.values(), *(f"{place} {fault}" for place in places))[:MAX_FAULTS]
 
     def add(self, place: str, message: str) -> None:
         """Record a fault, unless one at the same place is known."""

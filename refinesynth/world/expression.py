@@ -107,11 +107,11 @@ class Expression:
         if len(analysis.work) == 1 and self.max_cost == MAX_COST:
             limit.charge(analysis.work[0] * limit.state_bytes)
         else:
-            part, extra = self._read_state(state, values), self._variable_values(state, values)
-            inputs = json_bytes((part, extra))
-            if inputs is None:
+            read = self._values_read(state, values)
+            encoded = json_bytes(read)
+            if encoded is None:
                 raise NoAnswer(NOT_JSON)
-            cost = self._cost(part, extra, len(inputs))
+            cost = analysis.cost(len(encoded), max(map(_max_length, read)))
             if cost > self.max_cost:
                 raise NoAnswer("this takes too long on a state of this size")
             limit.charge(cost)
@@ -123,26 +123,22 @@ class Expression:
 
     def inputs(self, state: JsonValue, values: Values) -> bytes | None:
         """Return all values that the answer depends on; None if the state is no JSON."""
-        return json_bytes((self._read_state(state, values), self._variable_values(state, values)))
+        return json_bytes(self._values_read(state, values))
 
     @property
     def conjuncts(self) -> "tuple[Expression, ...]":
         """Conditions that `&&` joins in this one, which holds if all of them hold; without `&&`, this one itself."""
         return self.parts or (self,)
 
-    def _variable_values(self, state: JsonValue, values: Values) -> dict[str, JsonValue]:
-        extra: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
+    def _values_read(self, state: JsonValue, values: Values) -> list[JsonValue]:
+        """Return all values that the answer depends on: the part of the state that is read, and those of variables."""
+        read = [self._read_state(state, values)]
+        read += (values.get(name) for name in self.analysis.parameters)
         if self.visible is not None:
-            extra[VISIBLE] = list(self.visible(state).names)
+            read.append(list(self.visible(state).names))
         if self.analysis.reads_before and BEFORE in values:
-            extra[BEFORE] = self._read_state(values[BEFORE], values)
-        return extra
-
-    def _cost(self, part: JsonValue, extra: Mapping[str, JsonValue], size: int) -> int:
-        analysis = self.analysis
-        length = max(_max_length(part), *(_max_length(extra[name]) for name in (VISIBLE, BEFORE) if name in extra), 0)
-        rounds = max(length, 1) * analysis.max_list_length if analysis.max_list_length else length
-        return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
+            read.append(self._read_state(values[BEFORE], values))
+        return read
 
     def _read_state(self, state: JsonValue, values: Values) -> JsonValue:
         """Return the part of the state that the expression reads, in the state's structure; missing values stay
@@ -188,7 +184,8 @@ def compile_expression(
     """
     names = frozenset(parameters)
     parameter_types = tuple(item for item in types.items() if item[0] in names)
-    analysis, evaluate = compile_tree(source, names, visible=visible is not None, before=before, types=parameter_types)
+    variables = frozenset(("state", *([VISIBLE] if visible else ()), *([BEFORE] if before else ())))
+    analysis, evaluate = compile_tree(source, names, parameter_types, variables)
     parts = tuple(
         compile_expression(part, names, visible=visible, before=before, max_cost=max_cost, types=types)
         for part in (analysis.conjuncts if len(analysis.conjuncts) > 1 else ())

@@ -35,13 +35,11 @@ Need = Fact | ShownFact
 """A fact about a state."""
 
 
-class HeuristicValue(NamedTuple):
-    """Estimate for a state."""
+HeuristicValue = tuple[int, tuple[GroundAction, ...]]
+"""Estimated distance from a state to the goal, and the helpful actions: possible ones with which the cheapest ways begin.
 
-    distance: int
-    """Number of actions in the relaxed plan plus extra costs, or `UNREACHED`; neither a lower nor an upper bound."""
-    helpful: tuple[GroundAction, ...]
-    """Possible actions with which the cheapest ways begin."""
+The distance is the number of actions in the relaxed plan plus extra costs, or `UNREACHABLE`; neither a lower nor an upper
+bound."""
 
 
 class _Achiever(NamedTuple):
@@ -52,17 +50,13 @@ class _Achiever(NamedTuple):
     """Their requirements and further conditions."""
     extra: int = 0
 
+    @classmethod
+    def of(cls, *actions: GroundAction, extra: int = 0) -> "_Achiever":
+        return cls(actions, tuple(dict.fromkeys(need for action in actions for need in action.requires)), extra)
 
-def _achiever(*actions: GroundAction, extra: int = 0) -> _Achiever:
-    return _Achiever(actions, tuple(dict.fromkeys(need for action in actions for need in action.requires)), extra)
 
-
-class _EffectsOnFact(NamedTuple):
-    """Effects of actions on an unmet condition."""
-
-    achieving: tuple[GroundAction, ...]
-    changing: tuple[GroundAction, ...]
-    """Actions that change its inputs without establishing it."""
+_Writers = tuple[list[GroundAction], list[GroundAction]]
+"""Actions that establish an unmet condition, and those that change its inputs without establishing it."""
 
 
 class Heuristic:
@@ -73,7 +67,8 @@ class Heuristic:
         self._actions = actions
         self._facts = facts
         self._writers: dict[tuple[Place, ...], tuple[GroundAction, ...]] = {}
-        self._effects_cache: dict[tuple[Need, bytes | None], _EffectsOnFact] = {}
+        self._constant_writers: dict[tuple[Need, bytes | None], _Writers] = {}
+        """Writers by condition and its inputs, among the actions whose writes do not depend on the state."""
 
     def evaluate(self, state: JsonValue) -> HeuristicValue:
         """Return the estimate for a state."""
@@ -87,11 +82,11 @@ class Heuristic:
         """
         if achievers := [_Achiever((), tuple(dict.fromkeys(needs))) for needs in self._visibility_needs(fact, state)]:
             return achievers
-        touches = self._effects_on(fact, state)
+        achieving, changing = self._writers_of(fact, state)
         return (
-            [_achiever(action) for action in touches.achieving]
-            or [_achiever(*pair) for pair in self._pairs(fact, state)]
-            or [_achiever(action, extra=_PARTIAL_COST) for action in touches.changing]
+            [_Achiever.of(action) for action in achieving]
+            or [_Achiever.of(*pair) for pair in self._pairs(fact, state)]
+            or [_Achiever.of(action, extra=_PARTIAL_COST) for action in changing]
         )
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
@@ -130,16 +125,14 @@ class Heuristic:
                 (present if shown.holds(state) else absent).append(needs)
         yield from (present or absent)[:_MAX_SIGHTINGS]
 
-    def _effects_on(self, fact: Need, state: JsonValue) -> _EffectsOnFact:
-        """Return the effects of relevant actions on the condition; those of actions with constant writes are cached."""
-        writers = self._actions_writing(fact.reads)
-        inputs = fact.inputs(state)
-        constant = self._effects_cache.get((fact, inputs))
-        if constant is None:
-            constant = _classify(fact, inputs, [action for action in writers if not action.lookups], state)
-            self._effects_cache[fact, inputs] = constant
-        variable = _classify(fact, inputs, [action for action in writers if action.lookups], state)
-        return _EffectsOnFact(constant.achieving + variable.achieving, constant.changing + variable.changing)
+    def _writers_of(self, fact: Need, state: JsonValue) -> _Writers:
+        actions, inputs = self._actions_writing(fact.reads), fact.inputs(state)
+        if (fact, inputs) not in self._constant_writers:
+            constant_actions = [action for action in actions if not action.lookups]
+            self._constant_writers[fact, inputs] = _classify(fact, inputs, constant_actions, state)
+        constant = self._constant_writers[fact, inputs]
+        variable = _classify(fact, inputs, [action for action in actions if action.lookups], state)
+        return constant[0] + variable[0], constant[1] + variable[1]
 
     def _actions_writing(self, places: tuple[Place, ...]) -> tuple[GroundAction, ...]:
         """Return the actions that write to one of these places."""
@@ -152,7 +145,7 @@ class Heuristic:
         return self._writers[places]
 
 
-def _classify(fact: Need, inputs: bytes | None, actions: list[GroundAction], state: JsonValue) -> _EffectsOnFact:
+def _classify(fact: Need, inputs: bytes | None, actions: list[GroundAction], state: JsonValue) -> _Writers:
     achieving: list[GroundAction] = []
     changing: list[GroundAction] = []
     for action in actions:
@@ -163,7 +156,7 @@ def _classify(fact: Need, inputs: bytes | None, actions: list[GroundAction], sta
             achieving.append(action)
         elif fact.inputs(new_state) != inputs:
             changing.append(action)
-    return _EffectsOnFact(tuple(achieving), tuple(changing))
+    return achieving, changing
 
 
 @dataclass
@@ -182,7 +175,7 @@ class _Estimate:
         self._explore(goal)
         self._propagate_costs()
         if any(self._costs[fact] >= UNREACHABLE for fact in goal):
-            return HeuristicValue(UNREACHABLE, ())
+            return UNREACHABLE, ()
         chosen: dict[GroundAction, int] = {}
         helpful: dict[GroundAction, None] = {}
         seen = set(goal)
@@ -197,7 +190,7 @@ class _Estimate:
             following = [need for achiever in best for need in achiever.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
-        return HeuristicValue(sum(chosen.values()), tuple(helpful))
+        return sum(chosen.values()), tuple(helpful)
 
     def _explore(self, goal: tuple[Need, ...]) -> None:
         queue = list(goal)
@@ -223,9 +216,7 @@ class _Estimate:
                 break
 
     def _cost(self, achiever: _Achiever) -> int:
-        total = len(achiever.actions) + achiever.extra
-        for need in achiever.needs:
-            total += self._costs[need]
+        total = len(achiever.actions) + achiever.extra + sum(self._costs[need] for need in achiever.needs)
         return min(total, UNREACHABLE)
 
     def _unmet(self, facts: tuple[Need, ...]) -> tuple[Need, ...]:

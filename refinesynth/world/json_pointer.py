@@ -11,11 +11,7 @@ from refinesynth.world.rulebook_errors import Inapplicable
 
 
 def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
-    """Return the value at a pointer's keys.
-
-    Raises:
-        Inapplicable: There is none.
-    """
+    """Return the value at a pointer's keys; raises Inapplicable if there is none."""
     value = state
     for depth, key in enumerate(keys, 1):
         value = _child(value, key, keys[:depth])
@@ -98,11 +94,7 @@ def pointer_text(keys: tuple[str, ...]) -> str:
 
 
 def unescape(step: str) -> str:
-    """Return the key of a pointer's step.
-
-    Raises:
-        ValueError: A tilde that is neither ~0 nor ~1.
-    """
+    """Return the key of a pointer's step; raises ValueError for a tilde that is neither ~0 nor ~1."""
     if "~" in step.replace("~0", "").replace("~1", ""):
         raise ValueError(f"a tilde in the step {step!r} must be written ~0, and a slash inside a key ~1")
     return step.replace("~1", "/").replace("~0", "~")

@@ -78,7 +78,7 @@ class Planner:
         return self._search(state, self._unmet, max_states) if plan is None and try_all else plan
 
     def _unmet(self, state: JsonValue) -> HeuristicValue:
-        return HeuristicValue(sum(not fact.holds(state) for fact in self.goal), self.actions)
+        return sum(not fact.holds(state) for fact in self.goal), self.actions
 
     def _search(
         self, state: JsonValue, evaluate: Callable[[JsonValue], HeuristicValue], remaining: int

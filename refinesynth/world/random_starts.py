@@ -21,10 +21,8 @@ MAX_OUTCOMES = 64
 def draw_start(script: Script, seed: int) -> Script:
     """Return the script with an environment drawn by the seed and without draws; the script itself if it has none.
 
-    The solution is removed unless the environment is the written one. The result is deterministic.
-
-    Raises:
-        RulebookError: See `check_draws`.
+    The solution is removed unless the environment is the written one. The result is deterministic. Raises RulebookError
+    as `check_draws` does.
     """
     draws = _draws(script)
     if not draws:

@@ -6,7 +6,7 @@ object the list of its keys, null and missing values `nothing`, true and false `
 contain parameters and lookups; a slash in a value never begins a new step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -148,13 +148,14 @@ class Template:
 def value_as_words(value: JsonValue) -> str:
     """Return a JSON value as words, at most `MAX_VALUE_CHARACTERS` characters."""
     if isinstance(value, dict | list):
-        return enumerated([_word(item) for item in value])[:MAX_VALUE_CHARACTERS] or "nothing"
+        return enumerated(map(_word, value))[:MAX_VALUE_CHARACTERS] or "nothing"
     return _word(value)
 
 
-def enumerated(words: list[str]) -> str:
+def enumerated(words: Iterable[str]) -> str:
     """Return the words as `a, b and c`."""
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+    *others, last = [*words] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _word(value: JsonValue) -> str:
@@ -208,11 +209,7 @@ def _pointer(text: str, names: frozenset[str]) -> Pointer:
 
 
 def require_text(text: str) -> None:
-    """Refuse text that cannot be encoded as UTF-8.
-
-    Raises:
-        RulebookError: There is a lone surrogate in the text.
-    """
+    """Refuse text with a lone surrogate, which has no UTF-8; raises RulebookError."""
     if scrub(text) != text:
         raise RulebookError(f"{text[:80]!r} holds half of a surrogate pair; write the whole character")
 

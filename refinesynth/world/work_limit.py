@@ -38,11 +38,7 @@ class WorkLimit:
             raise WorkLimitExceeded
 
     def charge_once(self, key: bytes, work: int) -> None:
-        """Count the work of a result in a cache, once for each key, so the count does not depend on the cache.
-
-        Raises:
-            WorkLimitExceeded: The limit is reached.
-        """
+        """Charge the work of a result in a cache, once for each key, so the count does not depend on the cache."""
         if self.remaining < inf and key not in self._charged:
             self._charged.add(key)
             self.charge(work)

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from refinesynth.trajectory import Effect, Invariant, Requirement, Sight
 from refinesynth.trajectory.value import Value
+from refinesynth.world.text_template import enumerated
 
 Act = tuple[str, Mapping[str, str]]
 """An action of a plot: a verb's key and the value of each placeholder."""
@@ -119,7 +120,7 @@ class Family(Value):
             introduction=self.introduction.format_map(names),
             whereabouts=self.whereabouts.format_map(names),
             state=state,
-            goal=listed([part.phrase.format_map(names) for part in chosen if part.phrase]),
+            goal=enumerated(part.phrase.format_map(names) for part in chosen if part.phrase),
             conditions=tuple(
                 Condition(cel=condition.cel.format_map(names), sentence=condition.sentence.format_map(names))
                 for part in chosen
@@ -147,11 +148,6 @@ def _filled(act: Act, names: Mapping[str, str]) -> Act:
 
 STEPS = range(5, 10)
 """Lengths of solutions that are kept, where a world is drawn until it fits."""
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return an English list: `a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def as_keys(names: Iterable[str]) -> dict[str, Any]:

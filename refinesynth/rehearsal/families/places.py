@@ -5,7 +5,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from refinesynth.rehearsal.families.family import STEPS, Family, Plot, as_keys, chance, listed, shuffled
+from refinesynth.rehearsal.families.family import STEPS, Family, Plot, as_keys, chance, shuffled
+from refinesynth.world.text_template import enumerated
 
 
 def draw_household(family: Family, rng: Random) -> Plot:
@@ -57,7 +58,7 @@ def draw_household(family: Family, rng: Random) -> Plot:
             "other": other,
             "source": source,
             "target": target,
-            "where": listed([f"the {one} at the {name}" for name, spot in places.items() for one in spot["things"]]),
+            "where": enumerated(f"the {one} at the {name}" for name, spot in places.items() for one in spot["things"]),
         },
         parts=(*opened, *task, *closed),
         values={"place": tuple(places), "container": tuple(containers), "item": items},
@@ -114,8 +115,8 @@ def draw_laboratory(family: Family, rng: Random) -> Plot:
             "garment": garments[0],
             "source": source,
             "target": target,
-            "where": listed(
-                [f"the {name} at the {site}" for site, station in stations.items() for name in station["samples"]]
+            "where": enumerated(
+                f"the {name} at the {site}" for site, station in stations.items() for name in station["samples"]
             ),
         },
         parts=("fetch", *task) if task[-1] == "store" else ("fetch", *task, "hold"),
@@ -166,8 +167,8 @@ def draw_office(family: Family, rng: Random) -> Plot:
         names={
             "firm": rng.choice(words["firms"]),
             "start": start,
-            "desks": listed([f"{name} sits in the {desk}" for name, desk in desks.items()]),
-            "signing": listed(signing),
+            "desks": enumerated(f"{name} sits in the {desk}" for name, desk in desks.items()),
+            "signing": enumerated(signing),
             "copying": copying,
             "stamping": stamping,
             "signer": signer,
@@ -178,7 +179,9 @@ def draw_office(family: Family, rng: Random) -> Plot:
             "source": source,
             "target": target,
             "end": ends.get(task[-1], "state.you.carrying"),
-            "where": listed([f"the {one} in the {name}" for name, room in rooms.items() for one in room["documents"]]),
+            "where": enumerated(
+                f"the {one} in the {name}" for name, room in rooms.items() for one in room["documents"]
+            ),
         },
         parts=("fetch", *task) if task[-1] in ends else ("fetch", *task, "keep"),
         values={
@@ -244,7 +247,7 @@ def draw_warehouse(family: Family, rng: Random) -> Plot:
             "crate": wanted,
             "vehicle": vehicle,
             "to": target,
-            "where": listed([*loads, *(f"the {name} in {place}" for name, place in parked.items())]),
+            "where": enumerated([*loads, *(f"the {name} in {place}" for name, place in parked.items())]),
         },
         parts=task,
         values={"zone": zones, "crate": tuple(crates), "vehicle": tuple(parked)},
@@ -313,7 +316,7 @@ def draw_search(family: Family, rng: Random) -> Plot:
             "thing": things[0],
             "target": target,
             "other": other,
-            "where": listed([*(f"the {name} stands in the {room}" for name, room in boxes.items()), *sentences]),
+            "where": enumerated([*(f"the {name} stands in the {room}" for name, room in boxes.items()), *sentences]),
         },
         parts=task,
         values={"room": rooms, "box": tuple(boxes), "thing": tuple(order)},

@@ -5,7 +5,8 @@ from itertools import pairwise, permutations
 from random import Random
 from typing import Any
 
-from refinesynth.rehearsal.families.family import STEPS, Family, Plot, as_keys, chance, listed, shuffled
+from refinesynth.rehearsal.families.family import STEPS, Family, Plot, as_keys, chance, shuffled
+from refinesynth.world.text_template import enumerated
 
 _WRITING = frozenset({"edit", "delete", "compress", "pack"})
 """Parts that need a writable file."""
@@ -62,15 +63,15 @@ def draw_files(family: Family, rng: Random) -> Plot:
         names={
             "machine": rng.choice(family.words["machines"]),
             "start": start,
-            "directories": "; ".join(f"{name} holds {listed(inside)}" for name, inside in below.items() if inside),
+            "directories": "; ".join(f"{name} holds {enumerated(inside)}" for name, inside in below.items() if inside),
             "config": config,
             "key": key,
             "new": rng.choice([value for value in family.words[key] if value != old]),
             **subjects,
             "to": target,
             "other": other,
-            "where": listed(
-                [f"{name} in {file['directory']}{' (read-only)' * file['read_only']}" for name, file in files.items()]
+            "where": enumerated(
+                f"{name} in {file['directory']}{' (read-only)' * file['read_only']}" for name, file in files.items()
             ),
         },
         parts=task,
@@ -174,7 +175,7 @@ def draw_panel(family: Family, rng: Random) -> Plot:
         names={
             "site": rng.choice(words["sites"]),
             "start": start,
-            "amounts": listed(list(map(str, _MOVES))),
+            "amounts": enumerated(map(str, _MOVES)),
             "machine": machine,
             "machine_console": sites[machine],
             "least": str(goal - 4),
@@ -192,7 +193,7 @@ def draw_panel(family: Family, rng: Random) -> Plot:
             "other_goal": str(other_goal),
             "other_way": "raise" if other_up else "lower",
             "other_step": str(third),
-            "where": listed(
+            "where": enumerated(
                 [
                     *(f"the {name} ({places[name]})" for name in names),
                     *(f"the {one} ({sites[one]})" for one in machines),
@@ -252,14 +253,14 @@ def draw_service(family: Family, rng: Random) -> Plot:
         names={
             "desk": rng.choice(words["desks"]),
             "start": start,
-            "limits": listed([f"{name} is responsible up to {most}" for name, most in clerks.items()]),
+            "limits": enumerated(f"{name} is responsible up to {most}" for name, most in clerks.items()),
             "full": full,
             "amount": amount,
             "date": date,
             "clerk": responsible,
             **subjects,
             **{f"{part}_register": str(records[name]["register"]) for part, name in subjects.items()},
-            "where": "; ".join(f"{name}: {listed(inside) if inside else 'none'}" for name, inside in entries.items()),
+            "where": "; ".join(f"{name}: {enumerated(inside) or 'none'}" for name, inside in entries.items()),
         },
         parts=task,
         values={
