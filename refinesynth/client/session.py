@@ -6,7 +6,7 @@ pydantic-ai's `Model.request` has no parameter for it.
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -212,7 +212,7 @@ _current: ContextVar[RequestContext] = ContextVar("account", default=RequestCont
 
 
 def current_request() -> RequestContext:
-    """Return the account of this task's current request."""
+    """Return the context of this task's current request."""
     return _current.get()
 
 
@@ -283,30 +283,29 @@ _deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
 
 class Deadline:
-    """Cancel scope whose clock stops while at least one holder is registered."""
+    """Cancel scope whose clock stops while at least one `stopped` context lasts."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
         self._remaining = 0.0
-        self._holders = set[object]()
+        self._stop_count = 0
 
     @property
     def passed(self) -> bool:
         """True if the time ran out and the work was cancelled."""
         return self._scope.cancelled_caught
 
-    def stop(self, holder: object) -> None:
-        """Stop the clock for `holder`."""
-        if not self._holders:
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        if not self._stop_count:
             self._remaining = self._scope.deadline - anyio.current_time()
             self._scope.deadline = float("inf")
-        self._holders.add(holder)
-
-    def resume(self, holder: object) -> None:
-        """Undo `stop`; no effect if `holder` does not hold the clock."""
-        if holder in self._holders:
-            self._holders.remove(holder)
-            if not self._holders:
+        self._stop_count += 1
+        try:
+            yield
+        finally:
+            self._stop_count -= 1
+            if not self._stop_count:
                 self._scope.deadline = anyio.current_time() + self._remaining
 
 
@@ -328,14 +327,7 @@ def current_deadline() -> Deadline | None:
     return _deadline.get()
 
 
-@contextmanager
-def stopped_clock() -> Generator[None]:
+def stopped_clock() -> AbstractContextManager[None]:
     """Stop the clock of this task's deadline while the context lasts."""
-    clock, holder = current_deadline(), object()
-    if clock is not None:
-        clock.stop(holder)
-    try:
-        yield
-    finally:
-        if clock is not None:
-            clock.resume(holder)
+    clock = current_deadline()
+    return nullcontext() if clock is None else clock.stopped()

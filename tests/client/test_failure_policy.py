@@ -35,8 +35,8 @@ class Loading(Exception):
         super().__init__(text)
 
 
-EMPTY = UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, "gave an empty answer")
-ODD = UnusableAnswer(FailureAction.RETRY, ErrorCategory.DEFECT, "odd")
+EMPTY = UnusableAnswer("gave an empty answer")
+ODD = UnusableAnswer("odd", ErrorCategory.DEFECT)
 
 
 def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: float) -> list[float]:

@@ -18,6 +18,7 @@ from yarl import URL
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split_model
+from refinesynth.client.classify_error import causes_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, status_error
 from refinesynth.client.http.transport import base_url_of, body_of, direct_obstacle, proxy_of
 from refinesynth.errors import ConfigurationError
@@ -118,7 +119,9 @@ class DirectCompletion:
             # Only the message: the error's `repr` has the request's headers.
             reason = error.message
         except (aiohttp.ClientError, OSError) as error:
-            _drop_tracebacks(error)
+            # Local variables in aiohttp's frames hold the headers with the key.
+            for cause in causes_of(error):
+                cause.__traceback__ = None
             raise
         raise HttpError(200, f"its answer is no HTTP: {reason}")
 
@@ -185,16 +188,6 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str]) ->
 
 def _too_long(headers: Mapping[str, str]) -> HttpError:
     return HttpError(200, f"its body is no completion: it is longer than {MAX_BYTES:,} bytes", headers)
-
-
-def _drop_tracebacks(error: BaseException) -> None:
-    """Remove an error's tracebacks: local variables in aiohttp's frames hold the headers with the key."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        current.__traceback__ = None
-        current = current.__cause__ or current.__context__
 
 
 def _proxy_headers(proxy: URL) -> dict[str, str]:
