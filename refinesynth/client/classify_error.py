@@ -22,9 +22,6 @@ from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers
 from refinesynth.client.reporting import redact
 
 _QUOTED_CHARS = 400
-"""Characters of the server's text that a message quotes."""
-
-
 _MAX_CHARS = 20_000
 """Characters of a message that are examined: the decisive words may follow a long echo of the prompt."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
@@ -179,7 +176,6 @@ _QUOTED_PAGE = re.compile(r"(?:Original Response: |Received: '|beginning with )\
 """Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
 _PAGE_CHARS = 80
-"""Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
         r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE
@@ -451,12 +447,8 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
 
 def _status_of(error: Exception) -> int | None:
     response = getattr(error, "response", None)
-    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
-    return None
+    codes = [str(getattr(source, "status_code", None)) for source in (error, response)]
+    return next((int(code) for code in codes if code.isdecimal()), None)
 
 
 def _text_of(error: Exception, key: str | None) -> str:

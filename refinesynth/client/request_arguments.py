@@ -23,7 +23,6 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, infer_model_profile
-from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile, merge_profile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -36,19 +35,12 @@ from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.text.json_reader import scrub
 
-_FORWARDED = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "max_tokens": "max_tokens",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "logit_bias": "logit_bias",
-    "stop_sequences": "stop",
-    "extra_headers": "extra_headers",
-    "extra_body": "extra_body",
-}
-"""Forwarded settings: pydantic-ai's name to litellm's."""
+_FORWARDED = (
+    "temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "stop_sequences",
+    "extra_headers", "extra_body",
+)  # fmt: skip
+_LITELLM_NAMES = {"stop_sequences": "stop"}
+"""Settings that pydantic-ai and litellm name differently."""
 
 
 def chat_messages(
@@ -92,15 +84,22 @@ def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, 
 
 def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
     """Return the output schema in native mode; None in other modes."""
-    if parameters.output_mode == "native" and parameters.output_object is not None:
-        return {"type": "json_schema", "json_schema": _schema(parameters.output_object, strict=strict)}
-    return None
+    answer = parameters.output_object
+    if parameters.output_mode != "native" or answer is None:
+        return None
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", answer.name or "answer")[:64]
+    schema: dict[str, Any] = {"name": name, "schema": answer.json_schema}
+    if answer.description:
+        schema["description"] = answer.description
+    if strict and answer.strict:
+        schema["strict"] = True
+    return {"type": "json_schema", "json_schema": schema}
 
 
 def forwarded_settings(settings: ModelSettings) -> dict[str, Any]:
     """Return the forwarded settings under litellm's names."""
     values = dict(settings)
-    return {litellm_name: values[name] for name, litellm_name in _FORWARDED.items() if values.get(name) is not None}
+    return {_LITELLM_NAMES.get(name, name): values[name] for name in _FORWARDED if values.get(name) is not None}
 
 
 def _request_messages(message: ModelRequest) -> Iterator[dict[str, Any]]:
@@ -178,16 +177,6 @@ def _tool(definition: ToolDefinition, *, strict: bool) -> dict[str, Any]:
     if strict and definition.strict:
         function["strict"] = True
     return {"type": "function", "function": function}
-
-
-def _schema(answer: OutputObjectDefinition, *, strict: bool) -> dict[str, Any]:
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", answer.name or "answer")[:64]
-    schema: dict[str, Any] = {"name": name, "schema": answer.json_schema}
-    if answer.description:
-        schema["description"] = answer.description
-    if strict and answer.strict:
-        schema["strict"] = True
-    return schema
 
 
 _WITHOUT_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
@@ -284,13 +273,9 @@ def thinking_is_off(backend: Backend) -> bool:
 
 def can_force_tools(backend: Backend, profile: ModelProfile) -> bool:
     """Return True if a tool call can be forced; some models reject that always, some only while they think."""
-    if not profile.get("supports_forced_tool_choice", True):
-        return False
-    return (
-        thinking_is_off(backend)
-        or not profile.get("thinking_enabled_by_default", False)
-        or profile.get("supports_forced_tool_choice_with_thinking", True)
-    )
+    thinks = profile.get("thinking_enabled_by_default", False) and not thinking_is_off(backend)
+    name = "supports_forced_tool_choice_with_thinking" if thinks else "supports_forced_tool_choice"
+    return profile.get("supports_forced_tool_choice", True) and profile.get(name, True)
 
 
 CONVERSATION_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})

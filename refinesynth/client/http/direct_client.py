@@ -26,14 +26,12 @@ from refinesynth.errors import ConfigurationError
 MAX_BYTES = 16 * 1024 * 1024
 """Longest response that is read, in bytes, decompressed; about ten times the longest completion of a model."""
 
-_CONNECTIONS = 4096
-"""Maximum number of connections, opened on demand."""
+_MAX_CONNECTIONS = 4096
 _IDLE_TIMEOUT_S = 4.0
 """Seconds until an idle connection is closed; uvicorn, and thus vLLM, closes it after 5 s."""
 _CONNECT_TIMEOUT_S = 30.0
 """Connection timeout in seconds; the caller limits the time of the whole request."""
 _DNS_TTL_S = 60
-"""Seconds that a resolved address is cached."""
 _SUCCESSES = range(200, 300)
 _ENDPOINT = "chat/completions"
 _NO_KEY = "none"
@@ -136,7 +134,7 @@ class DirectCompletion:
     async def _open_session(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(
-            limit=_CONNECTIONS, keepalive_timeout=_IDLE_TIMEOUT_S, ttl_dns_cache=_DNS_TTL_S, ssl=self.tls or True
+            limit=_MAX_CONNECTIONS, keepalive_timeout=_IDLE_TIMEOUT_S, ttl_dns_cache=_DNS_TTL_S, ssl=self.tls or True
         )
         session = aiohttp.ClientSession(
             connector=connector,
