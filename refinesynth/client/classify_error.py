@@ -54,7 +54,6 @@ class ErrorCategory(StrEnum):
     """The completion is billed, but empty, cut off, too long, or without a readable tool call."""
     POLICY = "policy"
     CONTEXT = "context"
-    """The prompt is longer than the model's context."""
     REJECTED = "rejected"
     """The server rejects this request, because of the settings or the prompt."""
     AUTHENTICATION = "authentication"
@@ -66,14 +65,11 @@ class ErrorCategory(StrEnum):
 
 @dataclass(frozen=True)
 class ClassifiedError:
-    """A classified fault."""
-
     action: FailureAction
     category: ErrorCategory
     message: str
     """Description and advice, without keys."""
     retry_after: float | None = None
-    """Seconds that the server asks to wait."""
     certain: bool = True
     """False for a STOP inferred only from the text of a response, which may quote the prompt."""
     status: int | None = None

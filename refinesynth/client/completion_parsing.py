@@ -149,8 +149,6 @@ class _Completion(_Bill):
 
 @dataclass(frozen=True)
 class ReadCompletion:
-    """Parsed completion."""
-
     text: str = ""
     thinking: str = ""
     calls: tuple[tuple[str, str, str | None], ...] = ()
@@ -207,7 +205,6 @@ class ReadCompletion:
             raise UnusableAnswer(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
 
     def _truncation_reason(self, max_tokens: int | None) -> str:
-        """Return the reason why the completion was truncated, with advice."""
         limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
         if _repeats(self.text or self.thinking):
             return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
@@ -221,10 +218,8 @@ class ReadCompletion:
 
     def with_repaired_calls(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
         """Return the completion with repaired tool calls, and the artefact of the server's tool parser, if any."""
-        tools = {
-            tool.name: tool.parameters_json_schema.get("properties", {})
-            for tool in (*parameters.function_tools, *parameters.output_tools)
-        }
+        schemas = {name: tool.parameters_json_schema for name, tool in parameters.tool_defs.items()}
+        tools = {name: schema.get("properties", {}) for name, schema in schemas.items()}
         if not tools:
             return self, None
         calls, text, artefact, is_clear = repair_calls(self.calls, self.text, tools)
@@ -243,11 +238,9 @@ class ReadCompletion:
         parts: list[ModelResponsePart] = []
         if self.thinking:
             parts.append(ThinkingPart(content=self.thinking))
-        schemas = {
-            tool.name: tool.parameters_json_schema for tool in (*parameters.function_tools, *parameters.output_tools)
-        }
         for name, arguments, call_id in self.calls:
-            part = ToolCallPart(tool_name=name, args=repaired(arguments, schemas.get(name, {})))
+            tool = parameters.tool_defs.get(name)
+            part = ToolCallPart(tool_name=name, args=repaired(arguments, tool.parameters_json_schema if tool else {}))
             # pydantic-ai generates an id if the server sent none.
             parts.append(replace(part, tool_call_id=call_id) if call_id else part)
         if self.text.strip():

@@ -125,7 +125,6 @@ class BackendModel(Model):
 
     @property
     def model_name(self) -> str:
-        """Model string of litellm."""
         return self.backend.model
 
     @property
@@ -176,7 +175,6 @@ class BackendModel(Model):
 
     @property
     def unsupported(self) -> frozenset[UnsupportedFeature]:
-        """Features that the server is known to lack."""
         return self._features.of(self._server_name)
 
     async def aclose(self) -> None:

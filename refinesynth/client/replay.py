@@ -39,7 +39,6 @@ class Replay:
         self._journal = JournalReader(journal_of(folder))
         weakref.finalize(self, self._journal.close)
         self._records: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
-        """Recorded completions of each live session."""
         self._unknown_episodes: set[str] | None = set()
         """Episodes without a record; None after the first recorded episode."""
 
@@ -65,7 +64,6 @@ class Replay:
         return replace(answer, model=answer.model or model_of(paid.model))
 
     def unsupported(self) -> UnsupportedFeatures:
-        """Return the features that the servers of the recorded run lack."""
         features = UnsupportedFeatures()
         features.read(self._journal)
         return features

@@ -97,7 +97,6 @@ def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict
 
 
 def forwarded_settings(settings: ModelSettings) -> dict[str, Any]:
-    """Return the forwarded settings under litellm's names."""
     values = dict(settings)
     return {_LITELLM_NAMES.get(name, name): values[name] for name in _FORWARDED if values.get(name) is not None}
 

@@ -91,7 +91,6 @@ class Session:
     _steps: Counter[str] = field(default_factory=Counter[str])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
-        """Return `model` as this episode's `role`."""
         return SessionModel(instrumented(model), session=self, role=role)
 
     def next_seed(self, role: Role) -> int:
@@ -114,12 +113,10 @@ class Session:
         return self._steps[role]
 
     def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count one completion."""
         self._steps[role] += 1
         self._spent.enter(usage, cost_usd)
 
     def credit(self, role: str, model: str) -> None:
-        """Record the model that answered the role."""
         earlier_models = self.answered_by.get(role)
         if earlier_models is None:
             self.answered_by[role] = model

@@ -56,7 +56,6 @@ class UnsupportedFeatures:
         self._journal = journal
 
     def read(self, journal: JournalReader) -> None:
-        """Add the lacks in this journal."""
         try:
             self._add_all(_NOTE_ADAPTER.validate_json(journal.note(_NOTE) or b"{}"))
         except ValidationError as error:

@@ -22,7 +22,6 @@ def model_of(name: str) -> str:
 
 
 DIGEST_SIZE = 16
-"""Bytes of a digest."""
 
 MAX_NUMBER = 2**62
 """Largest number in a journal."""
@@ -39,8 +38,6 @@ Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Committed part of the run's files."""
-
     count: int
     """Number of episodes whose records are in the files; their indices are below this."""
     trajectories_end: int
@@ -77,7 +74,6 @@ class Outstanding:
     index: Count
     episode: Text
     requests: Count
-    """Paid completions."""
     attempt: Count
     """Scripts and drafts begun at the last completion, which role and step also describe."""
     role: Text
@@ -98,7 +94,6 @@ class Entry:
     accepted: bool
     """True if the episode produced a trajectory."""
     line: Blob
-    """Counts of the episode, as JSON."""
     held: Blob | None = None
     """Records that are not in the files yet; None if they are, or if they were not read from the journal."""
     trajectories_end: Count | None = None
@@ -255,7 +250,6 @@ def _tokens(count: int) -> int:
 
 _Row_Value = TypeVar("_Row_Value")
 _FIELD_OF_COLUMN = {"idx": "index", "records": "held"}
-"""Column to a field of another name."""
 
 
 def _row_reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]:

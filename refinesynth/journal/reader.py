@@ -113,7 +113,6 @@ class JournalReader:
             yield from (persona for _, persona in page)
 
     def held_indices(self) -> list[int]:
-        """Return the indices of held episodes."""
         return [index for (index,) in self._values(count_from_row, "SELECT idx FROM held ORDER BY idx")]
 
     @property

@@ -1,6 +1,7 @@
 """Merge of runs or shards into a new run folder: episodes with their records and costs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
@@ -26,15 +27,12 @@ from refinesynth.trajectory import Persona, Trajectory
 Keep = Callable[[Trajectory], bool]
 
 _MAX_COMMIT = 64
-"""Maximum number of episodes in one commit."""
 _UNKNOWN_PERSONA = Persona(text="of an episode that keeps its fingerprint")
 _SHARED_SETTINGS = ("play", "rules", "script_rules")
 """Settings that merged runs must share, because the new run has one play and one chain of rules."""
 
 
 class Merged(NamedTuple):
-    """Result of a merge."""
-
     path: Path
     trajectories: int
     duplicates: int
@@ -73,14 +71,11 @@ async def merge_runs(
     waiting = sum(folder.waiting_accepted() for folder in folders)
     if not any(True for folder in folders for _ in _selected(folder, keep)):
         raise InputError(f"nothing is left: no run has a trajectory of this kind. {waiting_note(waiting)}".rstrip(". "))
-    writer = RunWriter.claim(output, config, fresh=fresh)
-    try:
+    with closing(RunWriter.claim(output, config, fresh=fresh)) as writer:
         merged = await _write(writer, folders, keep)
         writer.config = config.model_copy(update={"n": max(1, merged.trajectories)})
         writer.config.save(writer.config_file)
         writer.milestones.info("run_ended", why="reached", accepted=merged.trajectories, n=writer.config.n)
-    finally:
-        writer.close()
     return merged._replace(waiting=waiting, missing=_missing([folder.config for folder in folders]))
 
 

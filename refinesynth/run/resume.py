@@ -239,11 +239,9 @@ class EpisodeMemory:
         return self._had_finished or any(paid.index < ended_below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
-        """Return the recorded answer to this request; None for a new request."""
         return self._recorded.get(role, step, digest)
 
     async def keep(self, *paid: PaidCompletion) -> None:
-        """Commit completions in one transaction."""
         await self._journal.keep(*paid)
         if self._on_kept is not None:
             self._on_kept(paid)
@@ -267,7 +265,6 @@ _FACTS = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached
 
 
 _MAX_ROWS = 500
-"""Maximum number of completions per read."""
 
 
 def blocks_of(run: Path) -> Path:

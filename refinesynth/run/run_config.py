@@ -28,6 +28,7 @@ _REMOVED_SETTINGS: Mapping[str, JsonValue] = {"grounding.two_steps": False}
 
 _LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
+_MAX_CHARS = 200
 
 SCHEMA_VERSION = 1
 """Version of the format of config.json."""
@@ -68,7 +69,6 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     episodes_per_script: int = Field(default=1, ge=1)
     curation: dict[str, JsonValue] | None = None
     prompts: str
-    """Digest of the prompt templates."""
     models: dict[str, JsonValue]
     """Backend settings that change the answers, by role name; a list if several models share the role."""
     connections: dict[str, JsonValue]
@@ -174,8 +174,9 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
         yield f"{name}: {_short(before, common)} -> {_short(after, common)}"
 
 
-def _short(text: str, start: int, max_chars: int = 200) -> str:
-    """Return `text`, or of a long text the `max_chars` characters after the first `start`."""
-    if len(text) <= max_chars:
+def _short(text: str, start: int) -> str:
+    """Return `text`, or of a long text `_MAX_CHARS` characters after the first `start`."""
+    end = start + _MAX_CHARS
+    if len(text) <= _MAX_CHARS:
         return text
-    return f"{'...' if start else ''}{text[start : start + max_chars]}{'...' if len(text) > start + max_chars else ''}"
+    return f"{'...' if start else ''}{text[start:end]}{'...' if len(text) > end else ''}"

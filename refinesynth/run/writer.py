@@ -91,7 +91,6 @@ class RunWriter(RunFolder):
         return EpisodeMemory(self._main_journal, episode, begun=begun)
 
     async def keep(self, paid: Sequence[PaidCompletion]) -> None:
-        """Commit completions of other processes of the run."""
         await self._main_journal.keep(*paid)
 
     async def collect_blocks(self) -> None:
@@ -105,7 +104,6 @@ class RunWriter(RunFolder):
         self._first_new_index = max(self._first_new_index, self._main_journal.next_index())
 
     def not_committed(self, paid: Sequence[PaidCompletion]) -> list[PaidCompletion]:
-        """Return the completions that are not committed."""
         records = {episode: self._main_journal.record_of(episode) for episode in {item.episode for item in paid}}
         return [item for item in paid if records[item.episode].get(item.role, item.step, item.digest) is None]
 
@@ -154,7 +152,6 @@ class RunWriter(RunFolder):
         self.waiting.add(finished.index)
 
     def read_waiting(self, index: int) -> CompletedEpisode:
-        """Return a waiting episode."""
         entry = self._main_journal.entry(index)
         if entry is None:
             raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")

@@ -87,11 +87,9 @@ class Progress:
     commonest_reason: tuple[str, int] | None = None
     """Most frequent reason of the `failed` episodes, with its count; None without a failed episode."""
     last_reason: str | None = None
-    """Reason of the last failed episode."""
     bound: LimitingFactor | None = None
     """Factor that limits the episodes in flight; None while an episode is being started, or without further personas."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
-    """Returns the present cost and the state of the backends; None if unknown."""
 
     @property
     def gained(self) -> int:
@@ -125,8 +123,6 @@ class BackendsState:
 
 @dataclass(frozen=True)
 class StatusProbe:
-    """Reader of a run's cost, retries and backends."""
-
     tracker: "BudgetTracker"
     counts: "RequestCounts"
     models: "Callable[[], Mapping[Any, Any]]"

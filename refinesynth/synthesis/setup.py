@@ -45,8 +45,6 @@ _MAX_LOGGED = 5
 
 @dataclass(frozen=True)
 class StartedRun:
-    """A run with open folder, models and personas."""
-
     pool: Pool
     tracker: "BudgetTracker"
 

@@ -144,7 +144,6 @@ class TrajectoryStream:
 
     @property
     def progress(self) -> Progress:
-        """Present counts of the run."""
         return self._run.pool.progress
 
     def result(self) -> SynthesisResult:

@@ -6,6 +6,7 @@ sent; after a crash, the same request waits for the batch that contains it.
 
 import logging
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class BatchRecord:
 
     def __init__(self) -> None:
         self._journal: Journal | None = None
-        self._batches: list[Batch] = []
+        self._batches: dict[int, Batch] = {}
         self._batch_numbers: dict[str, int] = {}
 
     def open(self, journal: Journal) -> None:
@@ -99,7 +100,7 @@ class BatchRecord:
     @property
     def ids(self) -> set[str | None]:
         """Provider's ids of all batches; None for batches whose id is unknown."""
-        return {batch.id for batch in self._batches}
+        return {batch.id for batch in self._batches.values()}
 
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number]
@@ -115,7 +116,6 @@ class BatchRecord:
         return number
 
     async def change(self, number: int, batch: Batch) -> None:
-        """Record a change of a batch."""
         self._update(number, batch)
         if self._journal is not None:
             await self._journal.keep_note(f"batch {number}", batch.model_dump_json().encode())
@@ -128,11 +128,9 @@ class BatchRecord:
                 del self._batch_numbers[request]
 
     def _update(self, number: int, batch: Batch) -> None:
-        if number == len(self._batches):
-            self._batches.append(batch)
-        else:
+        if number in self._batches:
             self.mark_read(number)
-            self._batches[number] = batch
+        self._batches[number] = batch
         # A repeated request belongs to its latest batch.
         self._batch_numbers |= {name: max(number, self._batch_numbers.get(name, number)) for name in batch.requests}
 
@@ -184,8 +182,7 @@ class BatchedCompletion:
         self._api = (AnthropicBatches if split_model(backend.model)[0] == "anthropic" else OpenAIBatches)(backend)
         self._waiting: dict[str, _WaitingRequest] = {}
         """Waiting requests by id, sent or not."""
-        self._queue: list[str] = []
-        """Ids of unsent requests."""
+        self._queue = deque[str]()
         self._last_arrival = 0.0
         self._is_collecting = False
         self._followed_batches: set[int] = set()
@@ -193,7 +190,6 @@ class BatchedCompletion:
         """Answers to requests that this process has not made yet."""
 
     async def aclose(self) -> None:
-        """Close the connections; batches continue at the provider."""
         await self._api.aclose()
 
     async def __call__(self, **request: Any) -> object:
@@ -240,17 +236,16 @@ class BatchedCompletion:
             await self._send(bodies)
 
     def _dequeue(self) -> dict[str, Body]:
-        bodies = dict[str, Body]()
-        count = size = 0
-        for name in self._queue[:_MAX_REQUESTS]:
+        bodies, size = dict[str, Body](), 0
+        while self._queue and len(bodies) < _MAX_REQUESTS:
+            name = self._queue[0]
             if name in self._waiting:  # else the request was cancelled meanwhile
                 body = self._waiting[name].body
                 size += len(orjson.dumps(body))
                 if bodies and size > _MAX_BYTES:
                     break
                 bodies[name] = body
-            count += 1
-        del self._queue[:count]
+            self._queue.popleft()
         return bodies
 
     async def _send(self, bodies: dict[str, Body]) -> None:

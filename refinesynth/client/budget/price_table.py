@@ -54,9 +54,7 @@ class Rates:
         return prompt + usage.output_tokens * self.output + extra
 
 
-def free(_usage: "RequestUsage") -> float | None:
-    """Return 0, the price of free completions."""
-    return 0.0
+free = Rates(input=0.0, cached=0.0, written=0.0, output=0.0)
 
 
 def unknown(_usage: "RequestUsage") -> float | None:

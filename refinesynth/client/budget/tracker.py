@@ -57,7 +57,6 @@ class UsageCounter:
             self.cost_usd += cost_usd
 
     def spent(self) -> Cost:
-        """Return these sums as a value."""
         usage = Usage(
             requests=self.requests, input_tokens=self.input, cached_tokens=self.cached, output_tokens=self.output
         )
@@ -65,8 +64,6 @@ class UsageCounter:
 
 
 class Forecast(NamedTuple):
-    """Tokens of one request."""
-
     worst_prompt: float
     worst_answer: float
     prompt: float
@@ -133,8 +130,6 @@ class Estimates:
 
 @dataclass(slots=True, eq=False)
 class BudgetReservation:
-    """Reservation of the budget for one request."""
-
     tracker: "BudgetTracker"
     episode: "EpisodeTracker | None" = None
     amounts: tuple[tuple[float, float], ...] = ()
@@ -218,7 +213,6 @@ class BudgetTracker:
 
     @property
     def has_refused(self) -> bool:
-        """True after the first refused request."""
         return self._refused_priority < inf
 
     def may_start(self, in_flight: int) -> bool:

@@ -40,7 +40,6 @@ class Quota:
     """Remainder of a limit."""
 
     remaining: float
-    """Remaining requests or tokens."""
     reset: float
     """Seconds until the limit is restored."""
 
@@ -212,7 +211,6 @@ class Allowance:
         self._remaining = float("inf")
         self._until = float("-inf")
         self.ready_at = float("-inf")
-        """Time of the next request."""
 
     def learn(self, now: float, quota: Quota) -> None:
         self._remaining = quota.remaining

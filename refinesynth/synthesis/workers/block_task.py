@@ -74,7 +74,6 @@ class _Actor:
         self._reports: list[Report] = []
         self._taken_count = 0
         self._last_numbers: dict[int, int] = {}
-        """Number of the last report of each block."""
         self._ended = set[int]()
 
     def put(self, report: Report) -> bool:
@@ -142,33 +141,25 @@ class BlockSettings:
     host: str
     """Name of the machine with the run's folder."""
     report_every: float
-    """Seconds between two reports."""
     log_level: int = logging.INFO
     tracing: Tracing | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An episode of a block."""
-
     index: int
     persona: Persona
     known: tuple[PaidCompletion, ...] = ()
-    """Earlier paid completions of the episode."""
     had_finished: bool = False
-    """As `EpisodeMemory.had_finished`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Work of one task."""
-
     number: int
     episodes: tuple[Episode, ...]
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
     unsupported: bytes = b"{}"
-    """Known features that servers lack."""
 
 
 def play_block(
