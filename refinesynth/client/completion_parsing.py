@@ -179,11 +179,7 @@ class ReadCompletion:
             ) from error
 
     def check(self, *, max_tokens: int | None) -> None:
-        """Refuse an unusable completion.
-
-        Raises:
-            UnusableAnswer: RETRY if it is cut off, empty or too long; ABANDON if it is a refusal or filtered.
-        """
+        """Raise UnusableAnswer for a completion that is cut off, empty, too long, filtered or a refusal."""
         ending = _ending(self.finish_reason)
         if ending == _FILTERED or self.refusal:
             reason = f" ({self.refusal[:200]})" if self.refusal else ""

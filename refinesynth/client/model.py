@@ -247,11 +247,7 @@ class BackendModel(Model):
         requested: ModelRequestParameters,
         pending: PendingRequest,
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
-        """Return the request in a form that the server accepts, as far as known.
-
-        Raises:
-            NoTools: The request has function tools, and the server accepts no tools.
-        """
+        """Return the request in a form that the server accepts. Raises NoTools: it needs tools, and the server has none."""
         if requested.function_tools:
             if UnsupportedFeature.TOOLS in pending.omitted or not self.profile.get("supports_tools", True):
                 # Recorded at once: no other form of the request can confirm the lack.

@@ -294,11 +294,7 @@ class Journal(JournalReader):
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the journal at `path` for writing.
-
-        Raises:
-            StorageError: The file cannot be created or written, is damaged, or has another format version.
-        """
+        """Open or create the journal at `path`. Raises StorageError: it is unwritable, damaged or of another version."""
         self._begun_ids: dict[int, str] = {}
         """Index to id of the episodes in flight that are recorded as begun."""
         with ExitStack() as on_failure:
@@ -384,11 +380,7 @@ class Journal(JournalReader):
         await self._writer.put(fill)
 
     def close(self) -> None:
-        """Commit everything into one file and end the thread; idempotent.
-
-        Raises:
-            StorageError: A commit failed, and no caller got the error before.
-        """
+        """Commit everything into one file and end the thread; idempotent. Raises StorageError: an unreported failure."""
         # The reader first: the last connection merges the log, which only the writer can.
         super().close()
         self._writer.close()

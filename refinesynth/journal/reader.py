@@ -55,11 +55,7 @@ class JournalReader:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the journal at `path` for reading only.
-
-        Raises:
-            StorageError: The file is missing, is damaged, or has another format version.
-        """
+        """Open the journal at `path`. Raises StorageError: it is missing, damaged, or of another format version."""
         self.path = path
         self._connection = connect_to_read(path)
         self._lock = Lock()

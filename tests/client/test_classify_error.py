@@ -152,9 +152,7 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         StatusError(422),
     ),
     (FailureAction.STOP, ErrorCategory.REJECTED): (UnsupportedParamsError(400, "gpt-5 does not support temperature"),),
-    (FailureAction.RETRY, ErrorCategory.CONTENT): (
-        UnusableAnswer("gave an empty answer"),
-    ),
+    (FailureAction.RETRY, ErrorCategory.CONTENT): (UnusableAnswer("gave an empty answer"),),
 }
 
 

@@ -416,10 +416,8 @@ class Share:
     @property
     def budget(self) -> Budget | None:
         """The share as the budget of another process; None without a limit."""
-        if not self.amounts:
-            return None
-        usd, tokens = self.shares.tracker.budget.usd, self.shares.tracker.budget.tokens
-        return Budget(usd=None if usd is None else self.amounts[0], tokens=None if tokens is None else self.amounts[-1])
+        names = ("tokens" if limit.is_tokens else "usd" for limit in self.shares.tracker.limits)
+        return Budget(**dict(zip(names, self.amounts, strict=True))) if self.amounts else None
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: EpisodeTracker | None) -> None:
         """Count a completion of the block against its share."""

@@ -52,11 +52,7 @@ class DirectCompletion:
     """
 
     def __init__(self, backend: Backend) -> None:
-        """Prepare requests, without an import of litellm.
-
-        Raises:
-            ConfigurationError: The direct client does not support the backend.
-        """
+        """Prepare requests, without an import of litellm. Raises ConfigurationError: the backend is not supported."""
         if (why_not := direct_obstacle(backend)) is not None:
             raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
         self._provider, self.model = split_model(backend.model)

@@ -310,7 +310,7 @@ class _BlockPlayer(logging.Handler):
             self._report.paid += paid
 
         memory = EpisodeMemory(
-            journal, name, begun=False, known=episode.known, had_finished=episode.had_finished, on_kept=add_to_report
+            journal, name, begun=False, known=episode.known, known_finished=episode.had_finished, on_kept=add_to_report
         )
         with self._tracker.episode(episode.index) as tracker:
             outcome = await play_episode(
