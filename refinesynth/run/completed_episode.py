@@ -271,14 +271,6 @@ class CompletedEpisode:
     def index(self) -> int:
         return self.line.index
 
-    @property
-    def id(self) -> str:
-        return self.line.id
-
-    @property
-    def persona(self) -> str:
-        return self.line.persona
-
     def waiting_entry(self) -> Entry:
         """Return the journal's entry, with the lines, for the time until the commit to the files."""
         # Earlier versions, with at most one trajectory, wrote an empty line for none.
@@ -312,7 +304,7 @@ class CompletedEpisode:
             return self
         finished = CompletedEpisode.of(after)
         # The persona that is read from JSON may lack lone surrogates, and thus have another fingerprint.
-        return replace(finished, line=finished.line.model_copy(update={"persona": self.persona}))
+        return replace(finished, line=finished.line.model_copy(update={"persona": self.line.persona}))
 
     def _outcome(self) -> EpisodeOutcome:
         try:
@@ -322,7 +314,7 @@ class CompletedEpisode:
             raise StorageError(f"the journal is damaged: episode {self.index} cannot be read ({error})") from error
         return EpisodeOutcome(
             index=self.index,
-            id=self.id,
+            id=self.line.id,
             persona=trajectories[0].persona,
             trajectories=trajectories,
             refused=refused,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from refinesynth.errors import StorageError
 from refinesynth.run.jsonl import LineWriter
@@ -16,13 +16,10 @@ from refinesynth.text.json_reader import write_json
 LOGGER = "refinesynth"
 """Parent of all loggers of the package."""
 
-LEVELS: Final[Mapping[str, int]] = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-"""Names that `RunSettings.log_level` takes."""
+
+def level_of(name: str) -> int:
+    """Return the number of a level that `RunSettings.log_level` names."""
+    return logging.getLevelNamesMapping()[name.upper()]
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:

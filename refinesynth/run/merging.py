@@ -129,8 +129,8 @@ class _Merger:
     def add(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
         """Return the episode for the new run: next index, unique id, without duplicate trajectories."""
         index, self._next = self._next, self._next + 1
-        name, unique, original = self._names(finished.id), list[Trajectory](), ""
-        self.renamed += name != finished.id
+        name, unique, original = self._names(finished.line.id), list[Trajectory](), ""
+        self.renamed += name != finished.line.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
             digest = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
             if digest in self._seen:
@@ -138,7 +138,7 @@ class _Merger:
             else:
                 self._seen[digest] = f"{trajectory.id} of {source}"
                 unique.append(trajectory)
-        if name != finished.id or len(unique) != len(finished.trajectories):
+        if name != finished.line.id or len(unique) != len(finished.trajectories):
             finished = _rewritten(finished, unique, name=name, reason=f"the same as {original}")
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
 
@@ -151,7 +151,7 @@ def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode
             if keep is None or trajectories:
                 yield finished
         elif selected:
-            yield _rewritten(finished, selected, name=finished.id)
+            yield _rewritten(finished, selected, name=finished.line.id)
 
 
 def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:
@@ -185,7 +185,9 @@ def _rewritten(
         index=finished.index,
         id=name,
         persona=_UNKNOWN_PERSONA,
-        trajectories=tuple(item.model_copy(update={"id": name + item.id.removeprefix(finished.id)}) for item in kept),
+        trajectories=tuple(
+            item.model_copy(update={"id": name + item.id.removeprefix(finished.line.id)}) for item in kept
+        ),
         refused=tuple(Refused.from_json(line).model_copy(update={"episode": name}) for line in finished.rejected),
         reason=None if kept else (finished.line.reason or reason),
         lost=finished.line.lost,
@@ -194,7 +196,7 @@ def _rewritten(
         cost_usd=finished.line.cost_usd,
     )
     rewritten = CompletedEpisode.of(outcome)
-    return replace(rewritten, line=rewritten.line.model_copy(update={"persona": finished.persona}))
+    return replace(rewritten, line=rewritten.line.model_copy(update={"persona": finished.line.persona}))
 
 
 def _total_spent(writer: RunWriter) -> list[SpentRow]:

@@ -375,7 +375,7 @@ class Pool:
             self.folder.log.info(
                 "episode_curated",
                 index=after.index,
-                id=after.id,
+                id=after.line.id,
                 trajectories=after.line.trajectories,
                 reason=after.line.reason,
             )

@@ -19,7 +19,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
-from refinesynth.run.event_log import LEVELS
+from refinesynth.run.event_log import level_of
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
@@ -117,7 +117,7 @@ async def begin(
         config = request.record(
             roles.settings, roles.given_backends, fallback=roles.given_fallback, personas=personas.description
         )
-        output, log_level = settings.output or next_run_folder(), LEVELS[settings.log_level]
+        output, log_level = settings.output or next_run_folder(), level_of(settings.log_level)
         folder = RunWriter.claim(output, config, fresh=request.fresh, log_level=log_level)
         stack.callback(folder.close)
         await folder.collect_blocks()
@@ -281,7 +281,7 @@ class EpisodeRoles:
             folder=folder.path.resolve(),
             host=gethostname(),
             report_every=max(0.1, settings.workers / MAX_REPORTS_PER_S),
-            log_level=LEVELS[settings.log_level],
+            log_level=level_of(settings.log_level),
             tracing=self._request.tracing,
         )
 

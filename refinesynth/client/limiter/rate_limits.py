@@ -81,10 +81,9 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
         clock = partial(datetime.fromtimestamp, server_time.timestamp(), UTC)
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
-    after, ms = headers.get("retry-after"), headers.get("retry-after-ms")
-    wait = None if after is None else seconds(after, clock=clock)
-    if ms is not None and (exact := seconds(ms)) is not None:
-        wait = exact / 1000
+    wait = seconds(headers.get("retry-after") or "", clock=clock)
+    if (milliseconds := seconds(headers.get("retry-after-ms") or "")) is not None:
+        wait = milliseconds / 1000
     return RateHeaders(retry_after=wait, requests=requests, tokens=tokens)
 
 
