@@ -25,7 +25,6 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters, infer_model_profile
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile, merge_profile
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.providers import PROVIDERS, split_model
@@ -68,7 +67,16 @@ def chat_messages(
 
 def tools(parameters: ModelRequestParameters, *, strict: bool) -> list[dict[str, Any]]:
     """Return the callable tools, output tools included; `strict` is True if the provider accepts that flag."""
-    return [_tool(definition, strict=strict) for definition in parameters.declared_tool_defs.values()]
+    functions: list[dict[str, Any]] = [
+        {
+            "name": tool.name,
+            "description": tool.description or "",
+            "parameters": tool.parameters_json_schema,
+            **({"strict": True} if strict and tool.strict else {}),
+        }
+        for tool in parameters.declared_tool_defs.values()
+    ]
+    return [{"type": "function", "function": function} for function in functions]
 
 
 def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, forced: bool) -> str:
@@ -165,17 +173,6 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
         return [scrub(part.content) for part in parameters.instruction_parts]
     latest = next((message for message in reversed(messages) if isinstance(message, ModelRequest)), None)
     return [] if latest is None or latest.instructions is None else [scrub(latest.instructions)]
-
-
-def _tool(definition: ToolDefinition, *, strict: bool) -> dict[str, Any]:
-    function: dict[str, Any] = {
-        "name": definition.name,
-        "description": definition.description or "",
-        "parameters": definition.parameters_json_schema,
-    }
-    if strict and definition.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
 
 
 _WITHOUT_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")

@@ -280,18 +280,7 @@ def held_from_row(row: Row) -> Entry:
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
 
-_END_ROW = TypeAdapter(tuple[Count, Count, Count])
-
-
-def end_from_row(row: Row) -> Committed:
-    """Return the committed part of the files, from index and ends of the last entry."""
-    last_index, *ends = _END_ROW.validate_python(row)
-    return Committed(last_index + 1, *ends)
-
-
-persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(
-    tuple[Annotated[int, Field(strict=True)], Text]
-).validate_python
+numbers_from_row: Callable[[Row], tuple[int, ...]] = TypeAdapter(tuple[Count, ...]).validate_python
+persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(tuple[Count, Text]).validate_python
 """Converter of a row to the index of a committed episode and the fingerprint of its persona."""
-count_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
 note_from_row: Callable[[Row], tuple[str, bytes | None]] = TypeAdapter(tuple[Text, Blob | None]).validate_python
