@@ -39,7 +39,7 @@ from refinesynth.client.token_usage import usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
-from refinesynth.journal.journal_values import ESTIMATED, PaidCompletion, model_of
+from refinesynth.journal.journal_values import DIGEST_SIZE, ESTIMATED, PaidCompletion, model_of
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router sends an episode to the server that caches its prefix."""
@@ -223,9 +223,6 @@ def charged_to(context: RequestContext) -> Generator[None]:
         _current.reset(token)
 
 
-_DIGEST_BYTES = 16
-
-
 def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> bytes:
     """Return a digest of the messages' texts and the name of the output.
 
@@ -234,7 +231,7 @@ def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
     joined = "".join([f"{len(text)}:{text}" for text in _texts(messages, parameters)])
-    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
 def _texts(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:

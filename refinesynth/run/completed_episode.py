@@ -13,15 +13,13 @@ from refinesynth.errors import StorageError
 from refinesynth.journal import Entry
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
 from refinesynth.rules.repairs import Repair, refinements, repairs
+from refinesynth.settings.grounding import FEATURES
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, ScriptedPersona, Trajectory, Usage, explain
 from refinesynth.trajectory.positions import mistakes_by_tenth, summed
 
 UNREADABLE = "unreadable"
 """Name, in place of a rule's, for the refusal of scripts that cannot be read."""
-
-FEATURES = ("distractors", "irreversible", "hidden", "preconditions")
-"""Features of a mix in its order; `shown_features` defines them."""
 
 _MIN_DISTRACTOR_SHARE = 0.5
 _MIN_PRECONDITIONS = 4
@@ -134,13 +132,13 @@ def shown_features(difficulty: Difficulty) -> tuple[str, ...]:
     Distractors: half of the names or more; irreversible: a single action is known to lose the goal; hidden: a needed
     thing is invisible at first; preconditions: the solution must establish at least four conditions.
     """
-    present = (
-        difficulty.distractors >= _MIN_DISTRACTOR_SHARE,
-        difficulty.losable is True,
-        difficulty.hidden > 0,
-        difficulty.preconditions >= _MIN_PRECONDITIONS,
-    )
-    return tuple(feature for feature, is_present in zip(FEATURES, present, strict=True) if is_present)
+    shown = {
+        "distractors": difficulty.distractors >= _MIN_DISTRACTOR_SHARE,
+        "irreversible": difficulty.losable is True,
+        "hidden": difficulty.hidden > 0,
+        "preconditions": difficulty.preconditions >= _MIN_PRECONDITIONS,
+    }
+    return tuple(feature for feature in FEATURES if shown[feature])
 
 
 def _turns_taken(repair: Repair) -> tuple[str, int]:

@@ -30,9 +30,6 @@ _LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
 _MAX_CHARS = 200
 
-SCHEMA_VERSION = 1
-"""Version of the format of config.json."""
-
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
@@ -42,7 +39,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     A setting of `PlaySettings` without a field here is an extra field, with its default where an older run lacks it.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     n: int = Field(ge=1)
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
     budget: str | None = None

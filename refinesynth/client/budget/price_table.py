@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from refinesynth.client.budget.tracker import Price
 
-_MILLION = 1_000_000
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
 """Keys of an entry that is not priced by the token alone."""
 _TOKEN_PRICES = (
@@ -153,7 +152,7 @@ def _prices_of(entry: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
 
 def _own_prices(backend: Backend) -> dict[str, float]:
     prices = {"input": backend.input_price, "cached": backend.cached_price, "output": backend.output_price}
-    own = {name: price / _MILLION for name, price in prices.items() if price is not None}
+    own = {name: price / 1_000_000 for name, price in prices.items() if price is not None}
     if "input" in own:
         # A prompt price also covers cached and cache-written tokens.
         own = {"cached": own["input"], "written": own["input"], **own}

@@ -232,9 +232,6 @@ def proxy_of(url: str) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-_NO_BOUND = 1_000_000
-
-
 class BackendRow(BaseModel, frozen=True, extra="forbid"):
     """Preset with its usability in the present environment."""
 
@@ -255,7 +252,7 @@ def describe() -> list[BackendRow]:
         BackendRow(
             name=name,
             model=preset.backend.model,
-            path=path_of(preset.backend, in_flight=_NO_BOUND).path,
+            path=path_of(preset.backend, in_flight=MIN_FOR_DIRECT).path,
             key_variable=next(iter(key_variables(preset.backend)), None),
             key_set=not key_variables(preset.backend) or key_of(preset.backend) is not None,
             note=preset.note,
