@@ -21,7 +21,7 @@ from refinesynth.run.stats import RunStats
 from refinesynth.text.json_reader import write_json
 
 if TYPE_CHECKING:
-    from refinesynth.client.batch.batching import BatchRecord
+    from refinesynth.client.batch.batching import Batches
     from refinesynth.client.unsupported_features import UnsupportedFeatures
 
 
@@ -111,13 +111,13 @@ class RunWriter(RunFolder):
         """Read the servers' known lacks from the journal, and record new ones."""
         features.open(self._main_journal)
 
-    def open_batches(self, record: "BatchRecord | None") -> None:
+    def open_batches(self, batches: "Batches | None") -> None:
         """Read the sent batches from the journal, and record new ones; None for a run without batches.
 
-        Raises RunFolderError: `record` is None, and the run has sent batches with answers that may be paid for.
+        Raises RunFolderError: `batches` is None, and the run has sent batches with answers that may be paid for.
         """
-        if record is not None:
-            record.open(self._main_journal)
+        if batches is not None:
+            batches.open(self._main_journal)
         elif self._main_journal.note(BATCHES) is not None:
             raise RunFolderError(
                 f"the run in {str(self.path)!r} has sent batches, which may hold answers that are paid for: go on with batch"

@@ -224,7 +224,7 @@ class EpisodeRoles:
         from refinesynth.client import close_models
 
         settings = self._request.settings
-        folder.open_batches(self.batches and self.batches.record)
+        folder.open_batches(self.batches)
         folder.open_unsupported(self._unsupported)
         if settings.on_ray and needed:
             from refinesynth.synthesis.workers import Blocks

@@ -12,7 +12,7 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelRequest
 
 from refinesynth.backends import Backend
-from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
+from refinesynth.client.classify_error import ErrorCategory, UnusableAnswer, classify_error
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
