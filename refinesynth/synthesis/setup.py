@@ -225,7 +225,7 @@ class EpisodeRoles:
 
         settings = self._request.settings
         folder.open_batches(self.batches)
-        folder.open_unsupported(self._unsupported)
+        self._unsupported.open(folder.journal)
         if settings.on_ray and needed:
             from refinesynth.synthesis.workers import Blocks
 
