@@ -293,12 +293,12 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     """
     if budget is None or budget.usd is None:
         return []
-    from refinesynth.client.budget.price_table import is_known, price_of
+    from refinesynth.client.budget.price_table import price_of, unknown
 
     prices: list[Price] = []
     for backend in chain.from_iterable(mixture.members for mixture in backends):
         price = price_of(backend, listings=not injected)
-        if not is_known(price):
+        if price is unknown:
             raise ConfigurationError(
                 f"a budget of {budget} needs prices, and that of {backend.label} is unknown: give input_price and "
                 f"output_price of the backend in US dollars per million tokens (--set input_price=0.3 --set "

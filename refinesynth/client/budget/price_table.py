@@ -79,13 +79,6 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     return unknown if rates is None else replace(rates, **own)
 
 
-def is_known(price: "Price") -> bool:
-    """Return True if completions have a price, including 0."""
-    from pydantic_ai.usage import RequestUsage
-
-    return price(RequestUsage(input_tokens=1, output_tokens=1)) is not None
-
-
 @cache
 def listed_rates(model: str, *, batch: bool = False, tier: str = "") -> Rates | None:
     """Return litellm's prices of a model string; None if it lists no price per token, or one of unknown form.
