@@ -115,6 +115,7 @@ class Backend(BaseModel):
 
     @property
     def label(self) -> str:
+        """Name, or the model string."""
         return self.name or self.model
 
     @property

@@ -70,6 +70,7 @@ class ClassifiedError:
     message: str
     """Description and advice, without keys."""
     retry_after: float | None = None
+    """Seconds that the server asks to wait."""
     certain: bool = True
     """False for a STOP inferred only from the text of a response, which may quote the prompt."""
     status: int | None = None

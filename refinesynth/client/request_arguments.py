@@ -27,7 +27,7 @@ from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile, merge_profile
 from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.providers import PROVIDERS, split_model
+from refinesynth.backends.providers import PROVIDERS, provider_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.http.transport import is_openai_server
 from refinesynth.client.session import RequestContext
@@ -224,20 +224,12 @@ def output_mode(
     mode = OutputMode(profile.get("default_structured_output_mode", OutputMode.TOOL))
     if backend.structured is not OutputMode.AUTO:
         return mode
-    if free_keys:
-        mode = mode_for_open_schema(backend) or mode
+    if free_keys and (provider := provider_of(backend)) is not None and provider.open_schema is not OutputMode.NATIVE:
+        mode = provider.open_schema
     if mode is OutputMode.NATIVE and UnsupportedFeature.SCHEMA in unsupported:
         mode = OutputMode.TOOL
     has_tools = profile.get("supports_tools", True) and UnsupportedFeature.TOOLS not in unsupported
     return mode if has_tools or mode is not OutputMode.TOOL else OutputMode.PROMPTED
-
-
-def mode_for_open_schema(backend: Backend) -> OutputMode | None:
-    """Return the mode for objects with free keys if the provider's native schemas cannot express them, else None."""
-    known = PROVIDERS.get(split_model(backend.model)[0])
-    if backend.structured is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
-        return None
-    return known.open_schema
 
 
 def is_open(schema: object) -> bool:

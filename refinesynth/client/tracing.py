@@ -23,6 +23,8 @@ ACCEPTED = f"{NAME}.accepted"
 
 @dataclass(frozen=True)
 class Tracing:
+    """Tracing settings of a run."""
+
     provider: "TracerProvider | None" = None
     """Target of the spans; None uses the application's global provider."""
     content: bool = False

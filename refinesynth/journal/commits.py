@@ -67,6 +67,7 @@ class Batch:
     notes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
     """New values by name; other notes stay."""
     size: int = 0
+    """Approximate bytes."""
     failure: Failure | None = None
 
     def __post_init__(self) -> None:

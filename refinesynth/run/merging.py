@@ -33,6 +33,8 @@ _SHARED_SETTINGS = ("play", "rules", "script_rules")
 
 
 class Merged(NamedTuple):
+    """Result of a merge."""
+
     path: Path
     trajectories: int
     duplicates: int

@@ -66,6 +66,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     episodes_per_script: int = Field(default=1, ge=1)
     curation: dict[str, JsonValue] | None = None
     prompts: str
+    """Digest of the prompt templates."""
     models: dict[str, JsonValue]
     """Backend settings that change the answers, by role name; a list if several models share the role."""
     connections: dict[str, JsonValue]

@@ -54,6 +54,7 @@ class DiversityStats:
 
     figures: TrajectoryStats
     environments: int
+    """Number of distinct scripts."""
     action_names: int
     """Number of distinct templates of actions, ignoring case and the amount of white space."""
     clean_asked: float | None

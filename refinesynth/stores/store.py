@@ -91,6 +91,7 @@ class Segment(BaseModel, frozen=True, extra="forbid"):
     writer: str = Field(max_length=64)
     """Random name of the work folder."""
     holder: Holder
+    """Process that sealed it."""
     ended: bool = False
     """True for the last segment of that process."""
     config: dict[str, JsonValue]

@@ -55,6 +55,7 @@ class Estimate:
     accepted: int
     """Trajectories of these episodes."""
     paid: Cost
+    """Cost of the dry run."""
     elapsed: float
     per_persona: Range
     """Trajectories per persona (Wilson's interval)."""

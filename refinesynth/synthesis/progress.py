@@ -87,9 +87,11 @@ class Progress:
     commonest_reason: tuple[str, int] | None = None
     """Most frequent reason of the `failed` episodes, with its count; None without a failed episode."""
     last_reason: str | None = None
+    """Reason of the last failed episode."""
     bound: LimitingFactor | None = None
     """Factor that limits the episodes in flight; None while an episode is being started, or without further personas."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
+    """Returns the present cost and the state of the backends; None if unknown."""
 
     @property
     def gained(self) -> int:

@@ -144,6 +144,7 @@ class TrajectoryStream:
 
     @property
     def progress(self) -> Progress:
+        """Present counts of the run."""
         return self._run.pool.progress
 
     def result(self) -> SynthesisResult:

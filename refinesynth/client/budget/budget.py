@@ -20,6 +20,7 @@ class Budget:
     """Limits on spending; the first one reached counts."""
 
     usd: float | None = None
+    """US dollars."""
     tokens: float | None = None
     """Tokens of prompts, cached ones included, and completions together."""
 
@@ -108,9 +109,13 @@ class BudgetLimit:
     spent: float = 0.0
     """Settled amount, earlier processes included."""
     is_tokens: bool = False
+    """True for tokens, False for US dollars."""
     worst_case: float = 0.0
+    """Worst case of the reservations."""
     expected: float = 0.0
+    """Expected cost of the reservations."""
     episode: Average = field(default_factory=Average)
+    """Cost of ended episodes."""
     in_flight: float = 0.0
     """Cost so far of the episodes in flight."""
 

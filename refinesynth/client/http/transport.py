@@ -237,6 +237,7 @@ class BackendRow(BaseModel, frozen=True, extra="forbid"):
 
     name: str
     model: str
+    """litellm model string."""
     path: Path
     """Path with an unbounded number of requests in flight."""
     key_variable: str | None

@@ -141,6 +141,7 @@ class BlockSettings:
     host: str
     """Name of the machine with the run's folder."""
     report_every: float
+    """Seconds between two reports."""
     log_level: int = logging.INFO
     tracing: Tracing | None = None
 
