@@ -291,9 +291,9 @@ class Uploads:
         deadline = time.monotonic() + retry_s
         while True:
             try:
-                if not self.stored.ended or (await run_sync(next_part, self._path, self.stored.ends)).size:
-                    await self.upload(ended=True)
-                return
+                if self.stored.ended and not (await run_sync(next_part, self._path, self.stored.ends)).size:
+                    return None
+                return await self.upload(ended=True)
             except StorageError as error:
                 if time.monotonic() + _RETRY_S > deadline:
                     raise StorageError(f"{error}. {self.describe_remainder()}") from error
