@@ -240,10 +240,7 @@ class EpisodeLine(JournalModel):
 
 
 def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for item in refused:
-        counts.update(dict.fromkeys(item.rejecting, 1))
-    return dict(counts)
+    return dict(Counter(rule for item in refused for rule in dict.fromkeys(item.rejecting)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

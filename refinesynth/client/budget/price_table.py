@@ -87,8 +87,13 @@ def listed_rates(model: str, *, batch: bool = False, tier: str = "") -> Rates | 
     replaces the prices that it lists.
     """
     entry = None if split_model(model)[0] in _OTHER_BILLING else entry_of(model)
+    if entry is None:
+        return None
+    variant = "batches" if batch else tier
+    listed = {name: entry[f"{name}_{variant}"] for name in _TOKEN_PRICES if entry.get(f"{name}_{variant}") is not None}
     try:
-        return None if entry is None else _rates(_batched(entry) if batch else {**entry, **_prices_of(entry, tier)})
+        halves = {name: float(entry[name]) / 2 for name in _TOKEN_PRICES if batch and entry.get(name) is not None}
+        return _rates({**entry, **halves, **listed})
     except (TypeError, ValueError, KeyError):
         return None
 
@@ -132,15 +137,6 @@ def _rates(entry: Mapping[str, Any]) -> Rates | None:
         output=float(entry["output_cost_per_token"] or 0),
         reasoning=None if (thoughts := entry.get("output_cost_per_reasoning_token")) is None else float(thoughts),
     )
-
-
-def _batched(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    halves = {name: float(entry[name]) / 2 for name in _TOKEN_PRICES if entry.get(name) is not None}
-    return {**entry, **halves, **_prices_of(entry, "batches")}
-
-
-def _prices_of(entry: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
-    return {name: entry[f"{name}_{variant}"] for name in _TOKEN_PRICES if entry.get(f"{name}_{variant}") is not None}
 
 
 def _own_prices(backend: Backend) -> dict[str, float]:
