@@ -95,7 +95,6 @@ def recorded_run(folder: Path, role: Role) -> ReplayedRun:
 
 
 def journal_of(folder: Path) -> Path:
-    """Return the path of a run's journal."""
     return folder / "journal.sqlite"
 
 

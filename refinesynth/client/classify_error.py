@@ -22,9 +22,6 @@ from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers
 from refinesynth.client.reporting import redact
 
 _QUOTED_CHARS = 400
-"""Characters of the server's text that a message quotes."""
-
-
 _MAX_CHARS = 20_000
 """Characters of a message that are examined: the decisive words may follow a long echo of the prompt."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
@@ -57,7 +54,6 @@ class ErrorCategory(StrEnum):
     """The completion is billed, but empty, cut off, too long, or without a readable tool call."""
     POLICY = "policy"
     CONTEXT = "context"
-    """The prompt is longer than the model's context."""
     REJECTED = "rejected"
     """The server rejects this request, because of the settings or the prompt."""
     AUTHENTICATION = "authentication"
@@ -69,8 +65,6 @@ class ErrorCategory(StrEnum):
 
 @dataclass(frozen=True)
 class ClassifiedError:
-    """A classified fault."""
-
     action: FailureAction
     category: ErrorCategory
     message: str
@@ -89,11 +83,11 @@ class ClassifiedError:
 
 
 class UnusableAnswer(Exception):
-    """An unusable completion, with its classification."""
+    """An unusable completion. A refusal abandons the episode; after any other, the request is retried."""
 
-    def __init__(self, action: FailureAction, category: ErrorCategory, message: str) -> None:
+    def __init__(self, message: str, category: ErrorCategory = ErrorCategory.CONTENT) -> None:
         super().__init__(message)
-        self.action = action
+        self.action = FailureAction.ABANDON if category is ErrorCategory.POLICY else FailureAction.RETRY
         self.category = category
 
 
@@ -179,7 +173,6 @@ _QUOTED_PAGE = re.compile(r"(?:Original Response: |Received: '|beginning with )\
 """Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
 _PAGE_CHARS = 80
-"""Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
         r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE
@@ -361,12 +354,12 @@ def _rule_without_answer(error: Exception, status: int | None, text: str) -> _Ru
     """Return the row for a fault whose status is invented or missing; None if a server may have sent the 500."""
     if _is_network_error(error):
         return _tls_fault(error, text) or (_UNREACHED if _is_unconnected(error) else _DROPPED)
-    if status == _SUCCESS or any(isinstance(cause, _PARSE_ERRORS) for cause in _causes_of(error)):
+    if status == _SUCCESS or any(isinstance(cause, _PARSE_ERRORS) for cause in causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
         return None
     known = next((rule for rule in _RULES if rule.action is FailureAction.STOP and rule.matches(0, text)), None)
-    is_module_missing = "No module named" in text or any(isinstance(cause, ImportError) for cause in _causes_of(error))
+    is_module_missing = "No module named" in text or any(isinstance(cause, ImportError) for cause in causes_of(error))
     return known or (_DEFECT if status is None or is_module_missing else _CONFUSED)
 
 
@@ -379,15 +372,15 @@ def _named_arguments(text: str, backend: Backend) -> tuple[str, ...]:
 def _is_network_error(error: Exception) -> bool:
     return any(
         isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK_LIBRARIES
-        for cause in _causes_of(error)
+        for cause in causes_of(error)
         # These report an error status: the network worked.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
 
 
 def _tls_fault(error: Exception, text: str) -> _Rule | None:
-    message = " ".join([text, *(str(cause) for cause in _causes_of(error))])
-    if not _TLS.search(message) and not any(isinstance(cause, ssl.SSLError) for cause in _causes_of(error)):
+    message = " ".join([text, *(str(cause) for cause in causes_of(error))])
+    if not _TLS.search(message) and not any(isinstance(cause, ssl.SSLError) for cause in causes_of(error)):
         return None
     if _CERTIFICATE.search(message):
         return _UNTRUSTED
@@ -402,7 +395,7 @@ def _trust_advice() -> str:
 
 
 def _is_unconnected(error: Exception) -> bool:
-    causes = list(_causes_of(error))
+    causes = list(causes_of(error))
     is_connect_error = any(kind.__name__ in _CONNECT_ERRORS for cause in causes for kind in type(cause).__mro__)
     is_refused = is_connect_error or any(isinstance(cause, _REFUSED_ERRORS) for cause in causes)
     return is_refused and not any(isinstance(cause, _DROPPED_ERRORS) for cause in causes)
@@ -439,7 +432,8 @@ def _key_advice(backend: Backend) -> str:
     return f"check the credentials that litellm reads for {split_model(backend.model)[0]}, or name a variable in api_key_env"
 
 
-def _causes_of(error: BaseException) -> Iterator[BaseException]:
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, then its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -450,12 +444,8 @@ def _causes_of(error: BaseException) -> Iterator[BaseException]:
 
 def _status_of(error: Exception) -> int | None:
     response = getattr(error, "response", None)
-    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
-    return None
+    codes = [str(getattr(source, "status_code", None)) for source in (error, response)]
+    return next((int(code) for code in codes if code.isdecimal()), None)
 
 
 def _text_of(error: Exception, key: str | None) -> str:

@@ -15,7 +15,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import NO_REASON
-from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer
+from refinesynth.client.classify_error import ErrorCategory, UnusableAnswer
 from refinesynth.client.reporting import redact
 from refinesynth.client.token_usage import ESTIMATED, ReportedUsage, ServerObject, object_or_empty, usage_of
 from refinesynth.client.tool_calls import repair_calls
@@ -149,8 +149,6 @@ class _Completion(_Bill):
 
 @dataclass(frozen=True)
 class ReadCompletion:
-    """Parsed completion."""
-
     text: str = ""
     thinking: str = ""
     calls: tuple[tuple[str, str, str | None], ...] = ()
@@ -181,35 +179,28 @@ class ReadCompletion:
             ) from error
 
     def check(self, *, max_tokens: int | None) -> None:
-        """Refuse an unusable completion.
-
-        Raises:
-            UnusableAnswer: RETRY if it is cut off, empty or too long; ABANDON if it is a refusal or filtered.
-        """
+        """Raise UnusableAnswer for a completion that is cut off, empty, too long, filtered or a refusal."""
         ending = _ending(self.finish_reason)
         if ending == _FILTERED or self.refusal:
             reason = f" ({self.refusal[:200]})" if self.refusal else ""
-            raise UnusableAnswer(
-                FailureAction.ABANDON, ErrorCategory.POLICY, f"refuses to answer by its content policy{reason}"
-            )
+            raise UnusableAnswer(f"refuses to answer by its content policy{reason}", ErrorCategory.POLICY)
         if ending == _AT_LIMIT:
-            raise _content_fault(self._truncation_reason(max_tokens))
+            raise UnusableAnswer(self._truncation_reason(max_tokens))
         if ending == _WINDOW_END:
-            raise _content_fault("cut its answer off at the end of its context window; serve a longer one")
+            raise UnusableAnswer("cut its answer off at the end of its context window; serve a longer one")
         if self.finish_reason == NO_REASON:
-            raise _content_fault("gave no finish_reason, so its answer may be cut off; it has to give one")
+            raise UnusableAnswer("gave no finish_reason, so its answer may be cut off; it has to give one")
         if ending == _INTERRUPTED:
-            raise _server_fault(f"broke off its answer (finish_reason {self.finish_reason!r})")
+            raise UnusableAnswer(f"broke off its answer (finish_reason {self.finish_reason!r})", ErrorCategory.SERVER)
         if ending != _COMPLETE:
-            raise _content_fault(f"gave no whole answer (finish_reason {self.finish_reason!r})")
+            raise UnusableAnswer(f"gave no whole answer (finish_reason {self.finish_reason!r})")
         if not self.text.strip() and not self.calls:
             addition = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
-            raise _content_fault(f"gave an empty answer{addition}")
+            raise UnusableAnswer(f"gave an empty answer{addition}")
         if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
-            raise _content_fault(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
+            raise UnusableAnswer(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
 
     def _truncation_reason(self, max_tokens: int | None) -> str:
-        """Return the reason why the completion was truncated, with advice."""
         limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
         if _repeats(self.text or self.thinking):
             return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
@@ -223,19 +214,15 @@ class ReadCompletion:
 
     def with_repaired_calls(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
         """Return the completion with repaired tool calls, and the artefact of the server's tool parser, if any."""
-        tools = {
-            tool.name: tool.parameters_json_schema.get("properties", {})
-            for tool in (*parameters.function_tools, *parameters.output_tools)
-        }
+        schemas = {name: tool.parameters_json_schema for name, tool in parameters.tool_defs.items()}
+        tools = {name: schema.get("properties", {}) for name, schema in schemas.items()}
         if not tools:
             return self, None
         calls, text, artefact, is_clear = repair_calls(self.calls, self.text, tools)
         if not is_clear:
             raise ParserFault(
-                FailureAction.RETRY,
-                ErrorCategory.CONTENT,
                 f"gave a call that is none of its tools ({artefact}), as a server's "
-                "tool parser leaves it; check the server's tool parser",
+                "tool parser leaves it; check the server's tool parser"
             )
         return (self if artefact is None else replace(self, calls=calls, text=text)), artefact
 
@@ -247,11 +234,9 @@ class ReadCompletion:
         parts: list[ModelResponsePart] = []
         if self.thinking:
             parts.append(ThinkingPart(content=self.thinking))
-        schemas = {
-            tool.name: tool.parameters_json_schema for tool in (*parameters.function_tools, *parameters.output_tools)
-        }
         for name, arguments, call_id in self.calls:
-            part = ToolCallPart(tool_name=name, args=repaired(arguments, schemas.get(name, {})))
+            tool = parameters.tool_defs.get(name)
+            part = ToolCallPart(tool_name=name, args=repaired(arguments, tool.parameters_json_schema if tool else {}))
             # pydantic-ai generates an id if the server sent none.
             parts.append(replace(part, tool_call_id=call_id) if call_id else part)
         if self.text.strip():
@@ -271,14 +256,6 @@ class ReadCompletion:
 
 class ParserFault(UnusableAnswer):
     """A tool call that the server's tool parser made unreadable."""
-
-
-def _content_fault(message: str) -> UnusableAnswer:
-    return UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, message)
-
-
-def _server_fault(message: str) -> UnusableAnswer:
-    return UnusableAnswer(FailureAction.RETRY, ErrorCategory.SERVER, message)
 
 
 @cache
@@ -341,7 +318,7 @@ def _unreadable(raw: object, path: str) -> ReadCompletion:
         bill = _Bill()
     usage = bill.usage.read()
     if not usage.total_tokens and not usage.details:
-        raise _server_fault(f"sent something that is no completion (at {path!r})") from None
+        raise UnusableAnswer(f"sent something that is no completion (at {path!r})", ErrorCategory.SERVER) from None
     return ReadCompletion(finish_reason=f"unreadable at {path!r}", usage=usage, model=bill.model, id=bill.id)
 
 

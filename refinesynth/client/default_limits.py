@@ -45,7 +45,6 @@ _TIMEOUT_S = 2.0
 _RETRY_S = 2.0
 """Seconds between two requests to a server that loads its model."""
 _MAX_RESPONSE_BYTES = 2**20
-"""Bytes of a response that are read."""
 _IMPLAUSIBLE = 10**9
 """Number of slots or tokens from which a server's report is ignored."""
 
@@ -123,39 +122,28 @@ async def server_facts_of(backend: Backend) -> ServerFacts:
 
 
 async def _reported(backend: Backend, *, wait_s: float = 0.0) -> ServerFacts:
-    """Return the capacity that a server reports; repeat the request for `wait_s` seconds while its model loads."""
-    while (responses := await _responses(backend, is_waiting=wait_s > 0)) is None:
-        await anyio.sleep(_RETRY_S)
-        wait_s -= _RETRY_S
-    return _facts_in(responses)
-
-
-async def _responses(backend: Backend, *, is_waiting: bool) -> list[Any] | None:
-    """Return a server's responses to both requests; an empty list if it is unreachable; with `is_waiting`, None while
-    its model loads.
-    """
+    """Return the capacity that a server reports; repeat a request for `wait_s` seconds while its model loads."""
     # Imported here: the import is slow, and only local servers need it.
     import aiohttp
 
     base = base_url_of(backend).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if (key := key_of(backend)) else {}
+    urls = [f"{base.removesuffix('/v1')}/props", f"{base}/models"]
     bodies = list[Any]()
     try:
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-            for url in (f"{base.removesuffix('/v1')}/props", f"{base}/models"):
-                async with session.get(url) as response:
+            while len(bodies) < len(urls):
+                async with session.get(urls[len(bodies)]) as response:
                     body = await response.content.read(_MAX_RESPONSE_BYTES)
-                    if is_waiting and response.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
-                        return None
+                if wait_s > 0 and response.status == HTTPStatus.SERVICE_UNAVAILABLE and b"loading" in body.lower():
+                    await anyio.sleep(_RETRY_S)
+                    wait_s -= _RETRY_S
+                else:
                     bodies.append(json.loads(body) if response.ok else None)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError):
-        return []
-    return bodies
-
-
-def _facts_in(responses: list[Any]) -> ServerFacts:
-    match responses:
+        return ServerFacts()
+    match bodies:
         case [{"total_slots": int(slots), "default_generation_settings": {"n_ctx": int(context)}}, _]:
             numbers = slots, context
         case [_, {"data": [{"max_model_len": int(context)}, *_]}]:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from pydantic_ai.models import check_allow_model_requests
@@ -21,7 +21,6 @@ _CONNECTIONS = "4096"
 _IGNORED_WARNINGS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
 """Warnings of pydantic about responses with wrong types, which become faults, and about litellm's classes."""
 _BODY = "original_response"
-"""litellm's name for the body of a response."""
 _CANCELLED_WARNING = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
 """Warning about a call cancelled between the creation of litellm's coroutine and its await; nothing was sent."""
 
@@ -77,7 +76,10 @@ async def completion(**request: object) -> object:
     else:
         # The substring search spares most responses the parsing in `_read_without_litellm`.
         body = str(record.get(_BODY))
-        _keep_reason(response, record.get(_BODY))
+        reason = _finish_reason_in(record.get(_BODY))
+        for choice in response.choices[:1] if reason else ():
+            fields = getattr(choice, "provider_specific_fields", None)
+            choice.provider_specific_fields = {**(fields or {}), "native_finish_reason": reason}
         may_hold_error = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)
         if (may_hold_error or not response.choices) and isinstance(error := _read_without_litellm(record), HttpError):
             response = error
@@ -100,15 +102,6 @@ def _read_without_litellm(record: Mapping[str, object]) -> Reply | HttpError | N
     has_choices = isinstance(reply.get("choices"), list) and reply["choices"]
     # Without choices, a usage still has to be paid for.
     return reply if has_choices or reply.get("usage") else None
-
-
-def _keep_reason(response: Any, body: object) -> None:
-    reason = _finish_reason_in(body)
-    for choice in response.choices[:1] if reason else ():
-        choice.provider_specific_fields = {
-            **(getattr(choice, "provider_specific_fields", None) or {}),
-            "native_finish_reason": reason,
-        }
 
 
 def _finish_reason_in(body: object) -> str | None:

@@ -38,7 +38,7 @@ from refinesynth.client.request_arguments import (
 )
 from refinesynth.client.session import current_request, stopped_clock
 from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
@@ -109,8 +109,8 @@ class BackendModel(Model):
         self._thinks = thinks_by_name(backend)
         """True if thoughts are expected: many servers look for stop sequences in thoughts as well."""
         self._features = UnsupportedFeatures() if unsupported is None else unsupported
-        self._server_record = self._features.of(backend)
         # Looked up once, not for every request.
+        self._server_name = server_name(backend)
         self._litellm_provider = split_model(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
@@ -125,7 +125,6 @@ class BackendModel(Model):
 
     @property
     def model_name(self) -> str:
-        """Model string of litellm."""
         return self.backend.model
 
     @property
@@ -176,8 +175,7 @@ class BackendModel(Model):
 
     @property
     def unsupported(self) -> frozenset[UnsupportedFeature]:
-        """Features that the server is known to lack."""
-        return self._server_record.unsupported
+        return self._features.of(self._server_name)
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
@@ -249,11 +247,7 @@ class BackendModel(Model):
         requested: ModelRequestParameters,
         pending: PendingRequest,
     ) -> tuple[dict[str, Any], ModelRequestParameters]:
-        """Return the request in a form that the server accepts, as far as known.
-
-        Raises:
-            NoTools: The request has function tools, and the server accepts no tools.
-        """
+        """Return the request in a form that the server accepts. Raises NoTools: it needs tools, and the server has none."""
         if requested.function_tools:
             if UnsupportedFeature.TOOLS in pending.omitted or not self.profile.get("supports_tools", True):
                 # Recorded at once: no other form of the request can confirm the lack.

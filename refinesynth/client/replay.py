@@ -36,10 +36,9 @@ class Replay:
         """Open the journal of the run in `folder`, which may be in progress."""
         self._folder = folder
         self._seed = ReplayedRun.read(folder).seed
-        self._journal = JournalReader(journal_of(folder))
-        weakref.finalize(self, self._journal.close)
+        self.journal = JournalReader(journal_of(folder))
+        weakref.finalize(self, self.journal.close)
         self._records: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
-        """Recorded completions of each live session."""
         self._unknown_episodes: set[str] | None = set()
         """Episodes without a record; None after the first recorded episode."""
 
@@ -64,16 +63,10 @@ class Replay:
         answer = ReadCompletion.from_paid(paid)
         return replace(answer, model=answer.model or model_of(paid.model))
 
-    def unsupported(self) -> UnsupportedFeatures:
-        """Return the features that the servers of the recorded run lack."""
-        features = UnsupportedFeatures()
-        features.read(self._journal)
-        return features
-
     def _record_of(self, session: Session) -> EpisodeRecord:
         record = self._records.get(session)
         if record is None:
-            record = self._journal.record_of(session.id)
+            record = self.journal.record_of(session.id)
             if not record:
                 self._raise_unknown(session.id)
             self._unknown_episodes = None
@@ -97,6 +90,7 @@ def open_replay(folder: Path, role: Role) -> Model:
     backend, replay = recorded_run(folder, role).backend(role), Replay(folder)
     # A replay sends no request and needs no limit.
     limiter = limiter_of(backend, waits=False, batched=True)
-    unsupported = replay.unsupported()
+    unsupported = UnsupportedFeatures()
+    unsupported.read(replay.journal)
     answering = partial(BackendModel, call=replay, price=free, limiter=limiter, unsupported=unsupported)
     return mixture([answering(item) for item in backend.members])

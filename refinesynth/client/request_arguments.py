@@ -23,32 +23,23 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, infer_model_profile
-from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile, merge_profile
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.providers import PROVIDERS, split_model
+from refinesynth.backends.providers import PROVIDERS, provider_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.http.transport import is_openai_server
 from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.text.json_reader import scrub
 
-_FORWARDED = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "max_tokens": "max_tokens",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "logit_bias": "logit_bias",
-    "stop_sequences": "stop",
-    "extra_headers": "extra_headers",
-    "extra_body": "extra_body",
-}
-"""Forwarded settings: pydantic-ai's name to litellm's."""
+_FORWARDED = (
+    "temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "stop_sequences",
+    "extra_headers", "extra_body",
+)  # fmt: skip
+_LITELLM_NAMES = {"stop_sequences": "stop"}
+"""Settings that pydantic-ai and litellm name differently."""
 
 
 def chat_messages(
@@ -76,7 +67,16 @@ def chat_messages(
 
 def tools(parameters: ModelRequestParameters, *, strict: bool) -> list[dict[str, Any]]:
     """Return the callable tools, output tools included; `strict` is True if the provider accepts that flag."""
-    return [_tool(definition, strict=strict) for definition in parameters.declared_tool_defs.values()]
+    functions: list[dict[str, Any]] = [
+        {
+            "name": tool.name,
+            "description": tool.description or "",
+            "parameters": tool.parameters_json_schema,
+            **({"strict": True} if strict and tool.strict else {}),
+        }
+        for tool in parameters.declared_tool_defs.values()
+    ]
+    return [{"type": "function", "function": function} for function in functions]
 
 
 def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, forced: bool) -> str:
@@ -92,15 +92,21 @@ def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, 
 
 def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
     """Return the output schema in native mode; None in other modes."""
-    if parameters.output_mode == "native" and parameters.output_object is not None:
-        return {"type": "json_schema", "json_schema": _schema(parameters.output_object, strict=strict)}
-    return None
+    answer = parameters.output_object
+    if parameters.output_mode != "native" or answer is None:
+        return None
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", answer.name or "answer")[:64]
+    schema: dict[str, Any] = {"name": name, "schema": answer.json_schema}
+    if answer.description:
+        schema["description"] = answer.description
+    if strict and answer.strict:
+        schema["strict"] = True
+    return {"type": "json_schema", "json_schema": schema}
 
 
 def forwarded_settings(settings: ModelSettings) -> dict[str, Any]:
-    """Return the forwarded settings under litellm's names."""
     values = dict(settings)
-    return {litellm_name: values[name] for name, litellm_name in _FORWARDED.items() if values.get(name) is not None}
+    return {_LITELLM_NAMES.get(name, name): values[name] for name in _FORWARDED if values.get(name) is not None}
 
 
 def _request_messages(message: ModelRequest) -> Iterator[dict[str, Any]]:
@@ -169,27 +175,6 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
     return [] if latest is None or latest.instructions is None else [scrub(latest.instructions)]
 
 
-def _tool(definition: ToolDefinition, *, strict: bool) -> dict[str, Any]:
-    function: dict[str, Any] = {
-        "name": definition.name,
-        "description": definition.description or "",
-        "parameters": definition.parameters_json_schema,
-    }
-    if strict and definition.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
-
-
-def _schema(answer: OutputObjectDefinition, *, strict: bool) -> dict[str, Any]:
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", answer.name or "answer")[:64]
-    schema: dict[str, Any] = {"name": name, "schema": answer.json_schema}
-    if answer.description:
-        schema["description"] = answer.description
-    if strict and answer.strict:
-        schema["strict"] = True
-    return schema
-
-
 _WITHOUT_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
 """OpenAI's models without structured outputs; the profiles do not exclude them, and the API answers 400."""
 _COMPATIBLE = ModelProfile(
@@ -239,20 +224,12 @@ def output_mode(
     mode = OutputMode(profile.get("default_structured_output_mode", OutputMode.TOOL))
     if backend.structured is not OutputMode.AUTO:
         return mode
-    if free_keys:
-        mode = mode_for_open_schema(backend) or mode
+    if free_keys and (provider := provider_of(backend)) is not None and provider.open_schema is not OutputMode.NATIVE:
+        mode = provider.open_schema
     if mode is OutputMode.NATIVE and UnsupportedFeature.SCHEMA in unsupported:
         mode = OutputMode.TOOL
     has_tools = profile.get("supports_tools", True) and UnsupportedFeature.TOOLS not in unsupported
     return mode if has_tools or mode is not OutputMode.TOOL else OutputMode.PROMPTED
-
-
-def mode_for_open_schema(backend: Backend) -> OutputMode | None:
-    """Return the mode for objects with free keys if the provider's native schemas cannot express them, else None."""
-    known = PROVIDERS.get(split_model(backend.model)[0])
-    if backend.structured is not OutputMode.AUTO or known is None or known.open_schema is OutputMode.NATIVE:
-        return None
-    return known.open_schema
 
 
 def is_open(schema: object) -> bool:
@@ -284,13 +261,9 @@ def thinking_is_off(backend: Backend) -> bool:
 
 def can_force_tools(backend: Backend, profile: ModelProfile) -> bool:
     """Return True if a tool call can be forced; some models reject that always, some only while they think."""
-    if not profile.get("supports_forced_tool_choice", True):
-        return False
-    return (
-        thinking_is_off(backend)
-        or not profile.get("thinking_enabled_by_default", False)
-        or profile.get("supports_forced_tool_choice_with_thinking", True)
-    )
+    thinks = profile.get("thinking_enabled_by_default", False) and not thinking_is_off(backend)
+    name = "supports_forced_tool_choice_with_thinking" if thinks else "supports_forced_tool_choice"
+    return profile.get("supports_forced_tool_choice", True) and profile.get(name, True)
 
 
 CONVERSATION_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})

@@ -6,7 +6,7 @@ pydantic-ai's `Model.request` has no parameter for it.
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,7 +39,7 @@ from refinesynth.client.token_usage import usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
-from refinesynth.journal.journal_values import ESTIMATED, PaidCompletion, model_of
+from refinesynth.journal.journal_values import DIGEST_SIZE, ESTIMATED, PaidCompletion, model_of
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router sends an episode to the server that caches its prefix."""
@@ -91,7 +91,6 @@ class Session:
     _steps: Counter[str] = field(default_factory=Counter[str])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
-        """Return `model` as this episode's `role`."""
         return SessionModel(instrumented(model), session=self, role=role)
 
     def next_seed(self, role: Role) -> int:
@@ -114,12 +113,10 @@ class Session:
         return self._steps[role]
 
     def enter(self, role: str, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Count one completion."""
         self._steps[role] += 1
         self._spent.enter(usage, cost_usd)
 
     def credit(self, role: str, model: str) -> None:
-        """Record the model that answered the role."""
         earlier_models = self.answered_by.get(role)
         if earlier_models is None:
             self.answered_by[role] = model
@@ -212,7 +209,7 @@ _current: ContextVar[RequestContext] = ContextVar("account", default=RequestCont
 
 
 def current_request() -> RequestContext:
-    """Return the account of this task's current request."""
+    """Return the context of this task's current request."""
     return _current.get()
 
 
@@ -226,9 +223,6 @@ def charged_to(context: RequestContext) -> Generator[None]:
         _current.reset(token)
 
 
-_DIGEST_BYTES = 16
-
-
 def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> bytes:
     """Return a digest of the messages' texts and the name of the output.
 
@@ -237,7 +231,7 @@ def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     """
     # Lengths keep ("a", "bc") apart from ("ab", "c").
     joined = "".join([f"{len(text)}:{text}" for text in _texts(messages, parameters)])
-    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
 def _texts(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
@@ -283,30 +277,29 @@ _deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
 
 class Deadline:
-    """Cancel scope whose clock stops while at least one holder is registered."""
+    """Cancel scope whose clock stops while at least one `stopped` context lasts."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
         self._remaining = 0.0
-        self._holders = set[object]()
+        self._stop_count = 0
 
     @property
     def passed(self) -> bool:
         """True if the time ran out and the work was cancelled."""
         return self._scope.cancelled_caught
 
-    def stop(self, holder: object) -> None:
-        """Stop the clock for `holder`."""
-        if not self._holders:
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        if not self._stop_count:
             self._remaining = self._scope.deadline - anyio.current_time()
             self._scope.deadline = float("inf")
-        self._holders.add(holder)
-
-    def resume(self, holder: object) -> None:
-        """Undo `stop`; no effect if `holder` does not hold the clock."""
-        if holder in self._holders:
-            self._holders.remove(holder)
-            if not self._holders:
+        self._stop_count += 1
+        try:
+            yield
+        finally:
+            self._stop_count -= 1
+            if not self._stop_count:
                 self._scope.deadline = anyio.current_time() + self._remaining
 
 
@@ -328,14 +321,7 @@ def current_deadline() -> Deadline | None:
     return _deadline.get()
 
 
-@contextmanager
-def stopped_clock() -> Generator[None]:
+def stopped_clock() -> AbstractContextManager[None]:
     """Stop the clock of this task's deadline while the context lasts."""
-    clock, holder = current_deadline(), object()
-    if clock is not None:
-        clock.stop(holder)
-    try:
-        yield
-    finally:
-        if clock is not None:
-            clock.resume(holder)
+    clock = current_deadline()
+    return nullcontext() if clock is None else clock.stopped()

@@ -3,9 +3,7 @@
 A lack counts when a request without the feature succeeds, as the prompt may be at fault; missing tools count at once.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import TypeAdapter, ValidationError
@@ -40,18 +38,16 @@ _NOTE = "lacks"
 _NOTE_ADAPTER = TypeAdapter(dict[str, frozenset[UnsupportedFeature]])
 
 
-@dataclass(eq=False)
-class ServerRecord:
-    """Features that one server is known to lack; the set only grows."""
-
-    unsupported: frozenset[UnsupportedFeature] = frozenset()
+def server_name(backend: Backend) -> str:
+    """Return the name of a backend's server and model in `UnsupportedFeatures`."""
+    return f"{backend.model} {server_of(backend) or ''}".rstrip()
 
 
 class UnsupportedFeatures:
     """Features that a run's servers are known to lack; written to the journal after `open`."""
 
     def __init__(self) -> None:
-        self._servers = defaultdict[str, ServerRecord](ServerRecord)
+        self._servers = dict[str, frozenset[UnsupportedFeature]]()
         self._journal: Journal | None = None
 
     def open(self, journal: Journal) -> None:
@@ -60,7 +56,6 @@ class UnsupportedFeatures:
         self._journal = journal
 
     def read(self, journal: JournalReader) -> None:
-        """Add the lacks in this journal."""
         try:
             self._add_all(_NOTE_ADAPTER.validate_json(journal.note(_NOTE) or b"{}"))
         except ValidationError as error:
@@ -68,32 +63,29 @@ class UnsupportedFeatures:
 
     def to_json(self) -> bytes:
         """Return the known lacks, for `merge` in another process."""
-        return _NOTE_ADAPTER.dump_json(self._by_server())
+        return _NOTE_ADAPTER.dump_json(self._servers)
 
     async def merge(self, known: bytes) -> None:
         """Add the lacks that another process found; they are committed when this returns."""
-        before = self._by_server()
+        before = dict(self._servers)
         self._add_all(_NOTE_ADAPTER.validate_json(known))
-        if self._journal is not None and self._by_server() != before:
+        if self._journal is not None and self._servers != before:
             await self._journal.keep_note(_NOTE, self.to_json())
 
     def _add_all(self, known: Mapping[str, frozenset[UnsupportedFeature]]) -> None:
         for name, features in known.items():
-            self._servers[name].unsupported |= features
+            self._servers[name] = self.of(name) | features
 
-    def _by_server(self) -> dict[str, frozenset[UnsupportedFeature]]:
-        return {name: server.unsupported for name, server in self._servers.items() if server.unsupported}
-
-    def of(self, backend: Backend) -> ServerRecord:
-        """Return the live record of this backend's server; later additions appear in it."""
-        return self._servers[f"{backend.model} {server_of(backend) or ''}".rstrip()]
+    def of(self, server: str) -> frozenset[UnsupportedFeature]:
+        """Return the lacks of the server with this `server_name`."""
+        return self._servers.get(server, frozenset())
 
     async def add(self, backend: Backend, features: frozenset[UnsupportedFeature]) -> None:
         """Record lacks of this backend's server and log new ones; they are committed when this returns."""
-        server = self.of(backend)
-        if not (new := features - server.unsupported):
+        name = server_name(backend)
+        if not (new := features - self.of(name)):
             return
-        server.unsupported |= new
+        self._add_all({name: new})
         for feature in sorted(new):
             text = f"{backend.label} does not take {feature}; {_CONSEQUENCES[feature]}"
             report("goes_without", backend, text, lacks=feature.value)

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -39,7 +39,6 @@ class Failure:
     message: str
     cause: BaseException
     reported: bool = False
-    """True after a caller got the error."""
 
     def error(self) -> StorageError:
         """Return a new error for each caller: a shared one would collect the tracebacks of all."""
@@ -136,14 +135,12 @@ class Writer:
         self._connection = connection
         self._bytes_since_checkpoint = 0
         self._log_inode: int | None = None
-        """Inode of the write-ahead log in use."""
         self._changed = threading.Condition()
         # The condition's lock guards all fields below.
         self._next_batch = Batch()
         self._failure: Failure | None = None
         self._closing = False
         self._last_call_count = 0
-        """Number of calls in the last batch."""
         self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:
@@ -298,25 +295,17 @@ class Journal(JournalReader):
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the journal at `path` for writing.
-
-        Raises:
-            StorageError: The file cannot be created or written, is damaged, or has another format version.
-        """
-        self._writer = Writer(path, connect_to_write(path))
+        """Open or create the journal at `path`. Raises StorageError: it is unwritable, damaged or of another version."""
         self._begun_ids: dict[int, str] = {}
         """Index to id of the episodes in flight that are recorded as begun."""
-        try:
+        with ExitStack() as on_failure:
+            self._writer = Writer(path, connect_to_write(path))
+            on_failure.callback(self._writer.close)
             super().__init__(path)
-        except BaseException:
-            self._writer.close()
-            raise
-        try:
+            on_failure.callback(super().close)
             self._next_index = self.committed.count
             """Number of committed or enqueued episodes."""
-        except BaseException:
-            self.close()
-            raise
+            on_failure.pop_all()
 
     async def keep(self, *paid: PaidCompletion) -> None:
         """Commit completions together; an existing one with the same episode, role, step and digest stays.
@@ -392,11 +381,7 @@ class Journal(JournalReader):
         await self._writer.put(fill)
 
     def close(self) -> None:
-        """Commit everything into one file and end the thread; idempotent.
-
-        Raises:
-            StorageError: A commit failed, and no caller got the error before.
-        """
+        """Commit everything into one file and end the thread; idempotent. Raises StorageError: an unreported failure."""
         # The reader first: the last connection merges the log, which only the writer can.
         super().close()
         self._writer.close()

@@ -22,7 +22,6 @@ def model_of(name: str) -> str:
 
 
 DIGEST_SIZE = 16
-"""Bytes of a digest."""
 
 MAX_NUMBER = 2**62
 """Largest number in a journal."""
@@ -39,8 +38,6 @@ Usd: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Committed part of the run's files."""
-
     count: int
     """Number of episodes whose records are in the files; their indices are below this."""
     trajectories_end: int
@@ -77,7 +74,6 @@ class Outstanding:
     index: Count
     episode: Text
     requests: Count
-    """Paid completions."""
     attempt: Count
     """Scripts and drafts begun at the last completion, which role and step also describe."""
     role: Text
@@ -98,7 +94,6 @@ class Entry:
     accepted: bool
     """True if the episode produced a trajectory."""
     line: Blob
-    """Counts of the episode, as JSON."""
     held: Blob | None = None
     """Records that are not in the files yet; None if they are, or if they were not read from the journal."""
     trajectories_end: Count | None = None
@@ -255,7 +250,6 @@ def _tokens(count: int) -> int:
 
 _Row_Value = TypeVar("_Row_Value")
 _FIELD_OF_COLUMN = {"idx": "index", "records": "held"}
-"""Column to a field of another name."""
 
 
 def _row_reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]:
@@ -286,18 +280,7 @@ def held_from_row(row: Row) -> Entry:
     return entry if entry.held is None else replace(entry, held=unpack(entry.held))
 
 
-_END_ROW = TypeAdapter(tuple[Count, Count, Count])
-
-
-def end_from_row(row: Row) -> Committed:
-    """Return the committed part of the files, from index and ends of the last entry."""
-    last_index, *ends = _END_ROW.validate_python(row)
-    return Committed(last_index + 1, *ends)
-
-
-persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(
-    tuple[Annotated[int, Field(strict=True)], Text]
-).validate_python
+numbers_from_row: Callable[[Row], tuple[int, ...]] = TypeAdapter(tuple[Count, ...]).validate_python
+persona_from_row: Callable[[Row], tuple[int, str]] = TypeAdapter(tuple[Count, Text]).validate_python
 """Converter of a row to the index of a committed episode and the fingerprint of its persona."""
-count_from_row: Callable[[Row], tuple[int]] = TypeAdapter(tuple[Count]).validate_python
 note_from_row: Callable[[Row], tuple[str, bytes | None]] = TypeAdapter(tuple[Text, Blob | None]).validate_python

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Self, TypeVar
 
 from refinesynth.journal.journal_values import (
@@ -19,10 +18,9 @@ from refinesynth.journal.journal_values import (
     Row,
     SpentRow,
     committed_from_row,
-    count_from_row,
-    end_from_row,
     held_from_row,
     note_from_row,
+    numbers_from_row,
     outstanding_from_row,
     paid_from_row,
     persona_from_row,
@@ -55,11 +53,7 @@ class JournalReader:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the journal at `path` for reading only.
-
-        Raises:
-            StorageError: The file is missing, is damaged, or has another format version.
-        """
+        """Open the journal at `path`. Raises StorageError: it is missing, damaged, or of another format version."""
         self.path = path
         self._connection = connect_to_read(path)
         self._lock = Lock()
@@ -70,9 +64,7 @@ class JournalReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -113,15 +105,15 @@ class JournalReader:
             yield from (persona for _, persona in page)
 
     def held_indices(self) -> list[int]:
-        """Return the indices of held episodes."""
-        return [index for (index,) in self._values(count_from_row, "SELECT idx FROM held ORDER BY idx")]
+        return [index for (index,) in self._values(numbers_from_row, "SELECT idx FROM held ORDER BY idx")]
 
     @property
     def committed(self) -> Committed:
         """Committed part of the run's files."""
         sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
-        ends = self._values(end_from_row, sql)
-        return ends[0] if ends else Committed(0, 0, 0)
+        for last_index, *ends in self._values(numbers_from_row, sql):
+            return Committed(last_index + 1, *ends)
+        return Committed(0, 0, 0)
 
     @property
     def totals(self) -> bytes | None:
@@ -143,7 +135,7 @@ class JournalReader:
             f"SELECT idx FROM {table} ORDER BY idx DESC LIMIT 1"  # noqa: S608 - constants
             for table in ("begun", "entries", "held")
         ]
-        return max((index + 1 for sql in queries for (index,) in self._values(count_from_row, sql)), default=0)
+        return max((index + 1 for sql in queries for (index,) in self._values(numbers_from_row, sql)), default=0)
 
     def spent(self) -> list[SpentRow]:
         """Return usage and cost per role and model, unfinished episodes included."""
@@ -156,7 +148,7 @@ class JournalReader:
 
     def last_row(self) -> int:
         """Return the row number of the last completion; 0 without any."""
-        return self._values(count_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
+        return self._values(numbers_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0][0]
 
     def notes(self) -> dict[str, bytes | None]:
         """Return all notes by name, without the running sums."""

@@ -6,7 +6,7 @@ connections in this process, and the next program that reads the journal then de
 
 import os
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -90,7 +90,6 @@ MAX_WAL_BYTES = 64 * 1024 * 1024
 
 
 def wal_of(path: Path) -> Path:
-    """Return the path of SQLite's write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 
@@ -101,13 +100,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
             _create(path)
         # Checked for reading first: a writable connection deletes the log of a file that it cannot read.
         connect_to_read(path).close()
-        connection = _connect(path, "mode=rw", timeout_s=_WRITER_TIMEOUT_S)
-        try:
-            _prepare(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return _connect(path, "mode=rw", _prepare, timeout_s=_WRITER_TIMEOUT_S)
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
@@ -120,16 +113,12 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         if not path.stat().st_size:
             # SQLite would treat the empty file as a new database and delete its log.
             raise damaged(path, "it is empty")
-        connection = _connect(path, "mode=ro", timeout_s=_READER_TIMEOUT_S)
-        try:
-            check_format(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return _connect(path, "mode=ro", check_format, timeout_s=_READER_TIMEOUT_S)
 
 
-def _connect(path: Path, query: str, *, timeout_s: float) -> sqlite3.Connection:
+def _connect(
+    path: Path, query: str, prepare: Callable[[sqlite3.Connection, Path], None], *, timeout_s: float
+) -> sqlite3.Connection:
     # Autocommit mode: the caller begins transactions. One thread at a time uses a connection, not always the same.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
@@ -138,9 +127,14 @@ def _connect(path: Path, query: str, *, timeout_s: float) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -152,11 +146,7 @@ def _create(path: Path) -> None:
     new_path = path.with_name(path.name + ".new")
     new_path.unlink(missing_ok=True)
     new_path.touch()
-    connection = _connect(new_path, "mode=rw", timeout_s=_WRITER_TIMEOUT_S)
-    try:
-        create_tables(connection)
-    finally:
-        connection.close()
+    _connect(new_path, "mode=rw", create_tables, timeout_s=_WRITER_TIMEOUT_S).close()
     new_path.replace(path)
     # Some systems cannot sync a folder; a power failure in the next seconds may then undo the rename.
     with suppress(OSError):
@@ -230,8 +220,7 @@ TABLES = (
 )
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables in an empty file."""
+def create_tables(connection: sqlite3.Connection, _path: Path) -> None:
     connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     connection.execute("BEGIN")
     for statement in TABLES:

@@ -13,6 +13,7 @@ from refinesynth.errors import StorageError
 from refinesynth.journal import Entry
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
 from refinesynth.rules.repairs import Repair, refinements, repairs
+from refinesynth.settings.grounding import FEATURES
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, ScriptedPersona, Trajectory, Usage, explain
 from refinesynth.trajectory.positions import mistakes_by_tenth, summed
@@ -20,14 +21,10 @@ from refinesynth.trajectory.positions import mistakes_by_tenth, summed
 UNREADABLE = "unreadable"
 """Name, in place of a rule's, for the refusal of scripts that cannot be read."""
 
-FEATURES = ("distractors", "irreversible", "hidden", "preconditions")
-"""Features of a mix in its order; `shown_features` defines them."""
-
 _MIN_DISTRACTOR_SHARE = 0.5
 _MIN_PRECONDITIONS = 4
 
 _REMOVED_KEYS = ("guesses", "guessed", "borrowed")
-"""Keys of earlier versions, which are ignored."""
 
 _ABANDONED_KEY = "by giving the plan up"
 """Key of `longer` for abandoned mistakes in an earlier version."""
@@ -135,13 +132,13 @@ def shown_features(difficulty: Difficulty) -> tuple[str, ...]:
     Distractors: half of the names or more; irreversible: a single action is known to lose the goal; hidden: a needed
     thing is invisible at first; preconditions: the solution must establish at least four conditions.
     """
-    present = (
-        difficulty.distractors >= _MIN_DISTRACTOR_SHARE,
-        difficulty.losable is True,
-        difficulty.hidden > 0,
-        difficulty.preconditions >= _MIN_PRECONDITIONS,
-    )
-    return tuple(feature for feature, is_present in zip(FEATURES, present, strict=True) if is_present)
+    shown = {
+        "distractors": difficulty.distractors >= _MIN_DISTRACTOR_SHARE,
+        "irreversible": difficulty.losable is True,
+        "hidden": difficulty.hidden > 0,
+        "preconditions": difficulty.preconditions >= _MIN_PRECONDITIONS,
+    }
+    return tuple(feature for feature in FEATURES if shown[feature])
 
 
 def _turns_taken(repair: Repair) -> tuple[str, int]:
@@ -243,10 +240,7 @@ class EpisodeLine(JournalModel):
 
 
 def refusals_by_rule(refused: Iterable[Refused]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for item in refused:
-        counts.update(dict.fromkeys(item.rejecting, 1))
-    return dict(counts)
+    return dict(Counter(rule for item in refused for rule in dict.fromkeys(item.rejecting)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,14 +265,6 @@ class CompletedEpisode:
     @property
     def index(self) -> int:
         return self.line.index
-
-    @property
-    def id(self) -> str:
-        return self.line.id
-
-    @property
-    def persona(self) -> str:
-        return self.line.persona
 
     def waiting_entry(self) -> Entry:
         """Return the journal's entry, with the lines, for the time until the commit to the files."""
@@ -313,7 +299,7 @@ class CompletedEpisode:
             return self
         finished = CompletedEpisode.of(after)
         # The persona that is read from JSON may lack lone surrogates, and thus have another fingerprint.
-        return replace(finished, line=finished.line.model_copy(update={"persona": self.persona}))
+        return replace(finished, line=finished.line.model_copy(update={"persona": self.line.persona}))
 
     def _outcome(self) -> EpisodeOutcome:
         try:
@@ -323,7 +309,7 @@ class CompletedEpisode:
             raise StorageError(f"the journal is damaged: episode {self.index} cannot be read ({error})") from error
         return EpisodeOutcome(
             index=self.index,
-            id=self.id,
+            id=self.line.id,
             persona=trajectories[0].persona,
             trajectories=trajectories,
             refused=refused,

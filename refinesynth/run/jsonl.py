@@ -10,7 +10,6 @@ from refinesynth.files.atomic_write import open_to_append
 from refinesynth.files.compressed import open_jsonl
 
 _BLOCK_BYTES = 1 << 16
-"""Block size of reads from the end of a file, in bytes."""
 
 
 class LineWriter:
@@ -134,11 +133,7 @@ def _blocks_backwards(path: Path, end: int | None = None) -> Iterator[tuple[int,
 
 
 def cut(path: Path, *, end: int) -> int:
-    """Truncate a file to `end` bytes if it is longer; return the number of removed bytes.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
+    """Truncate a longer file to `end` bytes; return the number of removed bytes. Raises StorageError on failure."""
     size = path.stat().st_size if path.exists() else 0
     if size <= end:
         return 0

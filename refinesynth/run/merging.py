@@ -1,6 +1,7 @@
 """Merge of runs or shards into a new run folder: episodes with their records and costs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
@@ -26,7 +27,6 @@ from refinesynth.trajectory import Persona, Trajectory
 Keep = Callable[[Trajectory], bool]
 
 _MAX_COMMIT = 64
-"""Maximum number of episodes in one commit."""
 _UNKNOWN_PERSONA = Persona(text="of an episode that keeps its fingerprint")
 _SHARED_SETTINGS = ("play", "rules", "script_rules")
 """Settings that merged runs must share, because the new run has one play and one chain of rules."""
@@ -73,14 +73,11 @@ async def merge_runs(
     waiting = sum(folder.waiting_accepted() for folder in folders)
     if not any(True for folder in folders for _ in _selected(folder, keep)):
         raise InputError(f"nothing is left: no run has a trajectory of this kind. {waiting_note(waiting)}".rstrip(". "))
-    writer = RunWriter.claim(output, config, fresh=fresh)
-    try:
+    with closing(RunWriter.claim(output, config, fresh=fresh)) as writer:
         merged = await _write(writer, folders, keep)
         writer.config = config.model_copy(update={"n": max(1, merged.trajectories)})
         writer.config.save(writer.config_file)
         writer.milestones.info("run_ended", why="reached", accepted=merged.trajectories, n=writer.config.n)
-    finally:
-        writer.close()
     return merged._replace(waiting=waiting, missing=_missing([folder.config for folder in folders]))
 
 
@@ -134,8 +131,8 @@ class _Merger:
     def add(self, finished: CompletedEpisode, source: str) -> CompletedEpisode:
         """Return the episode for the new run: next index, unique id, without duplicate trajectories."""
         index, self._next = self._next, self._next + 1
-        name, unique, original = self._names(finished.id), list[Trajectory](), ""
-        self.renamed += name != finished.id
+        name, unique, original = self._names(finished.line.id), list[Trajectory](), ""
+        self.renamed += name != finished.line.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
             digest = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
             if digest in self._seen:
@@ -143,7 +140,7 @@ class _Merger:
             else:
                 self._seen[digest] = f"{trajectory.id} of {source}"
                 unique.append(trajectory)
-        if name != finished.id or len(unique) != len(finished.trajectories):
+        if name != finished.line.id or len(unique) != len(finished.trajectories):
             finished = _rewritten(finished, unique, name=name, reason=f"the same as {original}")
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
 
@@ -156,7 +153,7 @@ def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[CompletedEpisode
             if keep is None or trajectories:
                 yield finished
         elif selected:
-            yield _rewritten(finished, selected, name=finished.id)
+            yield _rewritten(finished, selected, name=finished.line.id)
 
 
 def _episodes(folder: RunFolder) -> Iterator[CompletedEpisode]:
@@ -190,7 +187,9 @@ def _rewritten(
         index=finished.index,
         id=name,
         persona=_UNKNOWN_PERSONA,
-        trajectories=tuple(item.model_copy(update={"id": name + item.id.removeprefix(finished.id)}) for item in kept),
+        trajectories=tuple(
+            item.model_copy(update={"id": name + item.id.removeprefix(finished.line.id)}) for item in kept
+        ),
         refused=tuple(Refused.from_json(line).model_copy(update={"episode": name}) for line in finished.rejected),
         reason=None if kept else (finished.line.reason or reason),
         lost=finished.line.lost,
@@ -199,7 +198,7 @@ def _rewritten(
         cost_usd=finished.line.cost_usd,
     )
     rewritten = CompletedEpisode.of(outcome)
-    return replace(rewritten, line=rewritten.line.model_copy(update={"persona": finished.persona}))
+    return replace(rewritten, line=rewritten.line.model_copy(update={"persona": finished.line.persona}))
 
 
 def _total_spent(writer: RunWriter) -> list[SpentRow]:

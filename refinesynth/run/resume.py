@@ -17,6 +17,7 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -207,46 +208,34 @@ class EarlierEpisodes:
             )
 
 
+@dataclass(eq=False)
 class EpisodeMemory:
     """Paid completions of one episode, from this process and earlier ones; raises `StorageError` like its journal."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        episode: str,
-        *,
-        begun: bool,
-        known: Sequence[PaidCompletion] = (),
-        had_finished: bool = False,
-        on_kept: Callable[[Sequence[PaidCompletion]], None] | None = None,
-    ) -> None:
-        """Write completions to `journal`, then pass them to `on_kept`.
-
-        Earlier completions are read from `journal` if the episode may have `begun` before; another process has read
-        `known` and `had_finished`.
-        """
-        self._journal = journal
-        self._episode = episode
-        self._known = known
-        self._had_finished = had_finished
-        self._on_kept = on_kept
-        self._begun = begun
+    journal: Journal
+    episode: str
+    begun: bool
+    """True if the episode may have begun before: its earlier completions are read from `journal`."""
+    known: Sequence[PaidCompletion] = ()
+    """Earlier completions that another process has read."""
+    known_finished: bool = False
+    """Value of `had_finished` in that process."""
+    on_kept: Callable[[Sequence[PaidCompletion]], None] | None = None
+    """Called with completions after their commit."""
 
     @property
     def had_finished(self) -> bool:
         """True if the episode had finished, and is played again because its lines are missing."""
-        ended_below = self._journal.ended_below if self._begun else 0
-        return self._had_finished or any(paid.index < ended_below for paid in self._recorded)
+        ended_below = self.journal.ended_below if self.begun else 0
+        return self.known_finished or any(paid.index < ended_below for paid in self._recorded)
 
     def recall(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
-        """Return the recorded answer to this request; None for a new request."""
         return self._recorded.get(role, step, digest)
 
     async def keep(self, *paid: PaidCompletion) -> None:
-        """Commit completions in one transaction."""
-        await self._journal.keep(*paid)
-        if self._on_kept is not None:
-            self._on_kept(paid)
+        await self.journal.keep(*paid)
+        if self.on_kept is not None:
+            self.on_kept(paid)
         if _LOG.isEnabledFor(logging.DEBUG):
             for completion in paid:
                 facts = {"event": "completion", **{name: getattr(completion, name) for name in _FACTS}}
@@ -255,7 +244,7 @@ class EpisodeMemory:
     @cached_property
     def _recorded(self) -> EpisodeRecord:
         # Read lazily: most episodes have no earlier completions.
-        return EpisodeRecord([*self._known, *(self._journal.record_of(self._episode) if self._begun else ())])
+        return EpisodeRecord([*self.known, *(self.journal.record_of(self.episode) if self.begun else ())])
 
     def all_recorded(self) -> tuple[PaidCompletion, ...]:
         """Return the recorded completions, as of the first read."""
@@ -267,7 +256,6 @@ _FACTS = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached
 
 
 _MAX_ROWS = 500
-"""Maximum number of completions per read."""
 
 
 def blocks_of(run: Path) -> Path:

@@ -28,9 +28,7 @@ _REMOVED_SETTINGS: Mapping[str, JsonValue] = {"grounding.two_steps": False}
 
 _LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
-
-SCHEMA_VERSION = 1
-"""Version of the format of config.json."""
+_MAX_CHARS = 200
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
@@ -41,7 +39,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     A setting of `PlaySettings` without a field here is an extra field, with its default where an older run lacks it.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     n: int = Field(ge=1)
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
     budget: str | None = None
@@ -174,8 +172,9 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
         yield f"{name}: {_short(before, common)} -> {_short(after, common)}"
 
 
-def _short(text: str, start: int, max_chars: int = 200) -> str:
-    """Return `text`, or of a long text the `max_chars` characters after the first `start`."""
-    if len(text) <= max_chars:
+def _short(text: str, start: int) -> str:
+    """Return `text`, or of a long text `_MAX_CHARS` characters after the first `start`."""
+    end = start + _MAX_CHARS
+    if len(text) <= _MAX_CHARS:
         return text
-    return f"{'...' if start else ''}{text[start : start + max_chars]}{'...' if len(text) > start + max_chars else ''}"
+    return f"{'...' if start else ''}{text[start:end]}{'...' if len(text) > end else ''}"

@@ -262,7 +262,6 @@ def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
 
 
 def first_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Yield the first trajectory of each script."""
     seen = set[str]()
     for trajectory in trajectories:
         if (digest := trajectory.script.digest) not in seen:

@@ -70,7 +70,6 @@ class TrajectoryStats(BaseModel, extra="forbid"):
 
 
 _SUMMED = TrajectoryStats.model_fields.keys() & EpisodeStats.model_fields.keys() - {"tenths"}
-"""Names of the counts in both classes."""
 
 
 def rule_names(chain: str) -> list[str]:
@@ -183,15 +182,11 @@ class RunStats(JournalModel):
 def count_reason(counts: Counter[str], reason: str) -> None:
     """Count a reason; similar reasons count under the first of them."""
     reason = reason[:MAX_REASON_CHARS]
-    shape = _shape(reason)
-    known = next((text for text in counts if _shape(text) == shape), None)
+    shape = _EPISODE_DETAILS.sub("", reason)
+    known = next((text for text in counts if _EPISODE_DETAILS.sub("", text) == shape), None)
     if known is None and len(counts) >= _MAX_REASONS:
         del counts[min(counts, key=counts.__getitem__)]
     counts[known or reason] += 1
-
-
-def _shape(reason: str) -> str:
-    return _EPISODE_DETAILS.sub("", reason)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from refinesynth.journal import BATCHES, Entry, Journal, PaidCompletion, SpentRo
 from refinesynth.journal.sqlite_file import damaged
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
-from refinesynth.run.event_log import logged, open_events
+from refinesynth.run.event_log import EventLog, logged
 from refinesynth.run.jsonl import LineWriter
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory, blocks_of, collect
 from refinesynth.run.run_config import RunConfig
@@ -21,8 +21,7 @@ from refinesynth.run.stats import RunStats
 from refinesynth.text.json_reader import write_json
 
 if TYPE_CHECKING:
-    from refinesynth.client.batch.batching import BatchRecord
-    from refinesynth.client.unsupported_features import UnsupportedFeatures
+    from refinesynth.client.batch.batching import Batches
 
 
 class RunWriter(RunFolder):
@@ -38,7 +37,7 @@ class RunWriter(RunFolder):
     ) -> None:
         """Take over the exit stack, which `close` closes; use `claim` to open a run."""
         super().__init__(path, config)
-        self._main_journal = journal
+        self.journal = journal
         self._first_new_index = journal.next_index()
         self._trajectories = stack.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = stack.enter_context(closing(LineWriter(self.rejected_file)))
@@ -49,9 +48,9 @@ class RunWriter(RunFolder):
         self.waiting = set(journal.held_indices())
         """Indices of finished episodes that are not in the files yet."""
         events = stack.enter_context(closing(LineWriter(self.events_file)))
-        self.milestones = open_events(events)
+        self.milestones = EventLog(events)
         """Logger for events that readers of a run need, at any log level, such as a process's begin and end."""
-        self.log = open_events(events, level=log_level)
+        self.log = EventLog(events, level=log_level)
         stack.enter_context(logged(self.log, log_level))
         self._stack = stack.pop_all()
 
@@ -88,11 +87,10 @@ class RunWriter(RunFolder):
     def memory(self, episode: str, index: int, *, was_begun: bool = False) -> EpisodeMemory:
         """Return the memory of an episode, by id and position; with `was_begun`, this process has begun it before."""
         begun = was_begun or index < self._first_new_index
-        return EpisodeMemory(self._main_journal, episode, begun=begun)
+        return EpisodeMemory(self.journal, episode, begun=begun)
 
     async def keep(self, paid: Sequence[PaidCompletion]) -> None:
-        """Commit completions of other processes of the run."""
-        await self._main_journal.keep(*paid)
+        await self.journal.keep(*paid)
 
     async def collect_blocks(self) -> None:
         """Take over the paid completions of killed blocks. Raises RunFolderError: the folder of blocks is a link."""
@@ -102,32 +100,27 @@ class RunWriter(RunFolder):
                 f"{str(blocks)!r} is a link, and a run reads and writes its own folder alone; remove it"
             )
         await collect(blocks, self.keep, at_start=True)
-        self._first_new_index = max(self._first_new_index, self._main_journal.next_index())
+        self._first_new_index = max(self._first_new_index, self.journal.next_index())
 
     def not_committed(self, paid: Sequence[PaidCompletion]) -> list[PaidCompletion]:
-        """Return the completions that are not committed."""
-        records = {episode: self._main_journal.record_of(episode) for episode in {item.episode for item in paid}}
+        records = {episode: self.journal.record_of(episode) for episode in {item.episode for item in paid}}
         return [item for item in paid if records[item.episode].get(item.role, item.step, item.digest) is None]
 
-    def open_unsupported(self, features: "UnsupportedFeatures") -> None:
-        """Read the servers' known lacks from the journal, and record new ones."""
-        features.open(self._main_journal)
-
-    def open_batches(self, record: "BatchRecord | None") -> None:
+    def open_batches(self, batches: "Batches | None") -> None:
         """Read the sent batches from the journal, and record new ones; None for a run without batches.
 
-        Raises RunFolderError: `record` is None, and the run has sent batches with answers that may be paid for.
+        Raises RunFolderError: `batches` is None, and the run has sent batches with answers that may be paid for.
         """
-        if record is not None:
-            record.open(self._main_journal)
-        elif self._main_journal.note(BATCHES) is not None:
+        if batches is not None:
+            batches.open(self.journal)
+        elif self.journal.note(BATCHES) is not None:
             raise RunFolderError(
                 f"the run in {str(self.path)!r} has sent batches, which may hold answers that are paid for: go on with batch"
             )
 
     def earlier(self) -> EarlierEpisodes:
         """Return the finished episodes of earlier processes, for comparison with the personas."""
-        return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self._main_journal.personas())
+        return EarlierEpisodes(self, committed=self.committed.episodes, fingerprints=self.journal.personas())
 
     async def append(self, *episodes: CompletedEpisode) -> None:
         """Append finished episodes, which must be next in the order of the personas, and commit them.
@@ -140,22 +133,21 @@ class RunWriter(RunFolder):
                 written.append(self._write(finished))  # noqa: PERF401 - those before one that fails count
         finally:
             if written:
-                await self._main_journal.enter(written, totals=self.committed.to_json())
+                await self.journal.enter(written, totals=self.committed.to_json())
 
     async def carry(self, spent: Iterable[SpentRow]) -> None:
         """Commit the costs of other runs, without their completions."""
-        await self._main_journal.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
+        await self.journal.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: CompletedEpisode) -> None:
         """Commit an episode to the journal alone, until its append."""
         if finished.index < self.committed.episodes or finished.index in self.waiting:
             raise ValueError(f"episode {finished.index} has finished twice")
-        await self._main_journal.enter([finished.waiting_entry()])
+        await self.journal.enter([finished.waiting_entry()])
         self.waiting.add(finished.index)
 
     def read_waiting(self, index: int) -> CompletedEpisode:
-        """Return a waiting episode."""
-        entry = self._main_journal.entry(index)
+        entry = self.journal.entry(index)
         if entry is None:
             raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")
         return CompletedEpisode.read(entry)

@@ -50,7 +50,6 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
     writer: str | None = None
     """Random name of this folder in its segments; None for a read-only copy."""
     ends: Ends = Ends()
-    """Part of the folder that is in the store."""
     ended: bool = False
     """True if segment `number` was the last one of its process."""
     written: datetime | None = None
@@ -311,24 +310,20 @@ class Uploads:
 
     async def _add(self, part: Part, *, ended: bool) -> bool:
         """Add the next segment; return False if an earlier attempt of this folder, without a response, had added it."""
-        number = self.stored.number + 1
+        number, added = self.stored.number + 1, part
         try:
             await self._store.add(number, await run_sync(self._segment_bytes, part, number, ended))
         except SegmentExists as error:
-            existing = await self._store.read(number)
+            added = existing = await self._store.read(number)
+            ended = existing.ended
             if existing.writer != self.stored.writer:
                 raise TakenOver(
                     f"another process goes on with the run at {self._store.url!r}: {existing.holder}. This one has stopped, and has "
                     f"lost nothing: what is not in the store, and no longer part of the run, is in {str(self._path)!r}"
                 ) from error
-            self._save_state(number, existing, ended=existing.ended)
-            return False
-        self._save_state(number, part, ended=ended)
-        return True
-
-    def _save_state(self, number: int, added: Part | Segment, *, ended: bool) -> None:
         self.stored = self.stored.model_copy(update={"number": number, "ends": added.ends, "ended": ended})
         self.stored.save(self._cache)
+        return added is part
 
     def _segment_bytes(self, part: Part, number: int, ended: bool) -> bytes:
         with JournalReader(self._path / JOURNAL) as journal:

@@ -12,7 +12,6 @@ from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Script, Trajectory
 
 _MAX_QUOTED = 3
-"""Maximum number of overlaps that a violation quotes."""
 
 ReportOverlaps = Callable[[str, Sequence[Overlap]], object]
 """Called with the id of a kept trajectory that shares words with an evaluation set."""
@@ -50,17 +49,22 @@ class Curator:
 
     def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
         """Return the outcome with refused trajectories moved to its refused drafts; `outcome` itself without refusals."""
-        contaminated = {
-            trajectory.id: refusals
-            for trajectory in outcome.trajectories
-            if (refusals := self._contamination_of(trajectory))
-        }
-        clean = [trajectory for trajectory in outcome.trajectories if trajectory.id not in contaminated]
-        duplicates = self._duplicates(clean)
-        if not contaminated and not duplicates:
+        admitted: dict[str, NearDuplicate | None] = {}
+        """Digest of a script to the earlier script that it resembles; several trajectories may share a script."""
+        refusals: dict[str, Violation] = {}
+        for trajectory in outcome.trajectories:
+            refusal = self._contamination_of(trajectory)
+            if refusal is None and self.novelty is not None:
+                script = trajectory.script
+                if script.digest not in admitted:
+                    admitted[script.digest] = self.novelty.admit(script, trajectory.id)
+                if (duplicate := admitted[script.digest]) is not None:
+                    refusal = _violation(NEAR_DUPLICATE, "near_duplicate", _describe_duplicate(duplicate))
+            if refusal is not None:
+                refusals[trajectory.id] = refusal
+        if not refusals:
             return outcome
-        refusals = contaminated | duplicates
-        accepted = tuple(trajectory for trajectory in clean if trajectory.id not in duplicates)
+        accepted = tuple(trajectory for trajectory in outcome.trajectories if trajectory.id not in refusals)
         wasted = sum((Cost(usage=draft.usage, cost_usd=draft.cost_usd) for draft in outcome.refused), Cost())
         useful = Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - wasted
         refused = tuple(
@@ -94,20 +98,6 @@ class Curator:
         if self.report is not None:
             self.report(trajectory.id, overlaps)
         return None
-
-    def _duplicates(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
-        """Return the violations of trajectories with a near-duplicate script, by id."""
-        if self.novelty is None:
-            return {}
-        results: dict[str, NearDuplicate | None] = {}
-        violations: dict[str, Violation] = {}
-        for trajectory in trajectories:
-            script = trajectory.script
-            if script.digest not in results:
-                results[script.digest] = self.novelty.admit(script, trajectory.id)
-            if (duplicate := results[script.digest]) is not None:
-                violations[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _describe_duplicate(duplicate))
-        return violations
 
 
 def _scripts(trajectories: Iterable[Trajectory]) -> Iterator[tuple[str, Script]]:

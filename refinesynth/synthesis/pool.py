@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVarTuple
+from typing import Literal, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -29,7 +29,6 @@ PlayEpisode = Callable[[int, Persona], Awaitable[CompletedEpisode]]
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
 """Curates an outcome in the order of the commits: it may move trajectories to the refused drafts."""
 
-_Args = TypeVarTuple("_Args")
 _WINDOW_FACTOR = 8
 _MIN_WINDOW = 64
 _MAX_COMMIT = 64
@@ -49,7 +48,6 @@ def stops_early(limit: int, *, episodes: int, lost: int, accepted: int) -> bool:
 
 
 def explain_early_stop(limit: int, stats: RunStats) -> str:
-    """Return the reason for an early stop, as a clause."""
     lost = f" ({stats.lost:,} of them by their backend or their deadline)" if stats.lost else ""
     return (
         f"none of the first {stats.episodes:,} episodes gave one{lost}, so the run stopped early (early_stop {limit:,})"
@@ -100,7 +98,6 @@ class Pool:
         """Doubtful episodes, counted as finished. They are written once another episode shows that the settings are
         right; otherwise the next process plays them again."""
         self._cancel_scope = anyio.CancelScope()
-        self._failure: Exception | None = None
         self.personas_read: int | None = None
         """Number of personas of the source; None until they have run out."""
         self.budget_spent = False
@@ -207,29 +204,26 @@ class Pool:
         )
 
     async def _play_all(self) -> None:
-        with self._cancel_scope:
-            async with anyio.create_task_group() as group:
-                await self._run_guarded(self._feed, group)
-        if self._doubtful and self._failure is None and not self._is_over:
+        failure: Exception | None = None
+        try:
+            with self._cancel_scope:
+                async with anyio.create_task_group() as group:
+                    await self._feed(group)
+        except ExceptionGroup as errors:
+            # The first one: it cancelled all other tasks.
+            failure = errors.exceptions[0]
+        if self._doubtful and failure is None and not self._is_over:
             if self._finished.episodes > len(self._doubtful):
                 await self._finish_doubtful()
             else:
-                self._failure = RunStopped(f"{self._doubtful[0].line.reason}; so it was with all that was asked.")
-        if isinstance(self._failure, RunStopped):
+                failure = RunStopped(f"{self._doubtful[0].line.reason}; so it was with all that was asked.")
+        if isinstance(failure, RunStopped):
             raise RunStopped(
-                f"{self._failure} {self._describe_progress()} Fix the cause, then ask for the same again: the run is resumed."
-            ) from self._failure
-        if self._failure is not None:
-            self._failure.add_note(self._describe_progress())
-            raise self._failure
-
-    async def _run_guarded(self, task: Callable[[*_Args], Awaitable[None]], *arguments: *_Args) -> None:
-        """Run a task of the group; the first error cancels all tasks and is raised without an exception group."""
-        try:
-            await task(*arguments)
-        except Exception as error:  # noqa: BLE001
-            self._failure = self._failure or error
-            self._cancel_scope.cancel()
+                f"{failure} {self._describe_progress()} Fix the cause, then ask for the same again: the run is resumed."
+            ) from failure
+        if failure is not None:
+            failure.add_note(self._describe_progress())
+            raise failure
 
     # Starting episodes.
 
@@ -252,7 +246,7 @@ class Pool:
                         await self._changed.wait()
                 self._started_count += 1
                 self.report()
-                group.start_soon(self._run_guarded, self._play, index, persona)
+                group.start_soon(self._play, index, persona)
                 # Lets episodes without waiting time, as in a rehearsal, end before the next one starts.
                 await checkpoint()
         self._earlier.check_all_read(count)
@@ -381,7 +375,7 @@ class Pool:
             self.folder.log.info(
                 "episode_curated",
                 index=after.index,
-                id=after.id,
+                id=after.line.id,
                 trajectories=after.line.trajectories,
                 reason=after.line.reason,
             )

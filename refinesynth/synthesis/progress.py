@@ -125,8 +125,6 @@ class BackendsState:
 
 @dataclass(frozen=True)
 class StatusProbe:
-    """Reader of a run's cost, retries and backends."""
-
     tracker: "BudgetTracker"
     counts: "RequestCounts"
     models: "Callable[[], Mapping[Any, Any]]"
@@ -156,8 +154,7 @@ def capacity_of(limiters: "Iterable[RateLimiter]") -> int:
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
     """Return a clause for each backend that is down or lets requests wait."""
-    clauses = (trouble_of(limiter, now=time.monotonic()) for limiter in limiters)
-    return [clause for clause in clauses if clause is not None]
+    return [clause for limiter in limiters if (clause := trouble_of(limiter, now=time.monotonic())) is not None]
 
 
 def trouble_of(limiter: "RateLimiter", *, now: float) -> str | None:

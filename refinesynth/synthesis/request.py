@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _PACKAGES = ("pydantic-ai-slim", "litellm")
-"""Packages with a recorded version."""
 
 _MODEL_SETTINGS = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
 """Settings of a backend that change its answers; the others concern the connection."""
@@ -184,11 +183,9 @@ class Request:
         models: dict[str, JsonValue] = {}
         connections: dict[str, JsonValue] = {}
         for role, backend in backends.items():
-            pairs = [_split_settings(item, role, settings) for item in backend.members]
-            model_settings, connection_settings = ([pair[index] for pair in pairs] for index in (0, 1))
+            parts = zip(*(_split_settings(item, role, settings) for item in backend.members), strict=True)
             # A list if several models share the role.
-            models[str(role)] = model_settings[0] if len(model_settings) == 1 else [*model_settings]
-            connections[str(role)] = connection_settings[0] if len(connection_settings) == 1 else [*connection_settings]
+            models[str(role)], connections[str(role)] = (part[0] if len(part) == 1 else [*part] for part in parts)
         if fallback is not None:
             connections["fallback"] = _redacted(fallback.model_dump(mode="json"))
         play, budget, curation = plays.find(settings.play), Budget.of(run_settings.budget), run_settings.curation

@@ -19,7 +19,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
-from refinesynth.run.event_log import LEVELS
+from refinesynth.run.event_log import level_of
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
@@ -45,8 +45,6 @@ _MAX_LOGGED = 5
 
 @dataclass(frozen=True)
 class StartedRun:
-    """A run with open folder, models and personas."""
-
     pool: Pool
     tracker: "BudgetTracker"
 
@@ -119,7 +117,7 @@ async def begin(
         config = request.record(
             roles.settings, roles.given_backends, fallback=roles.given_fallback, personas=personas.description
         )
-        output, log_level = settings.output or next_run_folder(), LEVELS[settings.log_level]
+        output, log_level = settings.output or next_run_folder(), level_of(settings.log_level)
         folder = RunWriter.claim(output, config, fresh=request.fresh, log_level=log_level)
         stack.callback(folder.close)
         await folder.collect_blocks()
@@ -226,8 +224,8 @@ class EpisodeRoles:
         from refinesynth.client import close_models
 
         settings = self._request.settings
-        folder.open_batches(self.batches and self.batches.record)
-        folder.open_unsupported(self._unsupported)
+        folder.open_batches(self.batches)
+        self._unsupported.open(folder.journal)
         if settings.on_ray and needed:
             from refinesynth.synthesis.workers import Blocks
 
@@ -283,7 +281,7 @@ class EpisodeRoles:
             folder=folder.path.resolve(),
             host=gethostname(),
             report_every=max(0.1, settings.workers / MAX_REPORTS_PER_S),
-            log_level=LEVELS[settings.log_level],
+            log_level=level_of(settings.log_level),
             tracing=self._request.tracing,
         )
 
@@ -295,12 +293,12 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     """
     if budget is None or budget.usd is None:
         return []
-    from refinesynth.client.budget.price_table import is_known, price_of
+    from refinesynth.client.budget.price_table import price_of, unknown
 
     prices: list[Price] = []
     for backend in chain.from_iterable(mixture.members for mixture in backends):
         price = price_of(backend, listings=not injected)
-        if not is_known(price):
+        if price is unknown:
             raise ConfigurationError(
                 f"a budget of {budget} needs prices, and that of {backend.label} is unknown: give input_price and "
                 f"output_price of the backend in US dollars per million tokens (--set input_price=0.3 --set "

@@ -16,7 +16,7 @@ from batch_server import BatchServer, Manners
 from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import batching
-from refinesynth.client.batch.batching import BatchRecord
+from refinesynth.client.batch.batching import Batches
 from refinesynth.client.batch.provider_batches import Batch
 from refinesynth.client.budget.price_table import listed_rates
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
@@ -328,7 +328,7 @@ def test_a_batch_costs_what_the_map_says_and_else_half() -> None:
 
 
 async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: Path) -> None:
-    first, second = BatchRecord(), BatchRecord()
+    first, second = Batches(), Batches()
     with Journal(tmp_path / "j.sqlite") as journal:
         first.open(journal)
         assert [await first.begin(key, names) for key, names in (("k0", ["a", "b"]), ("k1", ["c", "a"]))] == [0, 1]
@@ -341,4 +341,4 @@ async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: P
         assert [second.batch_of(name) for name in "abc"] == [1, None, 1]
         await journal.keep_note(BATCHES, b"3")
         with pytest.raises(StorageError, match="damaged"):
-            BatchRecord().open(journal)
+            Batches().open(journal)

@@ -152,9 +152,7 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         StatusError(422),
     ),
     (FailureAction.STOP, ErrorCategory.REJECTED): (UnsupportedParamsError(400, "gpt-5 does not support temperature"),),
-    (FailureAction.RETRY, ErrorCategory.CONTENT): (
-        UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, "gave an empty answer"),
-    ),
+    (FailureAction.RETRY, ErrorCategory.CONTENT): (UnusableAnswer("gave an empty answer"),),
 }
 
 
@@ -389,7 +387,7 @@ def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(m
     backend = BACKEND.model_copy(update={"api_key_env": "MY_LOGIN"})
     faults = (
         StatusError(401, "canary.0123456789 is no key"),
-        UnusableAnswer(FailureAction.RETRY, ErrorCategory.SERVER, "canary.0123456789"),
+        UnusableAnswer("canary.0123456789", ErrorCategory.SERVER),
     )
     for fault in faults:
         assert "canary" not in classify_error(fault, backend).message

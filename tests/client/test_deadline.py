@@ -44,9 +44,8 @@ def test_time_that_is_stopped_does_not_count(stops: list[tuple[float, float]]) -
 
         async def one(start: float, length: float) -> None:
             await anyio.sleep(start)
-            limit.stop(holder := object())
-            await anyio.sleep(length)
-            limit.resume(holder)
+            with limit.stopped():
+                await anyio.sleep(length)
 
         async with anyio.create_task_group() as group:
             with deadline(20) as limit:

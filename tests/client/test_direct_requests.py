@@ -12,7 +12,7 @@ from chat_server import ChatServer, Reply, completion
 
 from refinesynth.backends import Backend, providers
 from refinesynth.client import litellm_sdk
-from refinesynth.client.http import transport as listing
+from refinesynth.client.budget import price_table
 from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
 from refinesynth.client.http.transport import COMMON_PARAMETERS, body_of, direct_obstacle, parameters_of
@@ -83,10 +83,10 @@ start."""
 
 @pytest.fixture(autouse=True)
 def _table_read_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    listing._entry.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(listing, "read_table", cache(providers.read_table))
+    price_table.entry_of.cache_clear()
+    monkeypatch.setattr(price_table, "read_table", cache(providers.read_table))
     yield
-    listing._entry.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    price_table.entry_of.cache_clear()
 
 
 def request(model: str, shape: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelRequest
 
 from refinesynth.backends import Backend
-from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
+from refinesynth.client.classify_error import ErrorCategory, UnusableAnswer, classify_error
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
@@ -35,8 +35,8 @@ class Loading(Exception):
         super().__init__(text)
 
 
-EMPTY = UnusableAnswer(FailureAction.RETRY, ErrorCategory.CONTENT, "gave an empty answer")
-ODD = UnusableAnswer(FailureAction.RETRY, ErrorCategory.DEFECT, "odd")
+EMPTY = UnusableAnswer("gave an empty answer")
+ODD = UnusableAnswer("odd", ErrorCategory.DEFECT)
 
 
 def waits(*errors: Exception, met: bool = True, attempt: int = 1, **settings: float) -> list[float]:

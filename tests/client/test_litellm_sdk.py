@@ -157,12 +157,10 @@ async def test_a_web_page_for_a_first_answer_is_a_wrong_address(
 def test_litellm_takes_what_each_preset_sends(name: str) -> None:
     backend = PRESETS[name].backend
     needed = {"native": "response_format", "tool": "tools", "prompted": "response_format"}
-    from refinesynth.client.request_arguments import mode_for_open_schema, profile_of
+    from refinesynth.client.request_arguments import output_mode, profile_of
 
-    for mode in {
-        profile_of(backend).get("default_structured_output_mode", "tool"),
-        mode_for_open_schema(backend) or "tool",
-    }:
+    modes = {output_mode(backend, profile_of(backend), frozenset(), free_keys=free) for free in (False, True)}
+    for mode in {*modes, "tool"}:
         assert litellm_sdk.accepts(backend.model, needed[mode])
 
 

@@ -7,7 +7,7 @@ from pydantic_ai.profiles import ModelProfile
 
 from refinesynth.backends import PRESETS, Backend, OutputMode
 from refinesynth.client import request_arguments
-from refinesynth.client.request_arguments import can_force_tools, is_open, mode_for_open_schema, profile_of
+from refinesynth.client.request_arguments import can_force_tools, is_open, output_mode, profile_of
 
 
 def mode(backend: Backend) -> str | None:
@@ -81,13 +81,13 @@ def test_reasoning_effort_none_turns_thinking_off_too() -> None:
     [
         (PRESETS["claude"].backend, OutputMode.TOOL),
         (PRESETS["gemini"].backend, OutputMode.PROMPTED),
-        (PRESETS["gpt-4o"].backend, None),
-        (Backend(model="nobody/knows"), None),
-        (Backend(model="claude-sonnet-5-5", output_mode=OutputMode.NATIVE), None),
+        (PRESETS["gpt-4o"].backend, OutputMode.NATIVE),
+        (Backend(model="nobody/knows"), OutputMode.NATIVE),
+        (Backend(model="claude-sonnet-5-5", output_mode=OutputMode.NATIVE), OutputMode.NATIVE),
     ],
 )
-def test_open_schemas_are_asked_for_where_they_can_be_expressed(backend: Backend, expected: OutputMode | None) -> None:
-    assert mode_for_open_schema(backend) is expected
+def test_open_schemas_are_asked_for_where_they_can_be_expressed(backend: Backend, expected: OutputMode) -> None:
+    assert output_mode(backend, profile_of(backend), frozenset(), free_keys=True) is expected
 
 
 CLOSED: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}

@@ -61,7 +61,7 @@ async def test_the_same_folder_again_goes_on_where_it_ended(tmp_path: Path) -> N
     await write(tmp_path / "parts", True, waiting=(2, 1))
     folder = RunWriter.claim(tmp_path / "parts", CONFIG)
     assert (folder.committed.episodes, folder.waiting) == (1, {1, 2})
-    assert [one.persona for one in folder.episodes()] == [finished(0).persona]
+    assert [one.persona for one in folder.episodes()] == [finished(0).line.persona]
     await folder.append(finished(1, accepted=False), folder.read_waiting(2))
     assert folder.waiting == set()
     folder.close()

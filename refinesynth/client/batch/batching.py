@@ -6,6 +6,7 @@ sent; after a crash, the same request waits for the batch that contains it.
 
 import logging
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -79,12 +80,13 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
             raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {reason}")
 
 
-class BatchRecord:
-    """Batches of a run, committed to its journal before they are sent, to send no request twice."""
+class Batches:
+    """Batches of a run, committed to its journal before they are sent, to send no request twice; and their tasks."""
 
     def __init__(self) -> None:
+        self._tasks: anyio.abc.TaskGroup | None = None
         self._journal: Journal | None = None
-        self._batches: list[Batch] = []
+        self._batches: dict[int, Batch] = {}
         self._batch_numbers: dict[str, int] = {}
 
     def open(self, journal: Journal) -> None:
@@ -99,7 +101,7 @@ class BatchRecord:
     @property
     def ids(self) -> set[str | None]:
         """Provider's ids of all batches; None for batches whose id is unknown."""
-        return {batch.id for batch in self._batches}
+        return {batch.id for batch in self._batches.values()}
 
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number]
@@ -115,7 +117,6 @@ class BatchRecord:
         return number
 
     async def change(self, number: int, batch: Batch) -> None:
-        """Record a change of a batch."""
         self._update(number, batch)
         if self._journal is not None:
             await self._journal.keep_note(f"batch {number}", batch.model_dump_json().encode())
@@ -128,21 +129,11 @@ class BatchRecord:
                 del self._batch_numbers[request]
 
     def _update(self, number: int, batch: Batch) -> None:
-        if number == len(self._batches):
-            self._batches.append(batch)
-        else:
+        if number in self._batches:
             self.mark_read(number)
-            self._batches[number] = batch
+        self._batches[number] = batch
         # A repeated request belongs to its latest batch.
         self._batch_numbers |= {name: max(number, self._batch_numbers.get(name, number)) for name in batch.requests}
-
-
-@dataclass
-class Batches:
-    """Batches of a run: their record and their tasks."""
-
-    record: BatchRecord = field(default_factory=BatchRecord)
-    _tasks: anyio.abc.TaskGroup | None = field(default=None, init=False)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -180,12 +171,10 @@ class BatchedCompletion:
     def __init__(self, backend: Backend, batches: Batches) -> None:
         self._backend = backend
         self._batches = batches
-        self._record = batches.record
         self._api = (AnthropicBatches if split_model(backend.model)[0] == "anthropic" else OpenAIBatches)(backend)
         self._waiting: dict[str, _WaitingRequest] = {}
         """Waiting requests by id, sent or not."""
-        self._queue: list[str] = []
-        """Ids of unsent requests."""
+        self._queue = deque[str]()
         self._last_arrival = 0.0
         self._is_collecting = False
         self._followed_batches: set[int] = set()
@@ -193,7 +182,6 @@ class BatchedCompletion:
         """Answers to requests that this process has not made yet."""
 
     async def aclose(self) -> None:
-        """Close the connections; batches continue at the provider."""
         await self._api.aclose()
 
     async def __call__(self, **request: Any) -> object:
@@ -205,7 +193,7 @@ class BatchedCompletion:
         if name in self._ready:
             return self._ready.pop(name)
         waiting = self._waiting[name] = _WaitingRequest(body)
-        number = self._record.batch_of(name)
+        number = self._batches.batch_of(name)
         if number is None:
             self._enqueue(name)
         elif number not in self._followed_batches:
@@ -240,26 +228,25 @@ class BatchedCompletion:
             await self._send(bodies)
 
     def _dequeue(self) -> dict[str, Body]:
-        bodies = dict[str, Body]()
-        count = size = 0
-        for name in self._queue[:_MAX_REQUESTS]:
+        bodies, size = dict[str, Body](), 0
+        while self._queue and len(bodies) < _MAX_REQUESTS:
+            name = self._queue[0]
             if name in self._waiting:  # else the request was cancelled meanwhile
                 body = self._waiting[name].body
                 size += len(orjson.dumps(body))
                 if bodies and size > _MAX_BYTES:
                     break
                 bodies[name] = body
-            count += 1
-        del self._queue[:count]
+            self._queue.popleft()
         return bodies
 
     async def _send(self, bodies: dict[str, Body]) -> None:
         key, number = secrets.token_hex(16), -1
         try:
-            number = await self._record.begin(key, list(bodies))
+            number = await self._batches.begin(key, list(bodies))
             self._followed_batches.add(number)
             batch = await self._api.send(bodies, key=key)
-            await self._record.change(number, self._record[number].model_copy(update={"id": batch}))
+            await self._batches.change(number, self._batches[number].model_copy(update={"id": batch}))
         except Exception as error:  # noqa: BLE001 - the waiting requests raise it
             # The batch may have been sent despite the error: a retry looks for it first.
             self._followed_batches.discard(number)
@@ -270,17 +257,17 @@ class BatchedCompletion:
 
     async def _follow(self, number: int) -> None:
         """Deliver the answers of a batch when the batch ends; queue the requests of an unsent batch again."""
-        batch = self._record[number]
+        batch = self._batches[number]
         try:
             batch_id = batch.id or await self._find(batch)
             if batch_id is None:
-                await self._record.change(number, batch.model_copy(update={"requests": ()}))
+                await self._batches.change(number, batch.model_copy(update={"requests": ()}))
                 # Requests made during that commit are in the queue already.
                 for name in (self._waiting.keys() & set(batch.requests)) - set(self._queue):
                     self._enqueue(name)
                 return
             if batch.id is None:
-                await self._record.change(number, batch.model_copy(update={"id": batch_id}))
+                await self._batches.change(number, batch.model_copy(update={"id": batch_id}))
             ended = await self._wait_for_end(batch_id)
             outcomes = await self._with_retries(lambda: self._api.outcomes(ended, batch.key))
         except Exception as error:  # noqa: BLE001 - the waiting requests raise it
@@ -288,7 +275,7 @@ class BatchedCompletion:
             return
         finally:
             self._followed_batches.discard(number)
-        self._record.mark_read(number)
+        self._batches.mark_read(number)
         answered = sum(isinstance(outcomes.get(name), dict) for name in batch.requests)
         self._report("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
         for name in batch.requests:
@@ -302,7 +289,7 @@ class BatchedCompletion:
         for candidate in await self._with_retries(lambda: self._api.candidates(batch)):
             if self._api.is_keyed:
                 return candidate
-            if candidate not in self._record.ids:
+            if candidate not in self._batches.ids:
                 ended = await self._wait_for_end(candidate)
                 if await self._with_retries(partial(self._api.outcomes, ended, batch.key)):
                     return candidate
@@ -340,7 +327,7 @@ class BatchedCompletion:
 
     def _report(self, event: str, number: int, description: str) -> None:
         text = f"batch {number + 1}, requests: {description}"
-        report(event, self._backend, text, level=logging.INFO, batch=self._record[number].id)
+        report(event, self._backend, text, level=logging.INFO, batch=self._batches[number].id)
 
 
 def _id_of_current_request() -> str:

@@ -47,13 +47,10 @@ class Batch(BaseModel, frozen=True, extra="forbid"):
     id: str | None = None
     """Provider's id; None if the batch may not have been sent."""
     requests: tuple[str, ...] = ()
-    """Ids of the requests."""
 
 
 @dataclass(frozen=True)
 class EndedBatch:
-    """Batch that the provider no longer processes."""
-
     status: str
     files: tuple[str, ...] = ()
     """OpenAI: ids of the files with answers and errors. Anthropic: id of the batch."""
@@ -126,7 +123,6 @@ def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 _METADATA = "refinesynth"
-"""Name of a batch's key in OpenAI's metadata."""
 _MAX_SEARCHED = 1_000
 """Number of latest batches that are searched for an interrupted one."""
 _ENDPOINT: Final = "/v1/chat/completions"

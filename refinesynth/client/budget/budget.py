@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import cast
 
+from refinesynth.cost import Cost
 from refinesynth.errors import InputError
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -117,6 +118,10 @@ class BudgetLimit:
     """Cost of ended episodes."""
     in_flight: float = 0.0
     """Cost so far of the episodes in flight."""
+
+    def amount_of(self, cost: Cost) -> float:
+        """Return a cost in this limit's unit; an unknown price counts as 0."""
+        return cost.tokens if self.is_tokens else cost.cost_usd or 0.0
 
     @property
     def mean(self) -> float:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from refinesynth.client.budget.tracker import Price
 
-_MILLION = 1_000_000
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
 """Keys of an entry that is not priced by the token alone."""
 _TOKEN_PRICES = (
@@ -54,9 +53,7 @@ class Rates:
         return prompt + usage.output_tokens * self.output + extra
 
 
-def free(_usage: "RequestUsage") -> float | None:
-    """Return 0, the price of free completions."""
-    return 0.0
+free = Rates(input=0.0, cached=0.0, written=0.0, output=0.0)
 
 
 def unknown(_usage: "RequestUsage") -> float | None:
@@ -82,13 +79,6 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     return unknown if rates is None else replace(rates, **own)
 
 
-def is_known(price: "Price") -> bool:
-    """Return True if completions have a price, including 0."""
-    from pydantic_ai.usage import RequestUsage
-
-    return price(RequestUsage(input_tokens=1, output_tokens=1)) is not None
-
-
 @cache
 def listed_rates(model: str, *, batch: bool = False, tier: str = "") -> Rates | None:
     """Return litellm's prices of a model string; None if it lists no price per token, or one of unknown form.
@@ -97,8 +87,13 @@ def listed_rates(model: str, *, batch: bool = False, tier: str = "") -> Rates | 
     replaces the prices that it lists.
     """
     entry = None if split_model(model)[0] in _OTHER_BILLING else entry_of(model)
+    if entry is None:
+        return None
+    variant = "batches" if batch else tier
+    listed = {name: entry[f"{name}_{variant}"] for name in _TOKEN_PRICES if entry.get(f"{name}_{variant}") is not None}
     try:
-        return None if entry is None else _rates(_batched(entry) if batch else {**entry, **_prices_of(entry, tier)})
+        halves = {name: float(entry[name]) / 2 for name in _TOKEN_PRICES if batch and entry.get(name) is not None}
+        return _rates({**entry, **halves, **listed})
     except (TypeError, ValueError, KeyError):
         return None
 
@@ -144,18 +139,9 @@ def _rates(entry: Mapping[str, Any]) -> Rates | None:
     )
 
 
-def _batched(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    halves = {name: float(entry[name]) / 2 for name in _TOKEN_PRICES if entry.get(name) is not None}
-    return {**entry, **halves, **_prices_of(entry, "batches")}
-
-
-def _prices_of(entry: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
-    return {name: entry[f"{name}_{variant}"] for name in _TOKEN_PRICES if entry.get(f"{name}_{variant}") is not None}
-
-
 def _own_prices(backend: Backend) -> dict[str, float]:
     prices = {"input": backend.input_price, "cached": backend.cached_price, "output": backend.output_price}
-    own = {name: price / _MILLION for name, price in prices.items() if price is not None}
+    own = {name: price / 1_000_000 for name, price in prices.items() if price is not None}
     if "input" in own:
         # A prompt price also covers cached and cache-written tokens.
         own = {"cached": own["input"], "written": own["input"], **own}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
 from pydantic_ai.usage import RequestUsage
@@ -19,16 +19,14 @@ from refinesynth.trajectory import Usage
 Price: TypeAlias = Callable[[RequestUsage], float | None]
 """Function that returns the price of a completion in US dollars; None if unknown."""
 
-_EPISODE_USAGE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
-"""Expected usage of an episode before the first one ends."""
+_FIRST_EPISODE_USAGE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 _SAMPLE_USAGE = RequestUsage(output_tokens=1_000)
 _SCRATCH_USAGE = RequestUsage()
 """Usage object reused for every call of a price function, which must not keep it."""
 
 _FRAME_TOKENS = 200
 """Tokens of a prompt in addition to its estimate, such as marks of the chat template."""
-_FIRST_ANSWER = 1_000
-"""Expected tokens of the first completion."""
+_FIRST_ANSWER_TOKENS = 1_000
 _UNBOUNDED_TOKENS = 8_192
 """Minimum worst case of a completion without `max_tokens`, in tokens."""
 _FIRST_FACTOR = 2.0
@@ -59,7 +57,6 @@ class UsageCounter:
             self.cost_usd += cost_usd
 
     def spent(self) -> Cost:
-        """Return these sums as a value."""
         usage = Usage(
             requests=self.requests, input_tokens=self.input, cached_tokens=self.cached, output_tokens=self.output
         )
@@ -67,8 +64,6 @@ class UsageCounter:
 
 
 class Forecast(NamedTuple):
-    """Tokens of one request."""
-
     worst_prompt: float
     worst_answer: float
     prompt: float
@@ -113,7 +108,7 @@ class Estimates:
         estimate = prompt_tokens + _FRAME_TOKENS
         if not self.answers.count:
             bound = max_tokens or _UNBOUNDED_TOKENS
-            return Forecast(_FIRST_FACTOR * estimate, bound, estimate, 0.0, min(_FIRST_ANSWER, bound))
+            return Forecast(_FIRST_FACTOR * estimate, bound, estimate, 0.0, min(_FIRST_ANSWER_TOKENS, bound))
         bound = max_tokens or max(_UNBOUNDED_TOKENS, 2 * self.longest_answer)
         prompt = estimate * self.prompts.mean
         return Forecast(
@@ -135,8 +130,6 @@ class Estimates:
 
 @dataclass(slots=True, eq=False)
 class BudgetReservation:
-    """Reservation of the budget for one request."""
-
     tracker: "BudgetTracker"
     episode: "EpisodeTracker | None" = None
     amounts: tuple[tuple[float, float], ...] = ()
@@ -160,7 +153,8 @@ class BudgetReservation:
     def release(self) -> None:
         """Release the reservation; call this alone, without `settle`, for an unanswered request."""
         if self.estimates is not None:
-            self.tracker.release_amounts(self.amounts)
+            self.tracker.change_reserved(self.amounts, -1)
+            self.tracker.decide()
 
 
 class BudgetTracker:
@@ -203,16 +197,14 @@ class BudgetTracker:
         self._refused_priority = inf
         """Lowest priority number of a refused request; higher numbers are refused too."""
         self._unlimited = BudgetReservation(self)
-        earlier, ended_cost = self._earlier, ended or Cost()
         if self.budget.usd is not None:
-            guess = max((price(_EPISODE_USAGE) or 0.0 for price in prices), default=0.0)
-            limit = BudgetLimit(self.budget.usd, guess, spent=earlier.cost_usd or 0.0)
-            limit.episode.start_from(ended_cost.cost_usd or 0.0, episodes)
-            self.limits.append(limit)
+            guess = max((price(_FIRST_EPISODE_USAGE) or 0.0 for price in prices), default=0.0)
+            self.limits.append(BudgetLimit(self.budget.usd, guess))
         if self.budget.tokens is not None:
-            limit = BudgetLimit(self.budget.tokens, _EPISODE_USAGE.total_tokens, spent=earlier.tokens, is_tokens=True)
-            limit.episode.start_from(ended_cost.tokens, episodes)
-            self.limits.append(limit)
+            self.limits.append(BudgetLimit(self.budget.tokens, _FIRST_EPISODE_USAGE.total_tokens, is_tokens=True))
+        for limit in self.limits:
+            limit.spent = limit.amount_of(self._earlier)
+            limit.episode.start_from(limit.amount_of(ended or Cost()), episodes)
 
     @property
     def spent(self) -> Cost:
@@ -221,7 +213,6 @@ class BudgetTracker:
 
     @property
     def has_refused(self) -> bool:
-        """True after the first refused request."""
         return self._refused_priority < inf
 
     def may_start(self, in_flight: int) -> bool:
@@ -241,7 +232,7 @@ class BudgetTracker:
     def ended(self, spent: Cost) -> None:
         """Add the whole cost of an ended episode to the estimate for later episodes."""
         for limit in self.limits:
-            limit.episode.add(spent.tokens if limit.is_tokens else spent.cost_usd or 0.0)
+            limit.episode.add(limit.amount_of(spent))
 
     async def reserve(
         self,
@@ -249,34 +240,33 @@ class BudgetTracker:
         prompt_tokens: float,
         max_tokens: int | None,
         price: Price,
-        priority: float = 0.0,
         episode: "EpisodeTracker | None" = None,
     ) -> BudgetReservation:
         """Wait until every limit admits a request, and reserve its worst-case and its expected cost.
 
         A limit admits a request while the worst case of all others in flight stays below the limit and the expected
-        total, with this request, does not exceed it (`BudgetLimit.admits`). Requests of earlier episodes (lower
-        `priority`) go first.
+        total, with this request, does not exceed it (`BudgetLimit.admits`). Requests of earlier episodes go first.
 
         Raises:
             BudgetSpent: The remainder does not pay for the request, and no reservation in flight could free more.
         """
         if not self.limits:
             return self._unlimited
+        priority = 0 if episode is None else episode.index
         reservation = self._priced(prompt_tokens, max_tokens, price, episode)
         if not self._waiting and priority <= self._refused_priority and self._admits(reservation):
-            self._reserve_amounts(reservation)
+            self.change_reserved(reservation.amounts, 1)
             return reservation
         reservation.decided = anyio.Event()
         heappush(self._waiting, (priority, next(self._order), reservation))
-        self._decide()
+        self.decide()
         try:
             await reservation.decided.wait()
         except BaseException:
             if reservation.is_granted:
                 reservation.release()
             reservation.is_cancelled = True
-            self._decide()
+            self.decide()
             raise
         if not reservation.is_granted:
             raise BudgetSpent(
@@ -309,32 +299,25 @@ class BudgetTracker:
         """Start no more episodes: the remainder pays for no request of another process."""
         self._refused_priority = min(self._refused_priority, 0.0)
 
-    def release_amounts(self, amounts: Iterable[tuple[float, float]]) -> None:
-        """Release reserved amounts: the worst and the expected case for every limit."""
-        self._reservations -= 1
+    def change_reserved(self, amounts: Iterable[tuple[float, float]], count: Literal[1, -1]) -> None:
+        """Add or release the amounts of one reservation: the worst and the expected case for every limit."""
+        self._reservations += count
         for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
             # Exactly 0 without reservations, despite rounding errors.
-            limit.worst_case = limit.worst_case - worst if self._reservations else 0.0
-            limit.expected = limit.expected - expected if self._reservations else 0.0
-        self._decide()
-
-    def _reserve_amounts(self, reservation: BudgetReservation) -> None:
-        self._reservations += 1
-        for limit, (worst, expected) in zip(self.limits, reservation.amounts, strict=True):
-            limit.worst_case += worst
-            limit.expected += expected
+            limit.worst_case = limit.worst_case + count * worst if self._reservations else 0.0
+            limit.expected = limit.expected + count * expected if self._reservations else 0.0
 
     def _admits(self, reservation: BudgetReservation) -> bool:
         return all(limit.admits(case[1]) for limit, case in zip(self.limits, reservation.amounts, strict=True))
 
-    def _decide(self) -> None:
+    def decide(self) -> None:
         """Admit the first in line while the limits allow; refuse it if no reservation in flight can free more."""
         while self._waiting:
             priority, _, first = self._waiting[0]
             if not first.is_cancelled and priority <= self._refused_priority:
                 if self._admits(first):
                     first.is_granted = True
-                    self._reserve_amounts(first)
+                    self.change_reserved(first.amounts, 1)
                 elif self._reservations:
                     return
                 else:
@@ -363,9 +346,7 @@ class EpisodeTracker:
     """Cost of the episode in this process for every limit."""
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> BudgetReservation:
-        return await self.tracker.reserve(
-            prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, priority=self.index, episode=self
-        )
+        return await self.tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price, episode=self)
 
 
 _SHARE_FACTOR = 2
@@ -435,10 +416,8 @@ class Share:
     @property
     def budget(self) -> Budget | None:
         """The share as the budget of another process; None without a limit."""
-        if not self.amounts:
-            return None
-        usd, tokens = self.shares.tracker.budget.usd, self.shares.tracker.budget.tokens
-        return Budget(usd=None if usd is None else self.amounts[0], tokens=None if tokens is None else self.amounts[-1])
+        names = ("tokens" if limit.is_tokens else "usd" for limit in self.shares.tracker.limits)
+        return Budget(**dict(zip(names, self.amounts, strict=True))) if self.amounts else None
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: EpisodeTracker | None) -> None:
         """Count a completion of the block against its share."""

@@ -18,6 +18,7 @@ from yarl import URL
 from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split_model
+from refinesynth.client.classify_error import causes_of
 from refinesynth.client.http.reply import HttpError, Reply, read_reply, status_error
 from refinesynth.client.http.transport import base_url_of, body_of, direct_obstacle, proxy_of
 from refinesynth.errors import ConfigurationError
@@ -25,14 +26,12 @@ from refinesynth.errors import ConfigurationError
 MAX_BYTES = 16 * 1024 * 1024
 """Longest response that is read, in bytes, decompressed; about ten times the longest completion of a model."""
 
-_CONNECTIONS = 4096
-"""Maximum number of connections, opened on demand."""
+_MAX_CONNECTIONS = 4096
 _IDLE_TIMEOUT_S = 4.0
 """Seconds until an idle connection is closed; uvicorn, and thus vLLM, closes it after 5 s."""
 _CONNECT_TIMEOUT_S = 30.0
 """Connection timeout in seconds; the caller limits the time of the whole request."""
 _DNS_TTL_S = 60
-"""Seconds that a resolved address is cached."""
 _SUCCESSES = range(200, 300)
 _ENDPOINT = "chat/completions"
 _NO_KEY = "none"
@@ -53,11 +52,7 @@ class DirectCompletion:
     """
 
     def __init__(self, backend: Backend) -> None:
-        """Prepare requests, without an import of litellm.
-
-        Raises:
-            ConfigurationError: The direct client does not support the backend.
-        """
+        """Prepare requests, without an import of litellm. Raises ConfigurationError: the backend is not supported."""
         if (why_not := direct_obstacle(backend)) is not None:
             raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
         self._provider, self.model = split_model(backend.model)
@@ -118,7 +113,9 @@ class DirectCompletion:
             # Only the message: the error's `repr` has the request's headers.
             reason = error.message
         except (aiohttp.ClientError, OSError) as error:
-            _drop_tracebacks(error)
+            # Local variables in aiohttp's frames hold the headers with the key.
+            for cause in causes_of(error):
+                cause.__traceback__ = None
             raise
         raise HttpError(200, f"its answer is no HTTP: {reason}")
 
@@ -133,7 +130,7 @@ class DirectCompletion:
     async def _open_session(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
         connector = aiohttp.TCPConnector(
-            limit=_CONNECTIONS, keepalive_timeout=_IDLE_TIMEOUT_S, ttl_dns_cache=_DNS_TTL_S, ssl=self.tls or True
+            limit=_MAX_CONNECTIONS, keepalive_timeout=_IDLE_TIMEOUT_S, ttl_dns_cache=_DNS_TTL_S, ssl=self.tls or True
         )
         session = aiohttp.ClientSession(
             connector=connector,
@@ -185,16 +182,6 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str]) ->
 
 def _too_long(headers: Mapping[str, str]) -> HttpError:
     return HttpError(200, f"its body is no completion: it is longer than {MAX_BYTES:,} bytes", headers)
-
-
-def _drop_tracebacks(error: BaseException) -> None:
-    """Remove an error's tracebacks: local variables in aiohttp's frames hold the headers with the key."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        current.__traceback__ = None
-        current = current.__cause__ or current.__context__
 
 
 def _proxy_headers(proxy: URL) -> dict[str, str]:

@@ -6,7 +6,6 @@ This module imports no heavy library.
 import os
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -15,7 +14,8 @@ from pydantic import BaseModel
 from refinesynth.backends.backend import Backend, Mixed, OutputMode
 from refinesynth.backends.names import replayed_folder
 from refinesynth.backends.presets import PRESETS
-from refinesynth.backends.providers import base_model_name, key_of, key_variables, read_table, server_of, split_model
+from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
+from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.reply import UnsupportedParamsError
 
 COMMON_PARAMETERS = frozenset(
@@ -49,13 +49,9 @@ NOT_COPIED = frozenset({"model", "messages", "timeout", "api_base", "api_key", "
 """Arguments of a request that are not copied into the body by name."""
 
 
-@lru_cache(maxsize=64)
 def _entry(model: str) -> Mapping[str, Any]:
     """Return litellm's entry of an OpenAI model; empty if litellm lists none."""
-    table = read_table("model_prices_and_context_window_backup.json")
-    names = (f"openai/{model}", model, base_model_name(model))
-    entries: list[dict[str, Any]] = [table[name] for name in names if name in table]
-    return next((entry for entry in entries if entry.get("litellm_provider") == "openai"), dict[str, Any]())
+    return entry_of(f"openai/{model}") or {}
 
 
 def _is_o_series(model: str) -> bool:
@@ -91,8 +87,7 @@ def needs_no_conversion(backend: Backend, model: str) -> bool:
 
 def is_openai_server(backend: Backend) -> bool:
     """Return True for OpenAI itself, False for another compatible server."""
-    server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
-    host = urlsplit(server).hostname if server else None
+    host = urlsplit(base_url_of(backend)).hostname
     return host is None or host == "openai.com" or host.endswith(".openai.com")
 
 
@@ -221,7 +216,6 @@ def _unknown(backend: Backend, provider: str, model: str) -> str | None:
 
 
 def base_url_of(backend: Backend) -> str:
-    """Return the server's base URL."""
     variables = _SERVERS[split_model(backend.model)[0]]
     from_environment = next((value for name in variables if (value := os.environ.get(name))), None)
     return server_of(backend) or from_environment or _OPENAI
@@ -236,9 +230,6 @@ def proxy_of(url: str) -> str | None:
     if proxy is None or proxy_bypass(address.hostname or ""):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-_NO_BOUND = 1_000_000
 
 
 class BackendRow(BaseModel, frozen=True, extra="forbid"):
@@ -262,7 +253,7 @@ def describe() -> list[BackendRow]:
         BackendRow(
             name=name,
             model=preset.backend.model,
-            path=path_of(preset.backend, in_flight=_NO_BOUND).path,
+            path=path_of(preset.backend, in_flight=MIN_FOR_DIRECT).path,
             key_variable=next(iter(key_variables(preset.backend)), None),
             key_set=not key_variables(preset.backend) or key_of(preset.backend) is not None,
             note=preset.note,

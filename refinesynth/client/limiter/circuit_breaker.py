@@ -44,7 +44,6 @@ class CircuitBreaker:
         self.down_since: float | None = None
         """Time at which the backend went down; None while it is up."""
         self.is_trying = False
-        """True while a trial request is in flight."""
         self.trials = 0
         """Trial requests since the backend went down."""
         self.next_trial = float("-inf")

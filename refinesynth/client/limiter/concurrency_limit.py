@@ -40,8 +40,6 @@ class _KindTotals:
 
 @dataclass
 class _Measurement:
-    """Measurements at one limit."""
-
     size: int
     used: float
     """Logarithm of the mean number of places in use."""

@@ -43,7 +43,6 @@ class Permit:
     """Time until which the request's place stays empty after its end."""
     is_trial: bool = False
     is_queued: bool = False
-    """True while the permit is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
     """Message of the error instead of a grant; None without a refusal."""
@@ -75,7 +74,6 @@ class Permit:
         limiter.note_answer()
 
     def failed(self, fault: ClassifiedError, *, headers: Mapping[str, str] | None = None) -> None:
-        """Record a fault."""
         limiter, now = self.limiter, self.limiter.now()
         self.buckets.settle(now, self.charged, billed=0.0)
         limiter.learn(self, read_rate_headers(headers), now, after=fault.retry_after)
@@ -172,7 +170,6 @@ class RateLimiter:
         self.limit = limit or ConcurrencyLimit()
         self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self.has_answered = False
-        """True after the backend's first answer."""
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._default_buckets = TokenBuckets()
@@ -185,7 +182,6 @@ class RateLimiter:
 
     @property
     def is_down(self) -> bool:
-        """True if the backend counts as down."""
         return self.breaker.down_since is not None
 
     @property
@@ -195,7 +191,6 @@ class RateLimiter:
 
     @property
     def waiting(self) -> int:
-        """Number of queued requests."""
         return len(self._queue)
 
     @property

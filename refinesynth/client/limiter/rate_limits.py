@@ -20,21 +20,10 @@ from typing import cast
 from refinesynth.client.http.reply import Reply
 
 _LITELLM_PREFIX = "llm_provider-"
-"""litellm's prefix of a provider's headers."""
 _AMOUNT = r"(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})"
 _UNIT = r"(?:milliseconds?|[muµn]s|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
 _PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
-_SECONDS = {
-    "mil": 1e-3,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ns": 1e-9,
-    "d": 86_400.0,
-    "h": 3_600.0,
-    "m": 60.0,
-    "s": 1.0,
-}
+_SECONDS = {"mil": 1e-3, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 """Beginning of a unit to its seconds; the first match counts."""
 _WAIT = re.compile(
     rf"(?:again|retry|wait)(?:ing)?(?: (?:in|after|for|about)){{0,2}} (?P<words>(?:{_AMOUNT} ?{_UNIT} ?){{1,4}})"
@@ -44,7 +33,6 @@ _WAIT = re.compile(
 _MIN_TIMESTAMP = 1e9
 """Number of seconds, 30 years, from which a value is a point in time."""
 _MAX_CHARS = 100
-"""Maximum characters of a header value that are read."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,6 @@ class Quota:
     """Remainder of a limit."""
 
     remaining: float
-    """Remaining requests or tokens."""
     reset: float
     """Seconds until the limit is restored."""
 
@@ -76,13 +63,10 @@ _REQUESTS = (
 )
 _TOKENS = (
     ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    *(
-        (f"anthropic-ratelimit-{kind}-remaining", f"anthropic-ratelimit-{kind}-reset")
-        for kind in ("tokens", "input-tokens", "output-tokens")
-    ),
+    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
+    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
+    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
 )
-
-
 _wall_clock = partial(datetime.now, UTC)
 
 
@@ -97,10 +81,9 @@ def read_rate_headers(headers: Mapping[str, str] | None, *, clock: Callable[[], 
         clock = partial(datetime.fromtimestamp, server_time.timestamp(), UTC)
     requests = min(_quotas(headers, _REQUESTS, clock), key=_rate, default=None)
     tokens = min(_quotas(headers, _TOKENS, clock), key=_rate, default=None)
-    after, ms = headers.get("retry-after"), headers.get("retry-after-ms")
-    wait = None if after is None else seconds(after, clock=clock)
-    if ms is not None and (exact := seconds(ms)) is not None:
-        wait = exact / 1000
+    wait = seconds(headers.get("retry-after") or "", clock=clock)
+    if (milliseconds := seconds(headers.get("retry-after-ms") or "")) is not None:
+        wait = milliseconds / 1000
     return RateHeaders(retry_after=wait, requests=requests, tokens=tokens)
 
 
@@ -157,15 +140,11 @@ def wait_in_words(text: str) -> float | None:
 
 
 def _sum(parts: Iterable[tuple[str, str]]) -> float:
-    return sum(
-        float(number)
-        * next(
-            seconds
-            for prefix, seconds in _SECONDS.items()
-            if unit.casefold().replace("\u03bc", "\u00b5").startswith(prefix)
-        )
-        for number, unit in parts
-    )
+    return sum(float(number) * _seconds_of(unit.casefold().replace("\u03bc", "\u00b5")) for number, unit in parts)
+
+
+def _seconds_of(unit: str) -> float:
+    return next(seconds for prefix, seconds in _SECONDS.items() if unit.startswith(prefix))
 
 
 def _moment(text: str) -> datetime | None:
@@ -199,7 +178,6 @@ _MINUTE = 60.0
 _WINDOW = 6.0
 """Size of a token bucket: tokens of this many seconds may be spent at once."""
 _FIRST_ANSWER_TOKENS = 500.0
-"""Expected tokens of the first completion."""
 _NEGLIGIBLE_S = 1e-3
 """Longest interval between requests, in seconds, for which no request waits."""
 
@@ -232,7 +210,6 @@ class Allowance:
         self._remaining = float("inf")
         self._until = float("-inf")
         self.ready_at = float("-inf")
-        """Time of the next request."""
 
     def learn(self, now: float, quota: Quota) -> None:
         self._remaining = quota.remaining

@@ -74,7 +74,6 @@ class _Actor:
         self._reports: list[Report] = []
         self._taken_count = 0
         self._last_numbers: dict[int, int] = {}
-        """Number of the last report of each block."""
         self._ended = set[int]()
 
     def put(self, report: Report) -> bool:
@@ -149,26 +148,19 @@ class BlockSettings:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An episode of a block."""
-
     index: int
     persona: Persona
     known: tuple[PaidCompletion, ...] = ()
-    """Earlier paid completions of the episode."""
     had_finished: bool = False
-    """As `EpisodeMemory.had_finished`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Work of one task."""
-
     number: int
     episodes: tuple[Episode, ...]
     budget: Budget | None
     """Share of the run's budget; None without a limit."""
     unsupported: bytes = b"{}"
-    """Known features that servers lack."""
 
 
 def play_block(
@@ -319,7 +311,7 @@ class _BlockPlayer(logging.Handler):
             self._report.paid += paid
 
         memory = EpisodeMemory(
-            journal, name, begun=False, known=episode.known, had_finished=episode.had_finished, on_kept=add_to_report
+            journal, name, begun=False, known=episode.known, known_finished=episode.had_finished, on_kept=add_to_report
         )
         with self._tracker.episode(episode.index) as tracker:
             outcome = await play_episode(
