@@ -21,7 +21,7 @@ from refinesynth.client import close_models, open_model
 from refinesynth.client.default_limits import bound_of, server_facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
+from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find
@@ -88,7 +88,7 @@ class BackendCheck:
     @property
     def unsupported(self) -> frozenset[UnsupportedFeature]:
         """Features that the server lacks."""
-        return self.features.of(self.backend).unsupported
+        return self.features.of(server_name(self.backend))
 
     @property
     def mode(self) -> OutputMode | None:

@@ -1,17 +1,20 @@
 """Events of a run: the package's log records as JSON lines.
 
 Each line of events.jsonl is a JSON object with `event`, `level` and `timestamp` (UTC); docs/events.md lists the events.
+The logger is bound to the run's file; structlog's global configuration is neither read nor changed.
 """
 
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinesynth.errors import StorageError
 from refinesynth.run.jsonl import LineWriter
 from refinesynth.text.json_reader import write_json
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 LOGGER = "refinesynth"
 """Parent of all loggers of the package."""
@@ -28,28 +31,8 @@ def facts_of(record: logging.LogRecord) -> dict[str, Any]:
     return {"event": "log", "text": record.getMessage(), **facts}
 
 
-class EventLog:
-    """Logger that writes the events of `level` and above as lines of JSON."""
-
-    def __init__(self, writer: LineWriter, *, level: int = logging.INFO) -> None:
-        self._writer = writer
-        self._level = level
-
-    def log(self, level: int, event: str, /, **facts: object) -> None:
-        if level >= self._level:
-            name, timestamp = logging.getLevelName(level).lower(), datetime.now(UTC).isoformat().replace("+00:00", "Z")
-            line = write_json({**facts, "event": event, "level": name, "timestamp": timestamp}, default=repr)
-            self._writer.write(line)
-
-    def info(self, event: str, /, **facts: object) -> None:
-        self.log(logging.INFO, event, **facts)
-
-    def warning(self, event: str, /, **facts: object) -> None:
-        self.log(logging.WARNING, event, **facts)
-
-
 @contextmanager
-def logged(log: EventLog, level: int) -> Generator[None]:
+def logged(log: "FilteringBoundLogger", level: int) -> Generator[None]:
     """Copy the package's log records at `level` or above to `log` within the context."""
     logger = logging.getLogger(LOGGER)
     handler = _EventHandler(log, level)
@@ -65,7 +48,7 @@ def logged(log: EventLog, level: int) -> Generator[None]:
 
 
 class _EventHandler(logging.Handler):
-    def __init__(self, log: EventLog, level: int) -> None:
+    def __init__(self, log: "FilteringBoundLogger", level: int) -> None:
         super().__init__(level)
         self._log = log
 
@@ -76,3 +59,34 @@ class _EventHandler(logging.Handler):
         except StorageError:
             # The writers of data report a full disk; a log call must not raise.
             self.handleError(record)
+
+
+def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
+    """Return a structlog logger that writes events of `level` and above to `writer`."""
+    # Imported here: structlog imports rich, and the readers of a run need neither.
+    import structlog
+
+    logger = structlog.wrap_logger(
+        _LineSink(writer),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(serializer=write_json, default=repr),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+class _LineSink:
+    """Sink of structlog with one method per level."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+
+    def info(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    debug = warning = error = critical = info

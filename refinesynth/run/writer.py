@@ -12,7 +12,7 @@ from refinesynth.journal import BATCHES, Entry, Journal, PaidCompletion, SpentRo
 from refinesynth.journal.sqlite_file import damaged
 from refinesynth.run import resume
 from refinesynth.run.completed_episode import CompletedEpisode
-from refinesynth.run.event_log import EventLog, logged
+from refinesynth.run.event_log import logged, open_events
 from refinesynth.run.jsonl import LineWriter
 from refinesynth.run.resume import EarlierEpisodes, EpisodeMemory, blocks_of, collect
 from refinesynth.run.run_config import RunConfig
@@ -48,9 +48,9 @@ class RunWriter(RunFolder):
         self.waiting = set(journal.held_indices())
         """Indices of finished episodes that are not in the files yet."""
         events = stack.enter_context(closing(LineWriter(self.events_file)))
-        self.milestones = EventLog(events)
+        self.milestones = open_events(events)
         """Logger for events that readers of a run need, at any log level, such as a process's begin and end."""
-        self.log = EventLog(events, level=log_level)
+        self.log = open_events(events, level=log_level)
         stack.enter_context(logged(self.log, log_level))
         self._stack = stack.pop_all()
 

@@ -44,7 +44,7 @@ def test_python_m_is_the_command() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"refinesynth {__version__}\n", "")
 
 
-HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "numpy", "orjson", "re2"}
+HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "numpy", "structlog", "orjson", "re2"}
 
 
 @pytest.mark.representative

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -320,12 +319,16 @@ def test_lines_longer_than_a_block_are_found(tmp_path: Path) -> None:
     assert (size_of(missing), last_line(missing), cut(missing, end=0), list(read_lines(missing))) == (0, None, 0, [])
 
 
-def test_events_hold_anything(tmp_path: Path) -> None:
+def test_events_hold_anything_and_leave_structlog_alone(tmp_path: Path) -> None:
+    import structlog
+
+    before = structlog.get_config()
     folder = RunWriter.claim(tmp_path, CONFIG)
-    folder.log.info("odd", episode="a", text="\ud800\n", number=2**70, other=Persona(text="Somebody"))
+    folder.log.bind(episode="a").info("odd", text="\ud800\n", number=2**70, other=Persona(text="Somebody"))
     folder.log.warning("worse")
-    folder.log.log(logging.DEBUG, "not written")
+    folder.log.debug("not written")
     folder.close()
+    assert structlog.get_config() == before
     first, second = events(tmp_path)
     assert first["text"] == "\ufffd\n"
     assert first["other"] == "Persona(text='Somebody')"

@@ -317,7 +317,7 @@ async def test_a_misspelled_argument_is_named_with_the_nearest() -> None:
 def test_importing_brings_neither_pydantic_ai_nor_litellm() -> None:
     script = (
         "import sys, refinesynth.synthesis; "
-        "print(sorted({'pydantic_ai', 'litellm', 'jinja2', 'datasets', 'pyarrow', 'rich'} & sys.modules.keys()))"
+        "print(sorted({'pydantic_ai', 'litellm', 'jinja2', 'datasets', 'pyarrow', 'structlog', 'rich'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "[]"
