@@ -287,7 +287,7 @@ def play_chain(name: str, chain: Chain, mistakes: Mistakes | None, *, episode: i
         kind = asked.kind if asked and asked.style in {"fresh", "again"} else None
         tempting = [one for one in _tempting(chain, done) if one.action not in tried] if kind else []
         judged = [(world.step(state, one.action).kind, one) for one in tempting]
-        turn = _of_kind(judged, kind) or _said(chain, chain.steps[done])
+        turn = _of_kind(judged, kind) or said(chain, chain.steps[done])
         ruled = RuledAction(turn.action, world.step(state, turn.action), (), progress)
         turns += [turn, ruled.turn(ruled.thought, ruled.text)]
         state, progress = ruled.ruling.state, ruled.ruling.progress
@@ -307,13 +307,14 @@ def _of_kind(judged: Sequence[tuple[MistakeKind | None, PlayerTurn]], kind: Mist
 
 def _tempting(chain: Chain, done: int) -> Iterator[PlayerTurn]:
     for step in chain.steps[done + 1 :]:
-        yield _said(chain, step)
+        yield said(chain, step)
     now = chain.steps[done]
     nearly = chain.absent[now.value]
-    yield _said(chain, Step(now.belief.replace(now.value, nearly), now.verb, nearly))
+    yield said(chain, Step(now.belief.replace(now.value, nearly), now.verb, nearly))
 
 
-def _said(chain: Chain, step: Step) -> PlayerTurn:
+def said(chain: Chain, step: Step) -> PlayerTurn:
+    """The turn that takes a step."""
     return PlayerTurn(thought=step.belief, action=f"{chain.words[step.verb]} {step.value}")
 
 

@@ -1,58 +1,46 @@
 """Plays on which the arms are trained, and the starts from which they are tested.
 
-All are runs of the package: the rehearsal plays grounded worlds, and only what the default rules accept is kept. Every
-arm of a seed has the same worlds in the same order.
+The worlds and their teacher are those of `bench.ablation.families`. Only plays that the default rules accept are kept.
+Every arm of a seed has the same worlds in the same order.
 """
 
 import gzip
 import hashlib
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import anyio
 import orjson
 
-import refinesynth as rs
-from refinesynth.chat import parse_player, render_player, to_messages
-from refinesynth.rehearsal import Rehearsal
-from refinesynth.rehearsal.injected_faults import Draws, Faults
-from refinesynth.rehearsal.injected_mistakes import InjectedMistake
-from refinesynth.rehearsal.openai_wire import Request, completion
-from refinesynth.rehearsal.phrasing import infinitive
-from refinesynth.rehearsal.player import inferred_history, is_task, mistaken_turn
-from refinesynth.rehearsal.replayed_history import Exchange, History, initial_position
-from refinesynth.rehearsal.scene import label_in
-from refinesynth.rehearsal.search_plan import plan_of
-from refinesynth.settings.grounding import Mix
+from bench.ablation.families import FAMILIES, Chain, Step, chain_of, play_chain, said
+from bench.ablation.playing import as_trajectory
+from refinesynth import rules
+from refinesynth.chat import to_messages
+from refinesynth.episode.ruled_action import RuledAction
 from refinesynth.settings.mistakes import Mistakes, prompted, spread
-from refinesynth.trajectory import MistakeKind, PlayerTurn, ScriptedPersona, Trajectory
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
+from refinesynth.world import World
 
-KEPT = "panel"
+KEPT = "message"
 """The family of worlds whose mistakes no arm sees: it occurs in clean plays alone."""
-TUNED = ("household", "office", "laboratory", "service")
-"""Families in which every place can be reached from every other in one action."""
-DEPTHS = (0, 1, 2)
+TUNED = ("bring", "wash", "unlock", "machine")
+DEPTHS = (1, 2, 3)
 """Player's turns, from 0, of the imposed mistakes."""
-_CLEAN = spread(clean=1.0)
-_GROUNDING = rs.Grounding(terse=True, difficulty=(4, 6), mix=Mix(hidden=0.0))
-"""Worlds of the shortest solutions that the rehearsal draws, most of which tell where things are."""
-_SEARCHED = "Nobody has told you where things are"
-"""In the introductions of the others."""
+_RULES = rules.grounded()
 
 
 class Sizes(NamedTuple):
     """Sizes of the experiment; results of other sizes do not compare."""
 
-    plays: int = 128
+    plays: int = 256
     """Of each arm, the kept family's included."""
-    kept: int = 16
+    kept: int = 32
     """Of these, clean plays of the kept family."""
-    worlds: int = 16
+    worlds: int = 32
     """Held-out worlds of the tuned families, each with an own, an imposed and a clean start."""
-    kept_worlds: int = 8
+    kept_worlds: int = 16
     """Held-out worlds of the kept family, each with an imposed and a clean start."""
 
 
@@ -87,171 +75,130 @@ ARMS: Mapping[str, Arm | None] = {
 """In the order in which they are run; the others are compared with the first."""
 
 
-@dataclass(frozen=True)
-class Unrelated(Rehearsal):
-    """The rehearsal whose Player answers a mistake with an action that is accepted and unrelated to it, then goes on as
-    if the mistake had not been made.
+def _chains(families: Sequence[str], prefix: str) -> Iterator[tuple[str, int, Chain]]:
+    """Worlds of these families by turns, without end: the name of a world, its number, and the world."""
+    by_name = {family.name: family for family in FAMILIES}
+    for number in count():
+        name = f"{prefix} {number}"
+        yield name, number, chain_of(by_name[families[number % len(families)]], name)
+
+
+def _accepted(families: Sequence[str], prefix: str, mistakes: Mistakes | None) -> Iterator[tuple[Chain, Trajectory]]:
+    """Plays that the default rules accept, with their worlds."""
+    for name, number, chain in _chains(families, prefix):
+        play = play_chain(name, chain, mistakes, episode=number)
+        if rules.verify(play, _RULES).accepted:
+            yield chain, play
+
+
+def unrelated(chain: Chain, play: Trajectory) -> Trajectory | None:
+    """The play with, behind each mistake, an action that the world accepts and that brings the goal no nearer.
+
+    The Player goes to a place that the task does not name, or back from it. Then it continues as if the mistake had not
+    been made; where the next action needs the place that was left, it goes back first. None where it is there and has
+    been nowhere else.
     """
+    script = chain.script
+    world, state, progress = World(script), script.environment, 0.0
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    environment: dict[str, Any] = script.environment
+    others = {thing: place for thing, place in environment["at"].items() if thing != environment["key"]}
+    thing, place = next(iter(others.items()))
+    aside = Step(f"The {thing} is at {place}.", "go", place)
 
-    faults: Faults = field(default_factory=Faults.none)
+    def act(turn: PlayerTurn) -> bool:
+        """Play a turn; return False if the world refuses it."""
+        nonlocal state, progress
+        ruled = RuledAction(turn.action, world.step(state, turn.action), (), progress)
+        turns.extend((turn, ruled.turn(ruled.thought, ruled.text)))
+        state, progress = ruled.ruling.state, ruled.ruling.progress
+        return ruled.ruling.kind is None
 
-    def answer(self, model: object, messages: object, options: Mapping[str, object]) -> dict[str, Any]:
-        request = Request.read(model, messages, options)
-        task = next((at for at, (role, text) in enumerate(request.messages) if role == "user" and is_task(text)), None)
-        label = None if task is None else label_in(request.messages[task][1])
-        if task is None or label is None:
-            return super().answer(model, messages, options)
-        chat = [{"role": role, "content": text} for role, text in request.messages]
-        past, wrong, last_is_mistake = inferred_history(initial_position(label), ()), set[int](), False
-        for at in range(task + 1, len(chat) - 1, 2):
-            acted = past.with_exchange(_exchange(past, chat[at]["content"], chat[at + 1]["content"]))
-            last_is_mistake = acted.last_refusal is not None
-            if last_is_mistake:
-                wrong |= {at, at + 1}
-            else:
-                past = acted
-        luck = request.draws(self.faults, self.seed)
-        turn = _aside(past, luck) if last_is_mistake else None
-        if turn is not None:
-            return completion(request, render_player(turn), luck)
-        return super().answer(model, [one for at, one in enumerate(chat) if at not in wrong], options)
-
-
-def _exchange(past: History, said: str, answer: str) -> Exchange:
-    action = parse_player(said).action
-    return Exchange(action, answer, refused=past.position.mistake_kind(action) is not None)
-
-
-def _aside(past: History, luck: Draws) -> PlayerTurn | None:
-    """A turn that the world accepts and that brings the goal no nearer; None if there is none."""
-    position, left, rng = past.position, plan_of(past), luck.rng("aside")
-    anything = sorted({*position.scene.all_actions()} - {*left})
-    for action in rng.sample(anything, len(anything)):
-        if position.mistake_kind(action) is None and len(left) <= len(position.after(action).plan) <= len(left) + 2:
-            return mistaken_turn(luck, past, InjectedMistake(action, MistakeKind.LOGIC, infinitive(position, action)))
-    return None
+    gone: Step | None = None
+    """The way to the place of the next action, where that is no way itself."""
+    done = 0
+    for turn in play.turns:
+        if not isinstance(turn, PlayerTurn):
+            continue
+        if act(turn):
+            gone = chain.steps[done] if chain.steps[done].verb == "go" else gone
+            done += 1
+            continue
+        is_away = state["you"] == aside.value
+        if is_away and gone is None:
+            return None
+        act(said(chain, gone if is_away and gone else aside))
+        if chain.steps[done].verb != "go" and gone and not is_away:
+            act(said(chain, gone))
+    return as_trajectory(play.id, script, turns, play.provenance.seed)
 
 
-async def _played(
-    work: Path, scripts: Sequence[ScriptedPersona], mistakes: Mistakes, call: Rehearsal
-) -> dict[str, Trajectory]:
-    """The accepted plays of these scripts, by the script's digest."""
-    run = await rs.synthesize(
-        scripts=scripts,
-        n=len(scripts),
-        play="grounded",
-        grounding=_GROUNDING,
-        mistakes=mistakes,
-        early_stop=0,
-        output=work,
-        call=call,
-    )
-    return {one.script.digest: one for one in run}
-
-
-async def _drawn(work: Path, name: str, n: int, families: tuple[str, ...], mistakes: Mistakes) -> list[Trajectory]:
-    """Plays in new worlds of these families that tell where things are."""
-    run = await rs.synthesize(
-        [f"reader {at} of {name}" for at in range(6 * n + 32)],
-        n=3 * n + 16,
-        play="grounded",
-        grounding=_GROUNDING,
-        mistakes=mistakes,
-        early_stop=0,
-        output=work,
-        call=Rehearsal(Faults.none().model_copy(update={"families": families})),
-    )
-    return [one for one in run if _SEARCHED not in one.script.introduction][:n]
-
-
-def _scripts(plays: Sequence[Trajectory]) -> list[ScriptedPersona]:
-    return [ScriptedPersona(text=one.persona.text, script=one.script) for one in plays]
-
-
-async def _training(work: Path, seed: int, sizes: Sizes) -> dict[str, list[Trajectory]]:
+def training(seed: int, sizes: Sizes) -> dict[str, list[Trajectory]]:
     """Of each kind of play as many as the sizes say, in the same worlds."""
-    wanted = sizes.plays - sizes.kept
-    full = await _drawn(work / "full", f"seed {seed}", wanted + wanted // 3 + 4, TUNED, spread())
-    scripts = _scripts(full)
-    quiet = Rehearsal(Faults.none())
-    clean = await _played(work / "clean", scripts, _CLEAN, quiet)
-    unrelated = await _played(work / "unrelated", scripts, spread(), Unrelated())
-    both = [one for one in full if one.script.digest in clean and one.script.digest in unrelated][:wanted]
-    kept = await _drawn(work / "kept", f"seed {seed}, kept", sizes.kept, (KEPT,), _CLEAN)
-    if len(both) < wanted or len(kept) < sizes.kept:
-        raise RuntimeError(f"seed {seed} has {len(both)} of {wanted} plays that are accepted in all arms")
+    wanted, prefix = sizes.plays - sizes.kept, f"seed {seed}"
+    plays: dict[str, list[Trajectory]] = {"full": [], "clean": [], "unrelated": []}
+    for chain, full in islice(_accepted(TUNED, prefix, spread()), 10 * wanted):
+        clean = play_chain(full.id, chain, None, episode=full.provenance.seed)
+        trio = (full, clean, unrelated(chain, full))
+        if len(plays["full"]) < wanted and all(play and rules.verify(play, _RULES).accepted for play in trio):
+            for kind, play in zip(plays, trio, strict=True):
+                plays[kind] += [play] if play else []
+    if len(plays["full"]) < wanted:
+        raise RuntimeError(f"seed {seed} has {len(plays['full'])} of {wanted} plays that are accepted in all arms")
+    kept = [play for _, play in islice(_accepted((KEPT,), f"{prefix}, kept", None), sizes.kept)]
     every = wanted // sizes.kept
-
-    def mixed(plays: list[Trajectory]) -> list[Trajectory]:
-        """With the kept family's plays at equal distances."""
-        return [
-            play
-            for at, one in enumerate(plays)
-            for play in ((kept[at // every], one) if at % every == 0 and at // every < sizes.kept else (one,))
-        ]
-
-    digests = [one.script.digest for one in both]
     return {
-        "full": mixed(both),
-        "clean": mixed([clean[one] for one in digests]),
-        "unrelated": mixed([unrelated[one] for one in digests]),
+        # With the kept family's plays at equal distances.
+        kind: [
+            play
+            for index, tuned in enumerate(chosen)
+            for play in (
+                (kept[index // every], tuned) if index % every == 0 and index // every < sizes.kept else (tuned,)
+            )
+        ]
+        for kind, chosen in plays.items()
     }
 
 
-def _record(one: Trajectory) -> dict[str, Any]:
-    return {"id": one.id, "messages": [message._asdict() for message in to_messages(one)]}
+def _record(play: Trajectory) -> dict[str, Any]:
+    return {"id": play.id, "messages": [message._asdict() for message in to_messages(play)]}
 
 
-async def _testing(work: Path, sizes: Sizes) -> list[dict[str, Any]]:
+def _testing(sizes: Sizes) -> list[dict[str, Any]]:
     """Starts: a script, the turns behind which the model goes on, and a kind."""
-    found: list[dict[str, Any]] = []
+    starts: list[dict[str, Any]] = []
 
-    def begin(kind: str, one: Trajectory, *, mistaken: bool = False) -> None:
-        flags = [getattr(turn, "flagged", False) for turn in one.turns]
-        before = one.turns[: flags.index(True) + 1] if mistaken else ()
-        script = orjson.loads(one.script.to_json())
-        found.append({"kind": kind, "script": script, "before": [turn.model_dump(mode="json") for turn in before]})
+    def begin(kind: str, chain: Chain, before: Sequence[PlayerTurn | DungeonMasterTurn] = ()) -> None:
+        script = orjson.loads(chain.script.to_json())
+        starts.append({"kind": kind, "script": script, "before": [turn.model_dump(mode="json") for turn in before]})
 
-    quiet = Rehearsal(Faults.none())
     for families, worlds, depths in ((TUNED, sizes.worlds, DEPTHS), ((KEPT,), sizes.kept_worlds, (1,))):
         kept = "kept family, " if families == (KEPT,) else ""
-        drawn = await _drawn(work / f"{kept}drawn", f"held out {kept}", 3 * worlds, families, _CLEAN)
-        behind = {
-            depth: await _played(work / f"{kept}{depth}", _scripts(drawn), prompted(depth), quiet) for depth in depths
-        }
-        chosen = [one for one in drawn if all(_errs(plays.get(one.script.digest)) for plays in behind.values())]
-        if len(chosen) < worlds:
-            raise RuntimeError(f"{len(chosen)} of {worlds} held-out worlds have mistakes at all depths")
-        for at, one in enumerate(chosen[:worlds]):
-            begin(f"{kept}clean", one)
+        for name, number, chain in islice(_chains(families, f"held out {kept}".strip()), worlds):
+            begin(f"{kept}clean", chain)
             if not kept:
-                begin("own", one)
-            depth = depths[at % len(depths)]
-            name = f"{kept}imposed" if kept else f"imposed {depth}"
-            begin(name, behind[depth][one.script.digest], mistaken=True)
-    return found
-
-
-def _errs(one: Trajectory | None) -> bool:
-    return one is not None and any(getattr(turn, "flagged", False) for turn in one.turns)
+                begin("own", chain)
+            depth = depths[number % len(depths)]
+            turns = play_chain(name, chain, prompted(depth), episode=number).turns[: 2 * depth + 2]
+            if not getattr(turns[-1], "flagged", False):
+                raise RuntimeError(f"the world {name} has no mistake on turn {depth}")
+            begin(f"{kept}imposed" if kept else f"imposed {depth}", chain, turns)
+    return starts
 
 
 def write(folder: Path, seed: int, sizes: Sizes) -> None:
     """Write the plays of a seed and the starts, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        if not (folder / "starts.jsonl.gz").exists():
-            starts = anyio.run(_testing, Path(name) / "held-out", sizes)
-            _write(folder / "starts.jsonl.gz", starts)
-        if not (folder / f"seed-{seed}-full.jsonl.gz").exists():
-            plays = anyio.run(_training, Path(name) / "seed", seed, sizes)
-            for kind, each in reversed(plays.items()):
-                _write(folder / f"seed-{seed}-{kind}.jsonl.gz", [_record(one) for one in each])
+    if not (folder / "starts.jsonl.gz").exists():
+        _write(folder / "starts.jsonl.gz", _testing(sizes))
+    if not (folder / f"seed-{seed}-full.jsonl.gz").exists():
+        for kind, plays in reversed(training(seed, sizes).items()):
+            _write(folder / f"seed-{seed}-{kind}.jsonl.gz", [_record(play) for play in plays])
 
 
 def _write(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     part = path.with_suffix(".part")
-    part.write_bytes(gzip.compress(b"".join(orjson.dumps(one) + b"\n" for one in records), mtime=0))
+    part.write_bytes(gzip.compress(b"".join(orjson.dumps(record) + b"\n" for record in records), mtime=0))
     part.replace(path)
 
 
@@ -262,8 +209,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 def records_of(arm: Arm, folder: Path, seed: int) -> list[dict[str, Any]]:
     """The plays of an arm."""
     files = [read(folder / f"seed-{seed}-{kind}.jsonl.gz") for kind in arm.plays]
-    return [files[at % len(files)][at] for at in range(len(files[0]))]
+    return [files[index % len(files)][index] for index in range(len(files[0]))]
 
 
 def digest_of(records: Sequence[Mapping[str, Any]]) -> str:
-    return hashlib.sha256(b"\n".join(orjson.dumps(one) for one in records)).hexdigest()[:16]
+    return hashlib.sha256(b"\n".join(orjson.dumps(record) for record in records)).hexdigest()[:16]
