@@ -25,7 +25,7 @@ from bench.real.report import PAGE, picture, read_results, report
 from bench.real.unit import CACHE, RESULTS, path_of, run
 
 SEEDS = {"experiment": 5, "large": 8, "pilot": 1, "smoke": 1}
-_GUESSED = {"cpu": 2_500.0, "cuda": 90.0}
+_GUESSED = {"cpu": 1_000.0, "cuda": 90.0}
 """Seconds of a unit, where none is measured on the device."""
 
 

@@ -34,9 +34,9 @@ _RULES = rules.grounded()
 class Sizes(NamedTuple):
     """Sizes of the experiment; results of other sizes do not compare."""
 
-    plays: int = 256
+    plays: int = 176
     """Of each arm, the kept family's included."""
-    kept: int = 32
+    kept: int = 22
     """Of these, clean plays of the kept family."""
     worlds: int = 32
     """Held-out worlds of the tuned families, each with an own, an imposed and a clean start."""
