@@ -140,7 +140,9 @@ def training(seed: int, sizes: Sizes) -> dict[str, list[Trajectory]]:
     for chain, full in islice(_accepted(TUNED, prefix, spread()), 10 * wanted):
         clean = play_chain(full.id, chain, None, episode=full.provenance.seed)
         trio = (full, clean, unrelated(chain, full))
-        if len(plays["full"]) < wanted and all(play and rules.verify(play, _RULES).accepted for play in trio):
+        if len(plays["full"]) == wanted:
+            break
+        if all(play and rules.verify(play, _RULES).accepted for play in trio):
             for kind, play in zip(plays, trio, strict=True):
                 plays[kind] += [play] if play else []
     if len(plays["full"]) < wanted:
