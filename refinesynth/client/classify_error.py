@@ -22,6 +22,7 @@ from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers
 from refinesynth.client.reporting import redact
 
 _QUOTED_CHARS = 400
+"""Characters of the server's text that a message quotes."""
 _MAX_CHARS = 20_000
 """Characters of a message that are examined: the decisive words may follow a long echo of the prompt."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
@@ -54,6 +55,7 @@ class ErrorCategory(StrEnum):
     """The completion is billed, but empty, cut off, too long, or without a readable tool call."""
     POLICY = "policy"
     CONTEXT = "context"
+    """The prompt is longer than the model's context."""
     REJECTED = "rejected"
     """The server rejects this request, because of the settings or the prompt."""
     AUTHENTICATION = "authentication"
@@ -173,6 +175,7 @@ _QUOTED_PAGE = re.compile(r"(?:Original Response: |Received: '|beginning with )\
 """Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
 _PAGE_CHARS = 80
+"""Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
         r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE

@@ -45,6 +45,7 @@ _TIMEOUT_S = 2.0
 _RETRY_S = 2.0
 """Seconds between two requests to a server that loads its model."""
 _MAX_RESPONSE_BYTES = 2**20
+"""Bytes of a response that are read."""
 _IMPLAUSIBLE = 10**9
 """Number of slots or tokens from which a server's report is ignored."""
 

@@ -60,6 +60,7 @@ class PendingRequest:
 
     context: RequestContext
     attempt: int = 0
+    """Attempts begun."""
     failed: int = 0
     """Failed attempts, unusable answers from the journal included."""
     faults: Counter[ErrorCategory] = field(default_factory=Counter[ErrorCategory])
@@ -67,6 +68,7 @@ class PendingRequest:
     may_omit: frozenset[UnsupportedFeature] = frozenset(UnsupportedFeature)
     """Features to omit if the server seems to lack them."""
     omitted: frozenset[UnsupportedFeature] = frozenset()
+    """Features left out of the request."""
     loading_s: float = 0.0
     """Seconds waited for a server that loads its model."""
     default_bound: int | None = None
@@ -88,6 +90,7 @@ class FailurePolicy:
         self.answered = 0
         """Number of requests with a usable completion, recalled ones excluded."""
         self.usable = False
+        """True after the first usable completion."""
         self._proved_features: set[str] = set()
         """Features that the server supports, proved by an answer; names from `_used_features`."""
         self._backend = backend

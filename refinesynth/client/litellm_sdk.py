@@ -21,6 +21,7 @@ _CONNECTIONS = "4096"
 _IGNORED_WARNINGS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
 """Warnings of pydantic about responses with wrong types, which become faults, and about litellm's classes."""
 _BODY = "original_response"
+"""litellm's name for the body of a response."""
 _CANCELLED_WARNING = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
 """Warning about a call cancelled between the creation of litellm's coroutine and its await; nothing was sent."""
 

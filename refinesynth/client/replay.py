@@ -39,6 +39,7 @@ class Replay:
         self.journal = JournalReader(journal_of(folder))
         weakref.finalize(self, self.journal.close)
         self._records: weakref.WeakKeyDictionary[Session, EpisodeRecord] = weakref.WeakKeyDictionary()
+        """Recorded completions of each live session."""
         self._unknown_episodes: set[str] | None = set()
         """Episodes without a record; None after the first recorded episode."""
 

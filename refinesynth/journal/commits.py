@@ -39,6 +39,7 @@ class Failure:
     message: str
     cause: BaseException
     reported: bool = False
+    """True after a caller got the error."""
 
     def error(self) -> StorageError:
         """Return a new error for each caller: a shared one would collect the tracebacks of all."""
@@ -135,12 +136,14 @@ class Writer:
         self._connection = connection
         self._bytes_since_checkpoint = 0
         self._log_inode: int | None = None
+        """Inode of the write-ahead log in use."""
         self._changed = threading.Condition()
         # The condition's lock guards all fields below.
         self._next_batch = Batch()
         self._failure: Failure | None = None
         self._closing = False
         self._last_call_count = 0
+        """Number of calls in the last batch."""
         self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:

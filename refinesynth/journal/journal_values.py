@@ -22,6 +22,7 @@ def model_of(name: str) -> str:
 
 
 DIGEST_SIZE = 16
+"""Bytes of a digest."""
 
 MAX_NUMBER = 2**62
 """Largest number in a journal."""
@@ -94,6 +95,7 @@ class Entry:
     accepted: bool
     """True if the episode produced a trajectory."""
     line: Blob
+    """Counts of the episode, as JSON."""
     held: Blob | None = None
     """Records that are not in the files yet; None if they are, or if they were not read from the journal."""
     trajectories_end: Count | None = None
@@ -250,6 +252,7 @@ def _tokens(count: int) -> int:
 
 _Row_Value = TypeVar("_Row_Value")
 _FIELD_OF_COLUMN = {"idx": "index", "records": "held"}
+"""Column to a field of another name."""
 
 
 def _row_reader(kind: type[_Row_Value], columns: str) -> Callable[[Row], _Row_Value]:

@@ -25,6 +25,7 @@ _MIN_DISTRACTOR_SHARE = 0.5
 _MIN_PRECONDITIONS = 4
 
 _REMOVED_KEYS = ("guesses", "guessed", "borrowed")
+"""Keys of earlier versions, which are ignored."""
 
 _ABANDONED_KEY = "by giving the plan up"
 """Key of `longer` for abandoned mistakes in an earlier version."""

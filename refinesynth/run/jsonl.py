@@ -10,6 +10,7 @@ from refinesynth.files.atomic_write import open_to_append
 from refinesynth.files.compressed import open_jsonl
 
 _BLOCK_BYTES = 1 << 16
+"""Block size of reads from the end of a file, in bytes."""
 
 
 class LineWriter:

@@ -27,6 +27,7 @@ from refinesynth.trajectory import Persona, Trajectory
 Keep = Callable[[Trajectory], bool]
 
 _MAX_COMMIT = 64
+"""Maximum number of episodes in one commit."""
 _UNKNOWN_PERSONA = Persona(text="of an episode that keeps its fingerprint")
 _SHARED_SETTINGS = ("play", "rules", "script_rules")
 """Settings that merged runs must share, because the new run has one play and one chain of rules."""

@@ -256,6 +256,7 @@ _FACTS = ("episode", "attempt", "role", "step", "model", "input_tokens", "cached
 
 
 _MAX_ROWS = 500
+"""Maximum number of completions per read."""
 
 
 def blocks_of(run: Path) -> Path:

@@ -70,6 +70,7 @@ class TrajectoryStats(BaseModel, extra="forbid"):
 
 
 _SUMMED = TrajectoryStats.model_fields.keys() & EpisodeStats.model_fields.keys() - {"tenths"}
+"""Names of the counts in both classes."""
 
 
 def rule_names(chain: str) -> list[str]:

@@ -50,6 +50,7 @@ class Stored(BaseModel, frozen=True, extra="forbid"):
     writer: str | None = None
     """Random name of this folder in its segments; None for a read-only copy."""
     ends: Ends = Ends()
+    """Part of the folder that is in the store."""
     ended: bool = False
     """True if segment `number` was the last one of its process."""
     written: datetime | None = None

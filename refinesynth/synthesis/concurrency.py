@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files with a container's memory limit."""
 
 
 def memory_of_machine() -> int | None:

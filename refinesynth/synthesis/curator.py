@@ -12,6 +12,7 @@ from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Script, Trajectory
 
 _MAX_QUOTED = 3
+"""Maximum number of overlaps that a violation quotes."""
 
 ReportOverlaps = Callable[[str, Sequence[Overlap]], object]
 """Called with the id of a kept trajectory that shares words with an evaluation set."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _PACKAGES = ("pydantic-ai-slim", "litellm")
+"""Packages with a recorded version."""
 
 _MODEL_SETTINGS = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
 """Settings of a backend that change its answers; the others concern the connection."""

@@ -47,6 +47,7 @@ class Batch(BaseModel, frozen=True, extra="forbid"):
     id: str | None = None
     """Provider's id; None if the batch may not have been sent."""
     requests: tuple[str, ...] = ()
+    """Ids of the requests."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def _results(content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 _METADATA = "refinesynth"
+"""Name of a batch's key in OpenAI's metadata."""
 _MAX_SEARCHED = 1_000
 """Number of latest batches that are searched for an interrupted one."""
 _ENDPOINT: Final = "/v1/chat/completions"

@@ -32,6 +32,7 @@ _IDLE_TIMEOUT_S = 4.0
 _CONNECT_TIMEOUT_S = 30.0
 """Connection timeout in seconds; the caller limits the time of the whole request."""
 _DNS_TTL_S = 60
+"""Seconds that a resolved address is cached."""
 _SUCCESSES = range(200, 300)
 _ENDPOINT = "chat/completions"
 _NO_KEY = "none"

@@ -33,6 +33,7 @@ _ERROR_KEYS = (
 )  # fmt: skip
 """Keys of error codes and moderation results in a response that has neither choices nor a message."""
 _COMPLETION_KEYS = frozenset({"choices", "created", "id", "model", "system_fingerprint", "usage", "request_id"})
+"""Keys that do not describe an error."""
 _STATUS_PATTERNS: Mapping[int, str] = {
     402: r"insufficient.?(quota|balance|credit|fund)|billing|payment|arrear",
     429: r"rate.?limit|too.?many.?requests|throttl|exhausted|limit.?(burst|requests)",

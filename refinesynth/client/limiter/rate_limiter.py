@@ -43,6 +43,7 @@ class Permit:
     """Time until which the request's place stays empty after its end."""
     is_trial: bool = False
     is_queued: bool = False
+    """True while the permit is in the queue."""
     turn: anyio.Event | None = None
     refusal: str | None = None
     """Message of the error instead of a grant; None without a refusal."""
@@ -170,6 +171,7 @@ class RateLimiter:
         self.limit = limit or ConcurrencyLimit()
         self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self.has_answered = False
+        """True after the backend's first answer."""
         self._longest_wait = longest_wait
         self._queue = Queue()
         self._default_buckets = TokenBuckets()

@@ -20,6 +20,7 @@ from typing import cast
 from refinesynth.client.http.reply import Reply
 
 _LITELLM_PREFIX = "llm_provider-"
+"""litellm's prefix of a provider's headers."""
 _AMOUNT = r"(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})"
 _UNIT = r"(?:milliseconds?|[muµn]s|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
 _PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
@@ -33,6 +34,7 @@ _WAIT = re.compile(
 _MIN_TIMESTAMP = 1e9
 """Number of seconds, 30 years, from which a value is a point in time."""
 _MAX_CHARS = 100
+"""Maximum characters of a header value that are read."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Quota:
     """Remainder of a limit."""
 
     remaining: float
+    """Remaining requests or tokens."""
     reset: float
     """Seconds until the limit is restored."""
 
@@ -178,6 +181,7 @@ _MINUTE = 60.0
 _WINDOW = 6.0
 """Size of a token bucket: tokens of this many seconds may be spent at once."""
 _FIRST_ANSWER_TOKENS = 500.0
+"""Expected tokens of the first completion."""
 _NEGLIGIBLE_S = 1e-3
 """Longest interval between requests, in seconds, for which no request waits."""
 
@@ -210,6 +214,7 @@ class Allowance:
         self._remaining = float("inf")
         self._until = float("-inf")
         self.ready_at = float("-inf")
+        """Time of the next request."""
 
     def learn(self, now: float, quota: Quota) -> None:
         self._remaining = quota.remaining

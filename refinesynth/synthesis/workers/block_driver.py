@@ -63,6 +63,7 @@ class _Episode:
     attempts: int = 0
     """Number of blocks that returned it because their share of the budget was spent."""
     was_sent: bool = False
+    """True if it was sent out in a block."""
     done: anyio.Event = field(default_factory=anyio.Event)
     result: CompletedEpisode | Exception = field(default_factory=lambda: RunStopped("the blocks ended."))
 
@@ -79,6 +80,7 @@ class _SentBlock:
     share: Share = field(init=False)
     state: BackendsState = field(default_factory=BackendsState)
     has_reported: bool = False
+    """True after the first report."""
     folder: str = ""
     sent_at: float = field(default_factory=anyio.current_time)
 
@@ -106,6 +108,7 @@ class Blocks:
         self._waiting: list[_Episode] = []
         self._sent_blocks: dict[int, _SentBlock] = {}
         self._dead_blocks = set[int]()
+        """Numbers of blocks that died."""
         self._last_number = 0
         self._retries = 0
         """Retries of blocks that have ended."""

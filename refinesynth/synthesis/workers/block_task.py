@@ -74,6 +74,7 @@ class _Actor:
         self._reports: list[Report] = []
         self._taken_count = 0
         self._last_numbers: dict[int, int] = {}
+        """Number of the last report of each block."""
         self._ended = set[int]()
 
     def put(self, report: Report) -> bool:
@@ -151,7 +152,9 @@ class Episode:
     index: int
     persona: Persona
     known: tuple[PaidCompletion, ...] = ()
+    """Earlier paid completions of the episode."""
     had_finished: bool = False
+    """As `EpisodeMemory.had_finished`."""
 
 
 @dataclass(frozen=True, kw_only=True)

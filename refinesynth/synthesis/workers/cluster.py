@@ -39,6 +39,7 @@ _MAX_ATTEMPTS = 3
 """Attempts to start Ray; an attempt times out after 30 s on a busy machine."""
 
 _CONNECTION_LOCK = Lock()
+"""Lock: a process has at most one connection to Ray."""
 
 
 def ray() -> Any:
