@@ -35,6 +35,14 @@ IMPORTED = [
     "refinesynth.train.engine.rank_training",
     "refinesynth.train.engine.loop",
     "torch.distributed.run",
+    "deepspeed",
+    "refinesynth.cli.evaluate",
+    "refinesynth.evaluate.comparing.comparison",
+    "refinesynth.evaluate.evaluation_run",
+    "anthropic",
+    "mcp.server.lowlevel",
+    "mcp.server.stdio",
+    "matplotlib.figure",
 ]
 
 

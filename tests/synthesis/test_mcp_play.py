@@ -27,7 +27,15 @@ from refinesynth.text.printable import control_character
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 
 SERVER = Path(__file__).parents[1] / "notes_server.py"
+PYTHON = [sys.executable]
+"""Runs the servers; a warm one starts at once."""
 ADDED = [f"add_note title=n{at} text=t{at} stars=" for at in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def warm_python(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("process"):
+        PYTHON[:] = [str(request.getfixturevalue("warm") / "python")]
 
 
 def acting(choose: Callable[[int, str], str], *, fails_at: int | None = None, seen: list[str] | None = None) -> Any:
@@ -55,7 +63,7 @@ async def played(folder: Path, name: str, choose: Callable[[int, str], str], **m
     log = folder / f"{name}.log"
     tools = ("add_note", "read_note", "list_notes", "count_starts", "check", "big", "hang", "crash")
     call = acting(choose, fails_at=more.pop("fails_at", None), seen=more.pop("seen", None))
-    given: dict[str, Any] = {"mistakes": "natural", "early_stop": 1, "mcp": f"{sys.executable} {SERVER} {log}", **more}
+    given: dict[str, Any] = {"mistakes": "natural", "early_stop": 1, "mcp": f"{PYTHON[0]} {SERVER} {log}", **more}
     found = await rs.synthesize(n=1, real=True, allow_tool=tools, output=folder / name, call=call, **given)
     return list(found)
 
@@ -99,7 +107,7 @@ async def test_an_empty_command_is_named(command: str) -> None:
 @pytest.mark.parametrize("error", [ValueError("mine"), RuntimeError("mine"), OSError("mine"), TimeoutError("mine")])
 async def test_an_error_of_the_caller_is_not_reported_as_one_of_the_server(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
-        async with mcp_play.mcp_session(f"{sys.executable} {SERVER} {tmp_path / 'calls.log'}"):
+        async with mcp_play.mcp_session(f"{PYTHON[0]} {SERVER} {tmp_path / 'calls.log'}"):
             raise error
     assert raised.value is error
 
@@ -159,7 +167,7 @@ async def test_a_server_that_is_not_deterministic_is_not_gone_on_with(tmp_path: 
 @pytest.mark.parametrize("at", [1, 4])
 async def test_a_run_goes_on_with_the_results_in_its_journal(tmp_path: Path, at: int) -> None:
     (whole,) = await played(tmp_path, "whole", in_order(ADDED))
-    server = f"{sys.executable} {SERVER} {tmp_path / 'parts.log'}"
+    server = f"{PYTHON[0]} {SERVER} {tmp_path / 'parts.log'}"
     with pytest.raises(RunStopped):
         await played(tmp_path, "parts", in_order(ADDED), fails_at=at, mcp=server)
     (parts,) = await played(tmp_path, "parts", in_order(ADDED), mcp=server)
@@ -195,7 +203,7 @@ async def test_the_script_writer_knows_the_state_and_the_run_keeps_it(tmp_path: 
         (("--real", "--mcp", "x", "--play", "narrated"), "real is given, with play 'narrated' and mcp 'x'"),
         (("--real-state", "x", "--mcp", "x"), "real_state is given without real"),
         pytest.param(
-            ("--real", "--mcp", f"{sys.executable} {SERVER} /dev/null"),
+            ("--real", "--mcp", f"{PYTHON[0]} {SERVER} /dev/null"),
             "no tool may be called; name some with allow_tool. There are add_note, big",
             marks=pytest.mark.process,
         ),
@@ -231,7 +239,7 @@ async def test_several_calls_of_a_message_are_executed_in_their_order(tmp_path: 
     given: dict[str, Any] = {
         "mistakes": "natural",
         "rules": "agentrefine(0)",
-        "mcp": f"{sys.executable} {SERVER} {log}",
+        "mcp": f"{PYTHON[0]} {SERVER} {log}",
     }
     asked: dict[str, Any] = {"player_form": "tools", "parallel_calls": True, "allow_tool": ("add_note",), **given}
     (one, *_) = await rs.synthesize(n=1, real=True, output=tmp_path / "run", call=call, **asked)

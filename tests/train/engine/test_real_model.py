@@ -174,13 +174,13 @@ FEWER = {
 
 
 @pytest.mark.usefixtures("smol")
-def test_the_demonstration_of_the_docs_runs(tmp_path: Path):
+def test_the_demonstration_of_the_docs_runs(tmp_path: Path, warm: Path):
     page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
     code = page.partition("## A real model on a CPU")[2].partition("```bash\n")[2].partition("```")[0]
     for written, shorter in FEWER.items():
         assert written in code
         code = code.replace(written, shorter)
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    programs = f"{warm}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=tmp_path,
