@@ -23,7 +23,7 @@ from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.layered_settings import REMOVED, Layered, explained_yaml, layered, nested_type
-from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
+from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, read_result
 
 Set = Annotated[
@@ -111,7 +111,7 @@ def train(
 
 
 _RANK_EXIT_DELAY: Final = 3.0
-"""Seconds that other ranks wait before they exit after an error: a launcher then ends rank 0, which reports it."""
+"""Seconds that other ranks wait before they exit after an error: torchrun ends all ranks after the first, and rank 0 reports it."""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
@@ -127,9 +127,6 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
         result = train(config, events=display)
     finally:
         display.close()
-    write_outcome(result)
-    if is_reported_by_launcher():
-        return _exit_code(result)
     # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):
         if done_before:
@@ -193,13 +190,10 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
 
 
 def _report_once(error: RefinesynthError) -> None:
-    """Raise the error unless the launcher reports it; other ranks leave an InputError to rank 0."""
-    if rank() != 0 and isinstance(error, InputError):
-        time.sleep(_RANK_EXIT_DELAY)
-        return
-    write_outcome(error)
-    if not is_reported_by_launcher():
+    """Raise the error; other ranks leave an InputError to rank 0."""
+    if rank() == 0 or not isinstance(error, InputError):
         raise error
+    time.sleep(_RANK_EXIT_DELAY)
 
 
 def _show_config(layers: Layered) -> None:

@@ -242,8 +242,6 @@ class TrainConfig(BaseModel):
     """Parallelism of processes: copies (ddp), sharded optimizer and gradients (zero2), also weights (zero3, fsdp)."""
     deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
     """Your own DeepSpeed JSON file; as an option also a stage, zero2 or zero3."""
-    processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
-    """Processes on this machine, one per GPU; torchrun's number overrides it."""
     device: Literal["auto", "cpu"] = "auto"
     """`auto`: GPUs if there are any. `cpu`: no GPUs."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Option(LEARNING, "N")] = 0

@@ -21,7 +21,7 @@ from refinesynth.train.inputs import check_inputs, with_adapter_settings
 from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
 from refinesynth.train.prepare import Counts, DataCounter, examples, fit
-from refinesynth.train.ranks import is_launched, rank
+from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.train.training_folder import ArtefactWriter, check_output
 
@@ -92,9 +92,8 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     """Train and write everything to the output folder.
 
     An interrupted training resumes from its newest sound checkpoint; a finished one returns its result at once.
-    In the main thread, SIGTERM and Ctrl-C save a checkpoint and return a result with the signal. This call starts
-    several `processes` itself; `events` is then not called. `sources` is data in memory instead of `config.data`; it
-    cannot be passed to processes that this call starts.
+    In the main thread, SIGTERM and Ctrl-C save a checkpoint and return a result with the signal.
+    `events` is called on rank 0 only. `sources` is data in memory instead of `config.data`.
 
     Raises:
         InputError: The settings, data or model cannot be used.
@@ -107,7 +106,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     config = with_adapter_settings(config)
     if (done := check_output(config)) is not None:
         return done
-    if rank() != 0 or (config.processes > 1 and not is_launched()):
+    if rank() != 0:
         return launch(config, sources=sources)
     with closing(ArtefactWriter(config, events or NullEvents())) as artefacts:
         result = launch(config, events=artefacts, sources=sources)

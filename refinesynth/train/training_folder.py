@@ -45,7 +45,7 @@ TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
 _FREE_SETTINGS = (
-    "output recipe tokens_per_pack packing gradient_checkpointing attention processes parallel device "
+    "output recipe tokens_per_pack packing gradient_checkpointing attention parallel device "
     "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
 FREE_SETTINGS: Final = frozenset(_FREE_SETTINGS.split())

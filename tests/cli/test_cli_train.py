@@ -147,7 +147,6 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--precision", "bf16-pure"], "precision", "bf16-pure"),
         (["--save-dtype", "fp32"], "save_dtype", "fp32"),
         (["--deepspeed", "zero3"], "parallel", "zero3"),
-        (["--processes", 4], "processes", 4),
         (["--tokenizer", "m/t"], "tokenizer", "m/t"),
         (["--chat-template", "t.jinja"], "chat_template", "t.jinja"),
         (["--recipe", "paper-8b", "--set", "chat_template=null"], "chat_template", None),
@@ -163,7 +162,6 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--set", "packing=false"], "packing", False),
         (["--max-steps", 7, "--set", "max_steps=null"], "max_steps", None),
         (["--set", "attention = sdpa"], "attention", "sdpa"),
-        (["--local_rank", 3], "processes", 1),
         (["--thought-as", "reasoning"], "thought_as", "reasoning"),
         (["--set", "chat_template_kwargs.enable_thinking=false"], "chat_template_kwargs", {"enable_thinking": False}),
     ],
@@ -439,20 +437,6 @@ def test_other_ranks_leave_it_to_rank_0_to_say_what_is_wrong(tmp_path: Path, mon
     (tmp_path / "thesis.tex").write_text("precious")
     result = train("runs/first", "--model", "m", "-o", tmp_path)
     assert (result.exit_code, result.output) == (2, "")
-
-
-def test_whoever_started_the_ranks_hears_the_error_and_says_it(
-    tmp_path: Path, engine: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(config: TrainConfig, events: Events) -> TrainResult:
-        raise TrainingError("the loss is no number")
-
-    engine(failing)
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("REFINESYNTH_TRAIN_OUTCOME", str(tmp_path / "outcome.json"))
-    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out")
-    assert (result.exit_code, result.output) == (1, "")
-    assert "the loss is no number" in (tmp_path / "outcome.json").read_text()
 
 
 # What is drawn.

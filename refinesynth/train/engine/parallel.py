@@ -59,15 +59,13 @@ class Distributed:
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
         # Every process of this machine raises this error: none waits for another one.
-        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
+        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", "1")))
         if gpu and local_processes > torch.cuda.device_count():
             raise InputError(
                 f"there are {local_processes} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
                 f"GPUs, or give device cpu"
             )
-        # For a plan, the ranks are not started yet.
-        ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
-        return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
+        return cls(rank(), local_rank, int(environment.get("WORLD_SIZE", "1")), "gpu" if gpu else "cpu")
 
     def devices(self) -> Devices:
         if self.kind == "cpu":

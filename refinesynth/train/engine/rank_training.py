@@ -14,7 +14,7 @@ from accelerate.utils import patch_environment
 from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
 from transformers.utils import logging as library
 
-from refinesynth.errors import InputError, RefinesynthError, TrainingError
+from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints, loading, parallel
@@ -30,7 +30,7 @@ from refinesynth.train.inputs import base_name
 from refinesynth.train.layered_settings import portable_config
 from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
-from refinesynth.train.ranks import rank, write_outcome
+from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
 
@@ -118,22 +118,14 @@ def run_training(
         InputError: The settings cannot be used.
         TrainingError: The training cannot continue; earlier checkpoints are sound.
     """
-    is_main = rank() == 0
     try:
         with libraries_silenced():
-            result = _train(config, events if is_main else NullEvents(), inputs, sources)
-    except RefinesynthError as exc:
-        write_outcome(exc, is_main=is_main)
-        raise
+            result = _train(config, events if rank() == 0 else NullEvents(), inputs, sources)
     except torch.OutOfMemoryError as exc:
-        error = TrainingError(
+        raise TrainingError(
             f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
             f"or parallel zero3 or fsdp on more devices."
-        )
-        write_outcome(error, is_main=is_main)
-        raise error from exc
-    if is_main:
-        write_outcome(result)
+        ) from exc
     parallel.destroy_process_group()
     return result
 

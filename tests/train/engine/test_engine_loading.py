@@ -228,13 +228,3 @@ def test_bf16_that_is_only_emulated_is_none(monkeypatch: pytest.MonkeyPatch, emu
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulated
     )
     assert Distributed(0, 0, 1, "gpu").devices().bf16 == (not emulated)
-
-
-def test_a_plan_is_of_the_processes_that_will_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    config = asked(tmp_path, processes=4)
-    distributed = Distributed.from_environment(config)
-    assert distributed.world_size == 4
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    assert Distributed.from_environment(config).world_size == 16

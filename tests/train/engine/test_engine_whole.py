@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
 from refinesynth.train.engine import model_writer
@@ -280,10 +280,3 @@ def test_what_was_left_out_in_reading_is_told(model: Path, tmp_path: Path):
     assert any("torn.jsonl:9: the last line is cut off" in remark for remark in notes.plan.remarks)
     # On its own, what a person may start next is not taken for one of several processes.
     assert "RANK" not in os.environ
-
-
-def test_data_in_memory_is_not_given_to_processes_that_are_to_be_started(model: Path, tmp_path: Path):
-    trainer = Trainer(model=model, data=records(), output=tmp_path / "out", processes=2)
-    with pytest.raises(ConfigurationError, match="in memory"):
-        trainer.train()
-    assert not (tmp_path / "out").exists()
