@@ -234,8 +234,6 @@ class TrainConfig(BaseModel):
     """Recompute activations in the backward pass; `auto`: on GPUs whose memory they would fill, by estimate."""
     attention: str = "auto"
     """`auto`, or the name of an attention implementation of transformers or `refinesynth_segments`."""
-    router_aux_loss: Literal["auto", "off"] | Annotated[float, Field(ge=0)] = "auto"
-    """Coefficient of a mixture of experts' load-balancing loss; `auto`: its own where all weights are trained."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"

@@ -26,7 +26,7 @@ from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
 from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
 from refinesynth.train.engine import adapters
-from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
+from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
@@ -93,7 +93,6 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     quantized_bytes = adapters.frozen_bytes(model, config.quantize) if config.quantize is not None else None
     if config.lora is not None:
         model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
-    router_loss_coefficient(config, model)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
     shape = model_shape(model, name if adapter else config.model)
     experts = adapters.frozen_experts(model) if config.lora is not None else 0

@@ -20,7 +20,7 @@ from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints, loading, parallel
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
+from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
 from refinesynth.train.engine.parallel import Distributed, gather_objects
@@ -190,7 +190,6 @@ def _make_loop(
         identity,
         prepared.tokenizer,
         written_dtype(config, prepared.plan.model),
-        router_loss_coefficient(config, model),
         base_name(config),
     )
     return Loop(model, task, config, accelerator, events=events)

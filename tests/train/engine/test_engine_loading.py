@@ -13,11 +13,12 @@ import tiny
 import torch
 from huggingface_hub import constants, file_download
 from safetensors.torch import load_file, save_file
+from transformers import Gemma3nTextConfig, MixtralConfig, PreTrainedConfig, Qwen3MoeConfig
 
 from refinesynth.errors import InputError
 from refinesynth.train import inputs
 from refinesynth.train.config import LoraConfig
-from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
+from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer, model_shape
 from refinesynth.train.engine.parallel import Distributed, deepspeed_json
 
 pytestmark = pytest.mark.train
@@ -228,3 +229,16 @@ def test_bf16_that_is_only_emulated_is_none(monkeypatch: pytest.MonkeyPatch, emu
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulated
     )
     assert Distributed(0, 0, 1, "gpu").devices().bf16 == (not emulated)
+
+
+def test_the_width_in_the_memory_estimate_is_that_of_all_experts_of_a_token():
+    def width(kind: type[PreTrainedConfig], **fields: Any) -> int:
+        made: Any = torch.nn.Linear(2, 2)
+        made.config = kind(num_hidden_layers=2, **fields)
+        return model_shape(made, "").intermediate
+
+    experts = {"intermediate_size": 32, "num_experts_per_tok": 2}
+    assert width(MixtralConfig, **experts) == 64
+    assert width(Qwen3MoeConfig, **experts, moe_intermediate_size=8) == 32
+    assert width(Qwen3MoeConfig, **experts, moe_intermediate_size=500) == 1000
+    assert width(Gemma3nTextConfig, intermediate_size=[64, 512]) == 512
