@@ -44,8 +44,6 @@ Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 SCRATCH: Final = "scratch"
 """Name of a tiny model with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
-HUB_PREFIX: Final = "hf://"
-"""Optional prefix of a model name on the hub."""
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
 PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
@@ -166,8 +164,6 @@ class TrainConfig(BaseModel):
     """Branch, tag or commit of the model and its tokenizer on the hub; by default the newest."""
     tokenizer: Annotated[str | None, Option(MODEL, "NAME")] = None
     """Hub name, folder or GGUF file; by default the model's."""
-    tokenizer_revision: Name | None = None
-    """Branch, tag or commit of the tokenizer; by default the model's for its own tokenizer, else the newest."""
     chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, else react."""
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -268,7 +264,7 @@ class TrainConfig(BaseModel):
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:
         """Hub name, folder or file of the tokenizer, and its revision."""
-        return self.tokenizer or self.model, self.tokenizer_revision or (None if self.tokenizer else self.revision)
+        return self.tokenizer or self.model, None if self.tokenizer else self.revision
 
     @property
     def quantize(self) -> Literal["4bit", "8bit"] | None:
@@ -326,8 +322,3 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
     if every == "epoch":
         return max(1, steps_per_epoch)
     return max(1, round(every * steps_per_epoch)) if every < 1 else round(every)
-
-
-def without_hub_prefix(model: str) -> str:
-    """Remove the prefix `HUB_PREFIX`."""
-    return model.removeprefix(HUB_PREFIX)

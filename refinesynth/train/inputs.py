@@ -4,8 +4,6 @@ Each hub name costs one request with a short timeout. The libraries themselves w
 unreachable hub, for every file.
 """
 
-import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +16,7 @@ from pydantic import ValidationError
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
-from refinesynth.train.config import HUB_PREFIX, SCRATCH, LoraConfig, TrainConfig, without_hub_prefix
+from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.data.conversation_reader import hub_name, source_kind, split_weight
 from refinesynth.train.layered_settings import portable, published
 from refinesynth.train.plan import read_deepspeed
@@ -27,27 +25,6 @@ from refinesynth.train.render.template import read_template
 _NOT_LOCAL: Final = {"model": "no folder", "dataset": "no file or folder"}
 _HUB_TIMEOUT: Final = 10.0
 """Timeout of a request to the hub, in seconds."""
-_HUB_NAME_PATTERN: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-
-
-def check_model_name(model: str) -> None:
-    """Raises: InputError: The name is no hub name, or looks like a mistyped folder. No request is made."""
-    owner, slash, last = without_hub_prefix(model).rpartition("/")
-    if _HUB_NAME_PATTERN.fullmatch(without_hub_prefix(model)) is None:
-        raise InputError(
-            f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
-            "OWNER/NAME"
-        )
-    folder = Path(owner or ".")
-    if model.startswith(HUB_PREFIX) or not folder.is_dir():
-        return
-    folders = [path.name for path in folder.iterdir() if path.is_dir()]
-    matches = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
-    if slash or matches:
-        hint = f"; did you mean {str(folder / matches[0])!r}?" if matches else "."
-        raise InputError(
-            f"there is no folder {model!r}{hint} One of this name on the Hugging Face Hub is {HUB_PREFIX}{model}"
-        )
 
 
 def pretrained_arguments(name: str, revision: str | None = None) -> dict[str, Any]:
@@ -55,9 +32,9 @@ def pretrained_arguments(name: str, revision: str | None = None) -> dict[str, An
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
-    is_local = Path(name).is_dir() or not find_on_hub(without_hub_prefix(name), "model", revision)
+    is_local = Path(name).is_dir() or not find_on_hub(name, "model", revision)
     optional = {} if revision is None else {"revision": revision}
-    return {"pretrained_model_name_or_path": without_hub_prefix(name), "local_files_only": is_local, **optional}
+    return {"pretrained_model_name_or_path": name, "local_files_only": is_local, **optional}
 
 
 @cache
@@ -112,11 +89,10 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
             raise InputError(
                 f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
             )
-        check_model_name(name)
     for name in datasets:
         find_on_hub(name, "dataset")
     for name, revision in remote:
-        find_on_hub(without_hub_prefix(name), "model", revision or None)
+        find_on_hub(name, "model", revision or None)
 
 
 def _is_local(name: str, revision: str | None) -> bool:
@@ -164,7 +140,7 @@ def find_adapter(name: str, revision: str | None = None) -> Adapter | None:
     """
     path = Path(name) / SETTINGS_FILE if Path(name).is_dir() else None
     if path is None and name != SCRATCH and not _is_path(name):
-        path = _download_adapter(without_hub_prefix(name), revision)
+        path = _download_adapter(name, revision)
     if path is None or not path.is_file():
         return None
     try:

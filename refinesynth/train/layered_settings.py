@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import commented_yaml, dump_yaml, read_settings
-from refinesynth.train.config import PATH_FIELDS, TrainConfig, without_hub_prefix
+from refinesynth.train.config import PATH_FIELDS, TrainConfig
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
@@ -265,7 +265,7 @@ def published(model: str, revision: str | None = None) -> tuple[str, str | None]
     if (cached := _CACHE_PATH.search(model)) is not None and path.is_dir():
         return cached["name"].replace("--", "/"), revision or cached["revision"]
     if not path.is_absolute():
-        return without_hub_prefix(model), revision
+        return model, revision
     if path.is_relative_to(working_folder):
         return str(path.relative_to(working_folder)), None
     if portable(str(working_folder)) != str(working_folder) and portable(model) != model:

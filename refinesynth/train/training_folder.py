@@ -229,7 +229,7 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
 """Titles of the held-out losses, in display order."""
 
 _CARD_KEYS: Final = (
-    *("revision", "tokenizer_revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
+    *("revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
     *("max_length", "over_length", "weight_decay", "max_grad_norm", "seed"),
 )
 """Settings in the model card, in order."""

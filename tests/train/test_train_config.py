@@ -357,6 +357,5 @@ def test_a_model_is_named_so_that_others_may_read_it(tmp_path: Path, monkeypatch
         for as_given in ("an-org/a-model", "models/base", "../base", str(tmp_path / "elsewhere")):
             assert published(as_given) == (as_given, None)
         assert published(str(snapshot)) == ("an-org/a-model/small", "0123abc")
-    assert published("hf://an-org/a-model", "v1") == ("an-org/a-model", "v1")
     monkeypatch.chdir(home / "work")
     assert published(str(home / "work" / "models" / "base")) == ("models/base", None)

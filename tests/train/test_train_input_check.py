@@ -74,33 +74,6 @@ def test_data_is_asked_for_before_models_and_scratch_not_at_all(asked: list[obje
     assert asked == []
 
 
-@pytest.mark.parametrize("field", ["model", "tokenizer"])
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("runs/frist", "no folder 'runs/frist'; did you mean 'runs/first'"),
-        ("./runs/frist", "no folder './runs/frist', and the Hugging Face Hub has no such names"),
-        ("runs/frist/", "no folder 'runs/frist/', and the Hugging Face Hub has no such names"),
-        ("frist/", "no such names"),
-        ("../frist", "no such names"),
-        ("~/models/frist", "no folder '.*/models/frist', and the Hugging Face Hub has no such names"),
-        ("/models/frist", "no such names"),
-        ("/frist", "no such names"),
-        ("models/first/frist", "no such names"),
-        ("runs/other", "no folder 'runs/other'. One of this name on the Hugging Face Hub is hf://runs/other"),
-        ("rnus", "no folder 'rnus'; did you mean 'runs'?"),
-        ("hf://a/b/c", "no such names"),
-    ],
-)
-def test_a_mistyped_folder_is_told_to_no_hub(field: str, given: str, message: str, asked: list[object]) -> None:
-    fields: dict[str, Any] = {"model": "hub/model", "data": ["runs/first", "hub/data"], "output": "out", field: given}
-    trainer = Trainer(**fields)
-    for look in (trainer.preview, trainer.plan, trainer.train):
-        with pytest.raises(InputError, match=message):
-            look()
-    assert asked == []
-
-
 @pytest.mark.parametrize("given", ["runs/frist", "./runs/frist", "runs/frist/", "~/runs/frist", "/runs/frist", "frist"])
 def test_mistyped_data_and_templates_are_told_to_no_hub(given: str, asked: list[object]) -> None:
     for fields in ({"data": [given]}, {"data": ["runs/first"], "chat_template": given}):
@@ -109,18 +82,11 @@ def test_mistyped_data_and_templates_are_told_to_no_hub(given: str, asked: list[
     assert asked == []
 
 
-def test_a_hub_is_asked_for_what_a_folder_here_is_called_as_if_it_says_so(asked: list[object]) -> None:
-    check_inputs(a_config(data=["runs/first"], model="hf://runs/other", tokenizer="gpt2"))
-    assert asked == [("model", "gpt2"), ("model", "runs/other")]
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ({"revision": "v1"}, ["a/b at v1"]),
         ({"revision": "v1", "tokenizer": "c/d"}, ["a/b at v1", "c/d"]),
-        ({"revision": "v1", "tokenizer": "c/d", "tokenizer_revision": "v2"}, ["a/b at v1", "c/d at v2"]),
-        ({"tokenizer_revision": "v2"}, ["a/b", "a/b at v2"]),
     ],
 )
 def test_a_hub_is_asked_for_the_revision(
@@ -135,7 +101,6 @@ def test_a_hub_is_asked_for_the_revision(
     [
         {"model": "scratch", "revision": "v1"},
         {"model": "runs", "revision": "v1"},
-        {"tokenizer": "runs", "tokenizer_revision": "v1"},
     ],
 )
 def test_what_is_here_has_no_revision(fields: dict[str, Any], asked: list[object]) -> None:

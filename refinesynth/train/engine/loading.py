@@ -24,7 +24,7 @@ from transformers import (
 
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
-from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine import adapters
 from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
@@ -50,9 +50,8 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER_FILE).is_file() and not is_gguf(name):
-        name, base_revision, adapter = resolve_base(config)  # an adapter folder may have no tokenizer
-        revision = config.tokenizer_revision or base_revision
-        if adapter is not None and revision == base_revision and (adapter.folder / TOKENIZER_FILE).is_file():
+        name, revision, adapter = resolve_base(config)  # an adapter folder may have no tokenizer
+        if adapter is not None and (adapter.folder / TOKENIZER_FILE).is_file():
             name, revision = str(adapter.folder), None  # downloaded with the adapter
     source = pretrained_arguments(name, revision)
     with _loading_errors("tokenizer", name, config):
@@ -138,7 +137,7 @@ def load_model(
         )
     model, loading_info = loaded
     if model_config is not None:
-        cast("Any", model).config.name_or_path = without_hub_prefix(base)
+        cast("Any", model).config.name_or_path = base
     missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
