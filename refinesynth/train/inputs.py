@@ -80,7 +80,7 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
     if config.quantize is not None:
         check_installed("quantize", "bitsandbytes")
     models = {(config.model, config.revision), config.tokenizer_source}
-    if config.lora is not None and Path(config.model).is_dir():
+    if config.lora is not None and find_adapter(config.model) is not None:
         base, revision, _ = resolve_base(config)
         models.add((base, None if Path(base).is_dir() else revision))
     remote = sorted((name, revision or "") for name, revision in models if not _is_local(name, revision))
@@ -109,8 +109,6 @@ def _is_local(name: str, revision: str | None) -> bool:
 SETTINGS_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 TOKENIZER_FILE: Final = "tokenizer_config.json"
-_ADAPTER_FILES: Final = [WEIGHTS_FILE, "*.json", "*.jinja", "*.model", "*.txt"]
-"""Files to download with an adapter's settings: weights, tokenizer, chat template, generation settings."""
 _PEFT_FIELDS: Final = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -133,15 +131,13 @@ class Adapter:
     lora: LoraConfig
 
 
-def find_adapter(name: str, revision: str | None = None) -> Adapter | None:
-    """Find the adapter in a folder, or with a hub name in this `revision`; None if there is no adapter.
+def find_adapter(name: str) -> Adapter | None:
+    """Find the adapter in a folder; None if there is no adapter.
 
     Raises `InputError` if the adapter cannot be read, is no LoRA, or has no safetensors.
     """
-    path = Path(name) / SETTINGS_FILE if Path(name).is_dir() else None
-    if path is None and name != SCRATCH and not _is_path(name):
-        path = _download_adapter(name, revision)
-    if path is None or not path.is_file():
+    path = Path(name) / SETTINGS_FILE
+    if not path.is_file():
         return None
     try:
         adapter = _read_adapter(path.parent, orjson.loads(path.read_bytes()))
@@ -169,38 +165,18 @@ def _read_adapter(folder: Path, settings: Any) -> Adapter:
     return Adapter(folder, base, revision if isinstance(revision, str) else None, LoraConfig.model_validate(values))
 
 
-@cache
-def _download_adapter(name: str, revision: str | None) -> Path | None:
-    """Download an adapter with its tokenizer; return the path of its settings, or None if there is none."""
-    reachable = find_on_hub(name, "model", revision)
-    from huggingface_hub import HfApi, errors
-
-    hub, options = cast("Any", HfApi()), {"revision": revision, "local_files_only": not reachable}
-    try:
-        path = Path(hub.hf_hub_download(name, SETTINGS_FILE, **options))
-        hub.snapshot_download(name, allow_patterns=_ADAPTER_FILES, ignore_patterns=["*/*"], **options)
-    except (errors.EntryNotFoundError, errors.HfHubHTTPError):
-        return None
-    return path
-
-
-def _is_path(name: str) -> bool:
-    """Return True for a name that cannot be a hub name."""
-    return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
-
-
 def resolve_base(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
     """Name and revision of the model with the weights, and the adapter to train further if `model` is an adapter.
 
     A GGUF file is unpacked. Raises `InputError` for an adapter without a base, or with a missing base folder.
     """
-    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
+    adapter = find_adapter(config.model) if config.lora is not None else None
     if adapter is None:
         return unpack_gguf(config.model), config.revision, None
     base, remedy = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS_FILE}"
     if not base:
         raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {remedy}")
-    if _is_path(base) and not Path(base).is_dir():
+    if base.startswith((".", "/", "~")) and not Path(base).is_dir():
         raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {remedy}")
     return base, adapter.revision, adapter
 
@@ -214,13 +190,14 @@ def base_name(config: TrainConfig) -> tuple[str, str | None]:
 
 def with_adapter_settings(config: TrainConfig) -> TrainConfig:
     """Return `config` with the adapter's own `lora` settings if `model` is an adapter. Raises `InputError`."""
-    if config.lora is None:
-        if Path(config.model).is_dir():  # a hub name is checked on loading
-            refuse_adapter(config)
-        return config
-    adapter = find_adapter(config.model, config.revision)
+    adapter = find_adapter(config.model)
     if adapter is None:
         return config
+    if config.lora is None:
+        raise InputError(
+            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
+            "with peft's merge_and_unload and give the folder that you save the merged model to"
+        )
     given, old = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
     differences = [
         f"lora.{name} is {value!r}, and it has {old[name]!r}" for name, value in given.items() if value != old[name]
@@ -231,13 +208,3 @@ def with_adapter_settings(config: TrainConfig) -> TrainConfig:
             f"adapter on its base (--model {portable(adapter.base)})"
         )
     return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})
-
-
-def refuse_adapter(config: TrainConfig) -> None:
-    """Raises: InputError: `model` is an adapter, and `lora` is off."""
-    adapter = find_adapter(config.model, config.revision) if config.lora is None else None
-    if adapter is not None:
-        raise InputError(
-            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
-            "with peft's merge_and_unload and give the folder that you save the merged model to"
-        )

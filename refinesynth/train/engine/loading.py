@@ -27,7 +27,7 @@ from refinesynth.files.gguf import is_gguf
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine import adapters
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
+from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, resolve_base
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
@@ -50,11 +50,9 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER_FILE).is_file() and not is_gguf(name):
-        name, revision, adapter = resolve_base(config)  # an adapter folder may have no tokenizer
-        if adapter is not None and (adapter.folder / TOKENIZER_FILE).is_file():
-            name, revision = str(adapter.folder), None  # downloaded with the adapter
+        name, revision, _ = resolve_base(config)  # an adapter folder may have no tokenizer
     source = pretrained_arguments(name, revision)
-    with _loading_errors("tokenizer", name, config):
+    with _loading_errors("tokenizer", name):
         tokenizer: PreTrainedTokenizerBase = cast("Any", AutoTokenizer).from_pretrained(
             **source, trust_remote_code=config.trust_remote_code
         )
@@ -84,7 +82,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     """
     name, revision, adapter = resolve_base(config)
     source = {} if name == SCRATCH else pretrained_arguments(name, revision)
-    with _loading_errors("model", name, config):
+    with _loading_errors("model", name):
         model_config = _read_model_config(config, source, tokenizer)
         model = _make_meta_model(model_config, config)
         unused = adapters.unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
@@ -117,7 +115,7 @@ def load_model(
     source: dict[str, Any] = {"local_files_only": True} if base == SCRATCH else pretrained_arguments(base, revision)
     model_class: Any = AutoModelForCausalLM
     model_config: Any = None
-    with _loading_errors("model", base, config):
+    with _loading_errors("model", base):
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         arguments = source | {"trust_remote_code": config.trust_remote_code}
@@ -237,12 +235,10 @@ def model_shape(model: nn.Module, name: str) -> ModelShape:
 
 
 @contextmanager
-def _loading_errors(kind: str, name: str, config: TrainConfig) -> Generator[None]:
+def _loading_errors(kind: str, name: str) -> Generator[None]:
     try:
         yield
     except Exception as exc:  # The library raises many kinds of errors on third-party data.
-        if name == config.model:
-            refuse_adapter(config)  # adapters on the hub are not detected earlier
         # The first line of some messages is useless without the second: join the lines.
         problem = shorten(str(exc), _MAX_PROBLEM_LENGTH, placeholder="...") or type(exc).__name__
         if "trust_remote_code" in str(exc):

@@ -9,8 +9,6 @@ import engine_toys as toys
 import pytest
 import torch
 import yaml
-from huggingface_hub import constants
-from huggingface_hub.utils import filter_repo_objects
 from peft import AutoPeftModelForCausalLM
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
@@ -18,8 +16,6 @@ from test_engine_weights import a_base, a_training
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import inputs
-from refinesynth.train import inputs as adapters
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.adapters import add_adapters, frozen_experts
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
@@ -187,49 +183,6 @@ def test_an_adapter_with_settings_that_peft_cannot_follow_is_refused(
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(InputError, match="adapters cannot be put on LlamaForCausalLM"):
         describe_model(toys.config(tmp_path, model=str(tmp_path / "odd"), lora={}))
-
-
-def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    snapshot = tmp_path / "hub" / "models--an-org--an-adapter" / "snapshots" / "0123abc"
-    shutil.copytree(adapter, snapshot, ignore=shutil.ignore_patterns("checkpoints"))
-    (refs := snapshot.parent.parent / "refs").mkdir()
-    (refs / "main").write_text("0123abc")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    inputs.find_on_hub.cache_clear()
-    a_training(Path("an-org/an-adapter"), tmp_path / "out", lora=True, learning_rate=1e-12).train()
-    assert weights(tmp_path / "out").keys() == weights(adapter).keys()
-    whole = a_training(Path("an-org/an-adapter"), tmp_path / "whole")
-    for look in (whole.plan, whole.train):
-        with pytest.raises(InputError, match=r"lora is off.*--lora.*merge_and_unload"):
-            look()
-    inputs.find_on_hub.cache_clear()
-    adapters._download_adapter.cache_clear()
-
-
-def test_an_adapter_of_the_hub_is_fetched_with_its_tokenizer_and_where_its_turns_end(
-    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    shutil.copytree(adapter, there := tmp_path / "there")
-    (there / "chat_template.jinja").write_text("{# own #}" + (there / "chat_template.jinja").read_text())
-    (here := tmp_path / "here").mkdir()
-
-    class Hub:
-        def hf_hub_download(self, _name: str, file: str, **_given: Any) -> str:
-            return str(shutil.copy(there / file, here / file))
-
-        def snapshot_download(self, name: str, *, allow_patterns: Any, ignore_patterns: Any, **_given: Any) -> None:
-            names = [path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()]
-            for each in filter_repo_objects(names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns):
-                self.hf_hub_download(name, each)
-
-    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
-    monkeypatch.setattr(adapters, "find_on_hub", lambda *_given: True)
-    asked = toys.config(tmp_path, model="an-org/fetched", lora={})
-    assert str(load_tokenizer(asked).chat_template).startswith("{# own #}")
-    assert (here / "generation_config.json").read_text() == (there / "generation_config.json").read_text()
-    assert not (here / "checkpoints").exists()
-    adapters._download_adapter.cache_clear()
 
 
 # Beside the adapters, and below them.
