@@ -62,7 +62,7 @@ def train(
     be used, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
 
     Options:
-        data: Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.
+        data: Run folders or exported files; NAME:0.3 takes that share of one.
         more_data: The same, for each DATA. Repeat it for more.
         config: YAML with any settings; options override it, it overrides the recipe.
         lora: Train low-rank adapters instead of all weights.

@@ -150,8 +150,8 @@ class TrainConfig(BaseModel):
 
     # Data, model and output.
     data: tuple[Name, ...]
-    """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags,
-    of which all turns of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
+    """Run folders or files of JSON lines: in one of our export forms, or general chat without flags, of which all turns
+    of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
     `seed`; above 1 it repeats them."""
     model: Annotated[Name, Option(MODEL, "NAME", ("-m", "--model"))]
     """Hub name, folder or GGUF file of a causal language model; or `scratch`: a tiny random one, with a tokenizer from

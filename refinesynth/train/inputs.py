@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import orjson
 from pydantic import ValidationError
@@ -17,12 +17,11 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
-from refinesynth.train.data.conversation_reader import hub_name, source_kind, split_weight
+from refinesynth.train.data.conversation_reader import source_file, split_weight
 from refinesynth.train.layered_settings import portable, published
 from refinesynth.train.plan import read_deepspeed
 from refinesynth.train.render.template import read_template
 
-_NOT_LOCAL: Final = {"model": "no folder", "dataset": "no file or folder"}
 _HUB_TIMEOUT: Final = 10.0
 """Timeout of a request to the hub, in seconds."""
 
@@ -32,35 +31,35 @@ def pretrained_arguments(name: str, revision: str | None = None) -> dict[str, An
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
-    is_local = Path(name).is_dir() or not find_on_hub(name, "model", revision)
+    is_local = Path(name).is_dir() or not find_on_hub(name, revision)
     optional = {} if revision is None else {"revision": revision}
     return {"pretrained_model_name_or_path": name, "local_files_only": is_local, **optional}
 
 
 @cache
-def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Look up `name` on the hub; False if the hub is unreachable and the cache has the name. Raises `InputError`."""
+def find_on_hub(name: str, revision: str | None = None) -> bool:
+    """Look up a model on the hub; False if the hub is unreachable and the cache has the name. Raises `InputError`."""
     require("huggingface_hub", "train")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download
 
     try:
-        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_HUB_TIMEOUT)
+        hub.HfApi().repo_info(name, revision=revision, timeout=_HUB_TIMEOUT)
     except errors.GatedRepoError:
         return True  # The files may be in the cache; loading reports missing ones.
     except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
         at_revision = "" if revision is None else f" at {revision!r}"
         raise InputError(
-            f"there is {_NOT_LOCAL[kind]} {name!r}, and no {kind} of this name{at_revision} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
+            f"there is no folder {name!r}, and no model of this name{at_revision} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
         ) from error
     except errors.HfHubHTTPError:
         return True
     except Exception as error:  # The client raises many kinds of network errors.
-        cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type=kind))
+        cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type="model"))
         if cached.is_dir():
             return False
         raise InputError(
-            f"there is {_NOT_LOCAL[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
+            f"there is no folder {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
             f"({type(error).__name__}: {error}); nothing of this name was fetched before"
         ) from error
     return True
@@ -72,8 +71,9 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
     Raises `InputError` if one does not exist, and `ConfigurationError` if a library is missing.
     """
     check_installed("train", "torch", "transformers")
-    names = [split_weight(source)[0] for source in (config.data if sources is None else sources)]
-    datasets = [hub_name(str(name)) for name in names if isinstance(name, str | Path) and source_kind(name) == "hub"]
+    for source in config.data if sources is None else sources:
+        if isinstance(name := split_weight(source)[0], str | Path):
+            source_file(name)
     read_template(config.chat_template)
     if config.deepspeed is not None:
         read_deepspeed(config.deepspeed)
@@ -89,10 +89,8 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
             raise InputError(
                 f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
             )
-    for name in datasets:
-        find_on_hub(name, "dataset")
     for name, revision in remote:
-        find_on_hub(name, "model", revision or None)
+        find_on_hub(name, revision or None)
 
 
 def _is_local(name: str, revision: str | None) -> bool:

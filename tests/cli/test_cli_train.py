@@ -395,8 +395,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, engine: object, monkeypatch: p
 
 
 def test_a_mix_is_named_by_arguments_and_options_and_shown_source_by_source(tmp_path: Path) -> None:
-    found = shown("runs/a", "runs/b:0.3", "--data", "chat.jsonl:2", "--data", "hf://datasets/o/d:0.5")
-    assert found["data"] == ["runs/a", "runs/b:0.3", "chat.jsonl:2", "hf://datasets/o/d:0.5"]
+    found = shown("runs/a", "runs/b:0.3", "--data", "chat.jsonl:2")
+    assert found["data"] == ["runs/a", "runs/b:0.3", "chat.jsonl:2"]
     file = tmp_path / "mix.yaml"
     file.write_text("data: [runs/a, runs/b:0.3]\n")
     assert shown("--config", file)["data"] == ["runs/a", "runs/b:0.3"]

@@ -327,50 +327,30 @@ def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
     wrong: Any = 5
     for source, problem in (
         (tmp_path / "nowhere.jsonl", "there is no file or folder"),
-        (tmp_path / "empty", "is a folder without trajectories.jsonl"),
+        (tmp_path / "empty", "there is no file or folder '.*empty/trajectories.jsonl'"),
         ("no such thing", "there is no file or folder"),
         ("runs/nowhere.jsonl.zst", "there is no file or folder"),
         (wrong, "source 1 is int"),
     ):
-        with pytest.raises(InputError, match=problem) as refused:
+        with pytest.raises(InputError, match=problem):
             list(read_conversations([source]))
-        assert "Hugging Face" not in str(refused.value)
-
-
-def test_a_name_on_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    (record,) = FORMATS["agentinstruct"].records(sample(), Masking.FLAG)
-
-    def load(name: str) -> Any:
-        if name == "someone/nothing":
-            raise FileNotFoundError("no such dataset")
-        return datasets.DatasetDict({"train": table_of([record.data])})
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    (read,) = read_conversations(["someone/refined"])
-    assert read.location == "someone/refined: row 1"
-    with pytest.raises(InputError, match="someone/nothing"):
-        list(read_conversations(["someone/nothing"]))
 
 
 @pytest.mark.parametrize("name", FLAGGED)
 def test_a_dataset_reads_as_the_file_does(tmp_path: Path, name: str) -> None:
     records = [record.data for k in range(2) for record in FORMATS[name].records(sample(f"t-{k}"), Masking.FLAG)]
     table = table_of(records)
-    table.save_to_disk(str(tmp_path / "saved"))
     both: Any = datasets.DatasetDict({"train": table, "test": table})
-    both.save_to_disk(str(tmp_path / "both"))
+    table.to_json(tmp_path / "saved.jsonl")
     expected = [one.turns for one in read_conversations([records])]
-    for source in (table, both, tmp_path / "saved", tmp_path / "both"):
+    for source in (table, both, tmp_path / "saved.jsonl"):
         assert [one.turns for one in read_conversations([source])] == expected
 
 
-def test_a_dataset_whose_splits_are_unclear_is_refused(tmp_path: Path) -> None:
+def test_a_dataset_whose_splits_are_unclear_is_refused() -> None:
     table = table_of([{"id": "x"}])
     with pytest.raises(InputError, match=r"has the splits \['a', 'b'\]"):
         list(read_conversations([datasets.DatasetDict({"a": table, "b": table})]))
-    (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(InputError, match="cannot be read"):
-        list(read_conversations([tmp_path]))
 
 
 U, A = {"role": "user", "content": "Go."}, {"role": "assistant", "content": "Gone.", "loss": True}

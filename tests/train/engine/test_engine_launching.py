@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_signal_to_torchrun_makes_both_ranks_save_and_they_go_on_from_there(warm: Path, made: Path):
+def test_a_signal_to_torchrun_makes_both_ranks_save_and_they_go_on_from_there(made: Path):
     settings = toys.config(
         made / "out",
         data=(str(made / "data.jsonl"),),
@@ -46,7 +47,16 @@ def test_a_signal_to_torchrun_makes_both_ranks_save_and_they_go_on_from_there(wa
     )
     file = made / "train.yaml"
     file.write_text(settings.model_dump_json())
-    command = [str(warm / "torchrun"), "--standalone", "--nproc-per-node", "2", "-m", "refinesynth.train"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "refinesynth.train",
+    ]
     started = subprocess.Popen(
         [*command, "--config", str(file)], env=toys.environment(), stderr=subprocess.PIPE, text=True
     )
