@@ -244,18 +244,6 @@ def test_several_calls_of_a_message_are_turns_with_their_own_answers(
     assert [len(one["tool_calls"]) for one in messages if one["role"] == "assistant"] == [len(cities), 1]
 
 
-def test_several_calls_in_text_are_turns() -> None:
-    hermes = {
-        "role": "assistant",
-        "content": 'I ask. <tool_call>{"name": "get_weather", "arguments": {"city": "x"}}</tool_call>\n'
-        '<tool_call>{"name": "get_weather", "arguments": {"city": "y"}}</tool_call>',
-    }
-    told = {"role": "user", "content": "<tool_response>sun</tool_response><tool_response>rain</tool_response>"}
-    found = read_record(asked(hermes, told), "openai", "file:1")
-    assert [turn.observation for turn in found.turns if isinstance(turn, DungeonMasterTurn)] == ["sun", "rain"]
-    assert [turn.parallel for turn in found.turns if isinstance(turn, PlayerTurn)] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("name", "record", "why"),
     [

@@ -126,7 +126,7 @@ def test_a_turn_of_which_a_part_alone_is_trained_is_refused() -> None:
         read_record(record.data, "x:1")
 
 
-FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask", "loss_mask", "train")
+FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
 
 
 def masked_chat(**flags: Any) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def masked_chat(**flags: Any) -> dict[str, Any]:
 def test_each_flag_masks_its_turn_whoever_else_has_it(key: str) -> None:
     record = masked_chat(**{key: 0})
     for message in record["messages"][::2]:
-        message[key] = int(key in {"loss_mask", "train"})
+        message[key] = 0
     read = read_record(record, "x:1")
     assert read.marked
     assert read.trained() == (False, False, False, True)
@@ -160,6 +160,7 @@ def test_each_flag_masks_its_turn_whoever_else_has_it(key: str) -> None:
     [
         masked_chat(mask=True),
         masked_chat(masked=True),
+        masked_chat(loss_mask=0),
         masked_chat(train_on_turn=False),
         masked_chat(train_detail=[{"begin_offset": 0, "end_offset": 3, "train": False}]),
         masked_chat() | {"message_loss_mask": [0, 0, 0, 1]},
