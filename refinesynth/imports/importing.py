@@ -8,7 +8,7 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from anyio import CancelScope
 from anyio.lowlevel import checkpoint
@@ -16,14 +16,14 @@ from anyio.lowlevel import checkpoint
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.files.atomic_write import irregular_kind
-from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_compressed, read_document
+from refinesynth.files.compressed import bounded_lines, open_compressed
 from refinesynth.imports.import_formats import PLAY, RULES, find, read_record
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter, next_run_folder
 from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.distinct_names import DistinctNames
-from refinesynth.text.json_reader import load_json, write_json
+from refinesynth.text.json_reader import load_json
 from refinesynth.train.data.conversation_reader import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
 
@@ -44,39 +44,15 @@ class Raw(NamedTuple):
 
 
 def records(source: Path) -> Iterator[Raw]:
-    """Yield the lines of a file, or the documents or list items of `.json` files by name. Raises InputError: unreadable."""
-    files = [source]
-    if source.is_dir():
-        files = sorted(path for path in source.glob("*.json") if path.is_file())
-        if not files or (source / "config.json").exists():
-            raise InputError(f"{str(source)!r} is no folder of documents (*.json); give a file, or such a folder")
-    elif not source.exists():
-        raise InputError(f"there is no file {str(source)!r}")
-    elif kind := irregular_kind(source, follow=True):
+    """Yield the lines of a file. Raises InputError: unreadable."""
+    if kind := irregular_kind(source, follow=True):
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
-    for path in files:
-        with open_compressed(path) as file:
-            suffixes = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
-            if suffixes == [".json"]:
-                yield from _document(file, path)
-                continue
-            for number, line in bounded_lines(file, MAX_LINE_BYTES):
-                if line.strip():
-                    yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MAX_LINE_BYTES else b"")
-
-
-def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
-    content = read_document(file, path)
-    try:
-        document: object = load_json(content)
-    except ValueError:
-        yield Raw(str(path), content[:MAX_LINE_BYTES])
-        return
-    if not isinstance(document, list):
-        yield Raw(str(path), write_json(document, exact=True))
-        return
-    for number, item in enumerate(cast("list[object]", document), start=1):
-        yield Raw(f"{path}: item {number}", write_json(item, exact=True))
+    if not source.is_file():
+        raise InputError(f"there is no file {str(source)!r}")
+    with open_compressed(source) as file:
+        for number, line in bounded_lines(file, MAX_LINE_BYTES):
+            if line.strip():
+                yield Raw(f"{source}:{number}", line.removesuffix(b"\n") if len(line) <= MAX_LINE_BYTES else b"")
 
 
 _BATCH_SIZE: Final = 64
@@ -98,7 +74,7 @@ async def import_trajectories(
     records from the end of a file that has grown.
 
     Args:
-        source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
+        source: A file of JSON lines, also `.gz` and `.zst`.
         format: `agentinstruct`, `openai`, `atif` or `paper`.
         output: The run folder; None for the next free `runs/NNN`.
         fresh: Move an existing run aside and begin anew.

@@ -230,8 +230,8 @@ def write_tokens(
 
     A row is `{"input_ids": [...], "labels": [...]}`. The label of a trained token is its id, all other labels are -100.
     TRL's SFTTrainer and transformers' Trainer accept such rows.
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight and JSON lists are read
-    into memory; other sources are streamed.
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight are read into memory;
+    other sources are streamed.
 
     Args:
         data: A run folder, a file, a dataset, a list of these with optional weights, or trajectories.

@@ -244,11 +244,12 @@ async def test_records_of_one_id_are_numbered(tmp_path: Path) -> None:
     assert [one.id for one in result] == names
 
 
-def test_a_list_in_a_file_is_its_items_and_a_broken_one_says_that_it_is_one(tmp_path: Path) -> None:
+def test_a_list_in_a_file_is_refused_with_what_makes_lines_of_it(tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
-    for indent in (None, 1):
-        path.write_text("\n" + json.dumps([{"messages": [ASK, DONE]}] * 2, indent=indent))
-        assert [one.location for one in read_conversations([path])] == [f"{path}: item {k}" for k in (1, 2)]
-    path.write_text('[{"messages": []},\n')
-    with pytest.raises(InputError, match=r"begins as a JSON list and is not one .* JSONL"):
-        list(read_conversations([path]))
+    for indent, problem in (
+        (1, r"chat.json:1: .*as `jq -c '.\[\]'` makes of a list"),
+        (None, "expected a JSON object, got list"),
+    ):
+        path.write_text(json.dumps([{"messages": [ASK, DONE]}] * 2, indent=indent))
+        with pytest.raises(InputError, match=problem):
+            list(read_conversations([path]))

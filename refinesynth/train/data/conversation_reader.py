@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, Self, cast
 
 from refinesynth.errors import InputError
-from refinesynth.files.compressed import bounded_lines, open_compressed, read_document
+from refinesynth.files.compressed import bounded_lines, open_compressed
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json
 from refinesynth.train.config import TrainConfig
@@ -29,7 +29,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
     """Yield every record of a file with its place, `file:line`; blank lines are skipped.
 
-    A file that begins with `[` is read whole, as a JSON list. A truncated last line, as a killed run leaves it, is
+    A truncated last line, as a killed run leaves it, is
     skipped and its place appended to `truncated`, unless no record precedes it. Raises `InputError` for other invalid lines.
     """
     has_records = False
@@ -37,15 +37,6 @@ def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
         # A few compressed kilobytes can expand to one line of gigabytes: the line length is bounded.
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
             location = f"{path}:{number}"
-            if not has_records and line.lstrip().startswith(b"["):
-                try:
-                    items = load_json(read_document(file, path, line))
-                except ValueError as error:
-                    raise InputError(
-                        f"{str(path)!r} begins as a JSON list and is not one ({error}); expected a whole list, or JSONL"
-                    ) from error
-                yield from ((item, f"{path}: item {index}") for index, item in enumerate(items, start=1))
-                return
             if len(line) > MAX_LINE_BYTES:
                 raise InputError(
                     f"{location}: this line is longer than {MAX_LINE_BYTES:,} bytes; expected one record a line. Split or remove it"
@@ -60,7 +51,7 @@ def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
                     truncated.append(location)
                     return
                 raise InputError(
-                    f"{location}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
+                    f"{location}: this line is not JSON ({error}); expected one object a line (JSONL), as `jq -c '.[]'` makes of a list. "
                     "Fix or remove the line"
                 ) from error
 
@@ -309,7 +300,7 @@ def read_conversations(
 ) -> Reader:
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
-    A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a `datasets` object, or an
+    A source is a run folder, a file (JSON Lines, also `.gz` and `.zst`), a `datasets` object, or an
     iterable of trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or
     a pair of source and number) takes that share of a source's conversations, drawn by `seed`. Equal ids are numbered.
 
