@@ -39,7 +39,7 @@ def import_(
             )
             result = anyio.run(work)
     except (KeyboardInterrupt, SystemExit):
-        note("interrupted: the same command goes on with what it has begun")
+        note("interrupted: the same command with --fresh begins anew")
         raise
     summary = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
     say(f"{result.path}: {summary}, {counted(result.figures.mistakes.total(), 'mistake')}")

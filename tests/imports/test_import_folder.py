@@ -25,10 +25,6 @@ def file_of(folder: Path, count: int = 3, form: str = "agentinstruct") -> Path:
     return path
 
 
-def contents(folder: Path) -> list[bytes]:
-    return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl", "config.json")]
-
-
 async def test_an_import_is_a_run_that_is_complete(tmp_path: Path) -> None:
     result = await import_trajectories(file_of(tmp_path), format="agentinstruct", output=tmp_path / "run")
     assert [one.id for one in result] == ["t-0", "t-1", "t-2"]
@@ -83,9 +79,8 @@ async def test_of_a_file_that_breaks_off_or_is_of_another_format_nothing_is_writ
 
 
 @pytest.mark.long
-async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
+async def test_an_import_that_is_interrupted_is_begun_anew_on_request(tmp_path: Path) -> None:
     path = file_of(tmp_path, 200)
-    await import_trajectories(path, format="agentinstruct", output=tmp_path / "whole")
 
     def stop(read: int) -> None:
         if (tmp_path / "run" / "config.json").exists() and read >= 100:
@@ -96,29 +91,11 @@ async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     begun = RunStatus.of(RunFolder.open(tmp_path / "run"))
     assert (begun.state, begun.why, begun.n) == ("stopped", "interrupted", 200)
     assert 0 < begun.accepted < 200
-    await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-async def test_a_file_that_has_grown_is_read_on_and_another_one_is_refused(tmp_path: Path) -> None:
-    async def imported(path: Path, name: str = "agentinstruct", *, fresh: bool = False) -> SynthesisResult:
-        return await import_trajectories(path, format=name, output=tmp_path / "run", fresh=fresh)
-
-    await imported(file_of(tmp_path, 2))
-    assert len(await imported(file_of(tmp_path, 5))) == 5
-    before = contents(tmp_path / "run")
-    path = tmp_path / "other.jsonl"
-    write_export([trajectory(*REFINED, id="other")] * 6, path, "agentinstruct")
-    write_export([trajectory(*REFINED)] * 6, tmp_path / "paper.jsonl", "paper")
-    with pytest.raises(RunFolderError, match=r"other.jsonl:1 is not what was read there before"):
-        await imported(path)
-    with pytest.raises(RunFolderError, match=r"paper.jsonl:1 is not what was read there before"):
-        await imported(tmp_path / "paper.jsonl", "paper")
-    with pytest.raises(RunFolderError, match=r"has 2 records, and more were read before"):
-        await imported(tmp_path / "2.jsonl")
-    assert contents(tmp_path / "run") == before
-    assert len(await imported(path, fresh=True)) == 6
-    assert contents(tmp_path / "run.old-1") == before
+    with pytest.raises(RunFolderError, match="holds an import; give another folder, or --fresh"):
+        await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
+    result = await import_trajectories(path, format="agentinstruct", output=tmp_path / "run", fresh=True)
+    assert len(result) == 200
+    assert len(SynthesisResult.open(tmp_path / "run.old-1")) == begun.accepted
 
 
 async def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:

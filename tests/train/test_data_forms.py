@@ -237,8 +237,6 @@ async def test_records_of_one_id_are_numbered(tmp_path: Path) -> None:
     assert [one.id for one in read_conversations([[record, other], [record]])] == ["a", "a-2", "a-3"]
     path, names = tmp_path / "all.jsonl", ["a", "a-2", "a-2-2", "a-3"]
     lines = [json.dumps(one) + "\n" for one in (record, record, other, record)]
-    path.write_text("".join(lines[:2]))
-    await import_trajectories(path, format="openai", output=tmp_path / "run")
     path.write_text("".join(lines))
     result = await import_trajectories(path, format="openai", output=tmp_path / "run")
     assert [one.id for one in result] == names
