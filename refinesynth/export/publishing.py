@@ -185,12 +185,12 @@ def write_dataset(
         if records:
             write_json_file(folder / "schema.json", row_schema(write_splits(records, folder)))
     card = CardFacts(
+        repo,
         title or repo.partition("/")[2],
         licence,
         counts,
         language=tuple(language),
         held_out=reports.get("test"),
-        repo=repo,
         tags=("agent-traces",) if format == "traces" else (),
         **facts,
     )
