@@ -23,7 +23,6 @@ from refinesynth.export import (
     Masking,
     check_languages,
     check_licence,
-    with_distractors,
     write_export,
 )
 from refinesynth.export.formats import WorldFormat
@@ -45,7 +44,6 @@ def export(
     output: Annotated[Path | None, option("-o", "--output", metavar="FILE")] = None,
     masking: Annotated[str | None, option(metavar="HOW")] = None,
     form: Form = "react",
-    distractor_tools: Annotated[int, option(metavar="N", min=0)] = 0,
     overwrite: bool = False,
     start: Annotated[str, option(help=f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")] = "clean",
     model: Annotated[str | None, option("--model", "-m", metavar="NAME")] = None,
@@ -62,18 +60,12 @@ def export(
         output: JSONL to write; .gz and .zst compress it. By default NAME.FORMAT.jsonl here, for runs/NAME.
         masking: How mistakes stay out of training: flag, split or drop. By default the best that the format can say.
         form: Turns as ReAct text, or with actions as tool calls; not every format can.
-        distractor_tools: With --form tools: offer N functions of other scripts, too.
         overwrite: Replace FILE if it is there.
         model: For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or
             a GGUF file.
     """
     unreadable: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
-    if distractor_tools and form != "tools":
-        raise InputError("--distractor-tools is for --form tools alone; give that too, or leave it out")
-    if distractor_tools:
-        chat = with_distractors(format_name, distractor_tools, _trajectories(source, unreadable))
-        write = partial(write_export, format=chat, masking=masking)
     if output is None:
         name = source.resolve().name
         stem = name.removesuffix(source.suffix if source.suffix.lower() in COMPRESSIONS else "").removesuffix(".jsonl")

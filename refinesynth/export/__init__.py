@@ -4,7 +4,7 @@ from refinesynth.export.atif import AtifFormat
 from refinesynth.export.card import CardCounts, CardFacts, check_languages, check_licence, render_card
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, export, group_of, one_side, write_export
-from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking, with_distractors
+from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
 from refinesynth.renamed import renamed
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "group_of",
     "one_side",
     "render_card",
-    "with_distractors",
     "write_export",
 ]
 

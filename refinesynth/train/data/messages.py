@@ -63,7 +63,7 @@ def _read_calls(value: object, subject: str) -> tuple[ToolCall, ...]:
 
 def _parse_call(item: Mapping[str, Any]) -> ToolCall:
     function: Any = item.get("function")
-    name, value = function["name"], cast("Any", function.get("arguments"))
+    name, value = function["name"], function.get("arguments")
     arguments: Any = (load_json(value) if value.strip() else {}) if isinstance(value, str) else value
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
         raise ValueError(f"a call of {name!r} with arguments of {type(arguments).__name__}")
