@@ -22,7 +22,7 @@ from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.layered_settings import REMOVED, Layered, explained_yaml, layered, nested_type
+from refinesynth.train.layered_settings import Layered, explained_yaml, layered, nested_type
 from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, read_result
 
@@ -40,7 +40,6 @@ Set = Annotated[
 def train(
     data: Annotated[list[str] | None, typer.Argument(metavar="DATA...")] = None,
     *,
-    more_data: Annotated[list[str] | None, option("--data", panel=INPUT, metavar="NAME[:WEIGHT]")] = None,
     config: Annotated[Path | None, option(panel=INPUT, metavar="FILE")] = None,
     lora: Annotated[bool | None, option("--lora/--no-lora", panel=LEARNING)] = None,
     set_: Set = None,
@@ -49,9 +48,6 @@ def train(
     dry_run: Annotated[bool, option(panel=ADVANCED)] = False,
     show_config: Annotated[bool, option(panel=ADVANCED)] = False,
     json: Annotated[bool, option(panel=ADVANCED)] = False,
-    local_rank: Annotated[  # noqa: ARG001 - launchers give it, and the environment says the same
-        int | None, typer.Option("--local_rank", "--local-rank", hidden=True)
-    ] = None,
     **settings: Any,
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
@@ -63,7 +59,6 @@ def train(
 
     Options:
         data: Run folders or exported files; NAME:0.3 takes that share of one.
-        more_data: The same, for each DATA. Repeat it for more.
         config: YAML with any settings; options override it, it overrides the recipe.
         lora: Train low-rank adapters instead of all weights.
         preview: Show what the model will see: trained, context, masked mistakes. Trains nothing.
@@ -72,16 +67,11 @@ def train(
         show_config: Print every setting, its meaning and its origin. Trains nothing.
         json: The plan of --dry-run, or the result, as one JSON object.
     """
-    if data and data[0] == "merge":
-        raise InputError(
-            "refinesynth train merge is removed. Merge an adapter with peft: AutoPeftModelForCausalLM.from_pretrained(ADAPTER)"
-            ".merge_and_unload().save_pretrained(FOLDER). A data folder of this name is ./merge"
-        )
     if show_config + preview + dry_run > 1:
         raise InputError("give one of --show-config, --preview and --dry-run")
     if sample is not None and not preview:
         raise InputError("--sample is for --preview alone; give that too, or leave it out")
-    options: dict[str, Any] = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
+    options: dict[str, Any] = {**settings, "lora": lora, "data": data or None}
     recipe = options.pop("recipe", None)
     typed = typed_settings(options, assignments=set_ or [])
 
@@ -253,9 +243,6 @@ def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = (
         name = name.strip().replace("-", "_")
         if not sign or not _NAME.fullmatch(name):
             raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
-        if name in REMOVED:
-            note(f"! {REMOVED[name]}")
-            continue
         if name in assigned:
             raise ConfigurationError(f"--set {name} is given twice; give it once")
         # Values of a mapping have no field type that would parse a number or a boolean from text.

@@ -5,7 +5,6 @@ from refinesynth.export.card import CardCounts, CardFacts, check_languages, chec
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, export, group_of, one_side, write_export
 from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
-from refinesynth.renamed import renamed
 
 __all__ = [
     "FORMATS",
@@ -27,5 +26,3 @@ __all__ = [
     "render_card",
     "write_export",
 ]
-
-__getattr__ = renamed(__name__, {"Tally": "CardCounts"})

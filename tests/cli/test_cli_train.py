@@ -200,7 +200,7 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
         (["nothere.jsonl"], "model is missing"),
         (["nothere.jsonl:0.3", "--model", "m", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl:a lot", "--model", "m", "-o", "models/x"], "'a lot' is no weight for 'nothere.jsonl'"),
-        (["--data", "nothere.jsonl:0", "--model", "m", "-o", "models/x"], "has the weight 0; expected a share"),
+        (["nothere.jsonl:0", "--model", "m", "-o", "models/x"], "has the weight 0; expected a share"),
         (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),
@@ -394,8 +394,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, engine: object, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mix_is_named_by_arguments_and_options_and_shown_source_by_source(tmp_path: Path) -> None:
-    found = shown("runs/a", "runs/b:0.3", "--data", "chat.jsonl:2")
+def test_a_mix_is_named_by_arguments_and_shown_source_by_source(tmp_path: Path) -> None:
+    found = shown("runs/a", "runs/b:0.3", "chat.jsonl:2")
     assert found["data"] == ["runs/a", "runs/b:0.3", "chat.jsonl:2"]
     file = tmp_path / "mix.yaml"
     file.write_text("data: [runs/a, runs/b:0.3]\n")
@@ -426,7 +426,7 @@ def test_only_rank_0_speaks_and_writes(
 
     monkeypatch.setattr("refinesynth.train.engine.launch", launch)
     monkeypatch.setenv("RANK", "1")
-    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out", "--local_rank=1")
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out")
     assert (result.exit_code, result.output, told) == (0, "", [])
     assert list(tmp_path.iterdir()) == []
 
@@ -526,21 +526,3 @@ def test_a_preview_of_nothing_is_wrong_input(monkeypatch: pytest.MonkeyPatch) ->
     result = train("runs/first", "--model", "m", "--preview")
     assert result.exit_code == 2
     assert "nothing to train on" in result.stderr
-
-
-# What is removed.
-
-
-@pytest.mark.parametrize("arguments", [[], ["models/adapter", "-o", "models/merged", "--save-dtype", "fp32"]])
-def test_train_merge_names_what_to_do_instead(arguments: list[str]) -> None:
-    result = train("merge", *arguments)
-    assert result.exit_code == 2
-    assert "merge_and_unload" in unwrapped(result.stderr)
-
-
-def test_a_retired_setting_is_accepted_with_a_warning_and_pushing_is_refused_with_the_command() -> None:
-    result = train("--show-config", "--set", "plots=false")
-    assert (result.exit_code, "plots is removed" in unwrapped(result.stderr)) == (0, True)
-    assert "plots" not in result.stdout
-    refused = train("--show-config", "--set", "trainer.push_to_hub=true")
-    assert (refused.exit_code, "hf upload" in unwrapped(refused.stderr)) == (2, True)

@@ -3,7 +3,6 @@ its line."""
 
 import gzip
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -480,7 +479,3 @@ def test_a_line_that_would_fill_the_memory_is_refused_with_its_place(tmp_path: P
     assert path.stat().st_size < 20_000
     with pytest.raises(InputError, match=r"a\.jsonl\.zst:2: this line is longer than 16,777,216 bytes"):
         list(read_conversations([path]))
-
-
-def test_the_old_name_of_the_reader_can_be_imported() -> None:
-    assert import_module("refinesynth.train.data.reading").read_conversations is read_conversations

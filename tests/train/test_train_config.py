@@ -181,7 +181,6 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"lora.rnk": 1}, ["no setting 'lora.rnk'", "lora.rank"]),
     ({"rank": 1}, ["no setting 'rank'", "lora.rank"]),
     ({"zzz": 1}, ["there are data, model"]),
-    ({"lr": 1}, ["no setting 'lr'", "did you mean learning_rate?"]),
     ({"held_out": 1.5}, ["held_out is 1.5", "a share (below 1) or a whole number (from 1 on)"]),
     ({"warmup": 10.5}, ["warmup is 10.5", "a whole number"]),
     ({"evaluate_every": 1.5}, ["evaluate_every is 1.5", "epoch, never, a share"]),
