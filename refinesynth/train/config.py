@@ -6,7 +6,7 @@
 import keyword
 import math
 import re
-from typing import Annotated, Any, Final, Literal, Self, cast
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
@@ -84,28 +84,14 @@ class LoraConfig(BaseModel):
     """Quantize frozen weights with bitsandbytes: 4 bits (QLoRA: nf4, double quantization) or 8; not for zero3 and fsdp."""
 
 
-Optim = Literal[
-    "adamw_torch",
-    "adamw_torch_fused",
-    "adafactor",
-    "sgd",
-    "adamw_8bit",
-    "paged_adamw_8bit",
-    "paged_adamw_32bit",
-    "lion_8bit",
-    "lion_32bit",
-    "paged_lion_8bit",
-    "paged_lion_32bit",
-]
+Optim = Literal["adafactor", "adamw_8bit", "paged_adamw_8bit"]
 
 
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
 
 
-def _unique_names(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [*dict.fromkeys(name for name in cast("list[object]", value) if name != "none")]
-    return value if not isinstance(value, str) else [value] if value != "none" else []
+def _as_names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
 class TrainerConfig(BaseModel):
@@ -114,25 +100,17 @@ class TrainerConfig(BaseModel):
     model_config = _MODEL_CONFIG
 
     optim: Optim | None = None
-    """Optimizer; names with 8bit or 32bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
+    """Optimizer; names with 8bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
     adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
     """AdamW's epsilon."""
     lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Settings of the schedule, such as `min_lr: 1e-6`."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
     """Strength of NEFTune's noise on embeddings, which does not depend on packing."""
-    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_unique_names)] = ()
-    """Trackers of the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
-    run_name: Name | None = None
-    """Name of the run for trackers; by default the name of the output folder."""
-    project: Name | None = None
-    """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
-    tf32: bool | None = None
-    """Allow TF32 in fp32 matrix products on GPUs; by default torch's setting."""
+    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_as_names)] = ()
+    """Trackers of the metrics: tensorboard (into `tensorboard/` of the output folder), wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
-    full_determinism: bool = False
-    """Use only deterministic kernels, which are slower."""
 
     def weight_settings(self) -> dict[str, Any]:
         """Settings that determine the weights and differ from their defaults."""
@@ -140,7 +118,7 @@ class TrainerConfig(BaseModel):
         return {name: value for name, value in sorted(changed.items()) if name in _WEIGHT_SETTINGS}
 
 
-_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})
+_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha"})
 
 
 class TrainConfig(BaseModel):
@@ -252,8 +230,6 @@ class TrainConfig(BaseModel):
     """Number of evaluations without a better held-out loss on trained tokens after which the training stops."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
-    tensorboard: Annotated[bool, Option(OUTPUT)] = False
-    """Write TensorBoard event files to `tensorboard/` in the output folder: short for `trainer.report_to`."""
     save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
     trained."""

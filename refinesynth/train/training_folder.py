@@ -46,7 +46,7 @@ CHECKPOINTS: Final = "checkpoints"
 
 _FREE_SETTINGS = (
     "output recipe tokens_per_pack packing gradient_checkpointing attention parallel device "
-    "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
+    "save_every keep log_every resume save_dtype trust_remote_code"
 )
 FREE_SETTINGS: Final = frozenset(_FREE_SETTINGS.split())
 """Settings that may differ on resuming, because they do not change what the model learns."""

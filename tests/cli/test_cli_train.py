@@ -155,7 +155,6 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--trust-remote-code"], "trust_remote_code", True),
         (["--seed", 3], "seed", 3),
         (["--resume", "never"], "resume", "never"),
-        (["--tensorboard"], "tensorboard", True),
         (["--set", "weight_decay=0.1"], "weight_decay", 0.1),
         (["--set", "adam_betas=[0.9, 0.95]"], "adam_betas", [0.9, 0.95]),
         (["--set", "evaluate-every=0.5"], "evaluate_every", 0.5),

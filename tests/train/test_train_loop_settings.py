@@ -25,7 +25,7 @@ def refusal(**fields: Any) -> str:
         ({"trainer.epochs": 3}, "did you mean epochs?"),
         ({"optim": "adafactor"}, "no setting 'optim' (command line); did you mean trainer.optim?"),
         ({"trainer": {"": 1}}, "no setting 'trainer.'"),
-        ({"trainer": {"optim": "adamw"}}, "trainer.optim is 'adamw' (command line): Input should be 'adamw_torch'"),
+        ({"trainer": {"optim": "adamw"}}, "trainer.optim is 'adamw' (command line): Input should be 'adafactor'"),
         ({"trainer": {"neftune_noise_alpha": "five"}}, "trainer.neftune_noise_alpha is 'five'"),
         ({"trainer": {"ddp_timeout": 1.5}}, "trainer.ddp_timeout is 1.5"),
         ({"trainer": {"report_to": "wnadb"}}, "Input should be 'tensorboard', 'wandb'"),
@@ -40,8 +40,7 @@ def test_an_unknown_field_is_refused_with_the_one_that_is_meant(fields: dict[str
 def test_trackers_are_one_or_several() -> None:
     for given, wanted in (
         ("wandb", ("wandb",)),
-        (["wandb", "tensorboard", "wandb"], ("wandb", "tensorboard")),
-        ("none", ()),
+        (["wandb", "tensorboard"], ("wandb", "tensorboard")),
     ):
         assert a_config(trainer={"report_to": given}).trainer.report_to == wanted
     assert a_config(trainer=None).trainer == a_config().trainer
@@ -58,10 +57,10 @@ def test_fields_are_written_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ({}, {"report_to": "wandb", "run_name": "x", "ddp_timeout": 60}, None),
+        ({}, {"report_to": "wandb", "ddp_timeout": 60}, None),
         ({"ddp_timeout": 60}, {}, None),
         ({}, {"neftune_noise_alpha": 5}, "trainer was {} and is {'neftune_noise_alpha': 5.0}"),
-        ({"optim": "adafactor"}, {"optim": "adamw_torch"}, "trainer was {'optim': 'adafactor'}"),
+        ({"optim": "adafactor"}, {"optim": "adamw_8bit"}, "trainer was {'optim': 'adafactor'}"),
     ],
 )
 def test_what_decides_about_the_weights_must_stay(

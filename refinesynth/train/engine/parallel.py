@@ -4,7 +4,6 @@ Also the optimizer, the learning rate schedule and the trackers of the loop.
 """
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -105,21 +104,16 @@ def destroy_process_group() -> None:
         dist.destroy_process_group()
 
 
-_BITSANDBYTES_NAME = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
-
-
 def make_accelerator(config: TrainConfig, compute: ComputeSettings, distributed: Distributed) -> Accelerator:
     """Initialize the process group and accelerate; ZeRO-3 needs this before the model is loaded.
 
     Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` if DeepSpeed is not installed.
     """
-    extra, cpu = config.trainer, distributed.kind == "cpu"
+    cpu = distributed.kind == "cpu"
     is_first = not dist.is_initialized()
     if is_launched() and is_first:
-        dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=extra.ddp_timeout))
+        dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=config.trainer.ddp_timeout))
     half = compute.precision == "bf16" or (compute.precision == "bf16-pure" and compute.deepspeed)
-    if extra.tf32 is not None:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
     # The state of an earlier training in this process would persist; accelerate has no public way to reset it.
     AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     PartialState(cpu=cpu)
@@ -165,20 +159,14 @@ def wrap_layers(accelerator: Accelerator, model: nn.Module) -> None:
 def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
     """Start a run in every tracker."""
     if _trackers(config):
-        name = config.trainer.run_name or Path(config.output).name
-        keys = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
-        init_options = {tracker: {key: name} for tracker, key in keys.items() if tracker in config.trainer.report_to}
-        project = config.trainer.project or os.environ.get("WANDB_PROJECT") or "refinesynth"
-        accelerator.init_trackers(project, init_kwargs=init_options)
+        accelerator.init_trackers(os.environ.get("WANDB_PROJECT") or "refinesynth")
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
     """Trackers; TensorBoard writes into the output folder, or into $TENSORBOARD_LOGGING_DIR."""
-    trackers = [name for name in config.trainer.report_to if name != "tensorboard"]
-    if len(trackers) == len(config.trainer.report_to) and not config.tensorboard:
-        return trackers
     folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", Path(config.output) / TENSORBOARD))
-    return [*trackers, TensorBoardTracker(folder.name, folder.parent)]
+    special = {"tensorboard": lambda: TensorBoardTracker(folder.name, folder.parent)}
+    return [special[name]() if name in special else name for name in config.trainer.report_to]
 
 
 def deepspeed_json(
@@ -218,26 +206,20 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
         {"params": ps, "weight_decay": decay} for ps, decay in ((decayed, config.weight_decay), (undecayed, 0.0)) if ps
     ]
     name, rate, betas = config.trainer.optim or "", config.learning_rate, config.adam_betas
-    if name in {"", "adamw_torch", "adamw_torch_fused"}:
-        fused = name.endswith("fused") or (not name and cuda) or None
-        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=fused)
-    if name == "sgd":
-        return torch.optim.SGD(groups, rate)
+    if not name:
+        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=cuda or None)
     if name == "adafactor":
         from transformers import Adafactor
 
         # The learning rate comes from the schedule, as with the other optimizers.
         return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
     library = require("bitsandbytes", "quantize").optim
-    paged, algorithm, bits = _BITSANDBYTES_NAME.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
-    if bits == "8bit":  # with the moments of embeddings in 32 bits, as bitsandbytes advises
-        manager = library.GlobalOptimManager.get_instance()
-        for module in model.modules():
-            if isinstance(module, nn.Embedding):
-                manager.register_module_override(module, "weight", {"optim_bits": 32})
-    optimizer_class = getattr(library, f"{'Paged' if paged else ''}{'AdamW' if algorithm == 'adamw' else 'Lion'}{bits}")
-    epsilon = {"eps": config.trainer.adam_epsilon} if algorithm == "adamw" else {}
-    return optimizer_class(groups, lr=rate, betas=betas, **epsilon)
+    manager = library.GlobalOptimManager.get_instance()
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):  # moments of embeddings in 32 bits, as bitsandbytes advises
+            manager.register_module_override(module, "weight", {"optim_bits": 32})
+    optimizer_class = library.AdamW8bit if name == "adamw_8bit" else library.PagedAdamW8bit
+    return optimizer_class(groups, lr=rate, betas=betas, eps=config.trainer.adam_epsilon)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
@@ -248,7 +230,7 @@ def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
 
 def check_loop(config: TrainConfig) -> None:
     """Raises: ConfigurationError: A tracker is not installed, or the optimizer or schedule settings are invalid."""
-    for name in (*config.trainer.report_to, *(["tensorboard"] if config.tensorboard else ())):
+    for name in config.trainer.report_to:
         if find_spec(name) is None:
             raise ConfigurationError(
                 missing("tensorboard", "train")

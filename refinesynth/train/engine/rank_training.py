@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, TrainingError
@@ -134,7 +134,7 @@ def _train(
     config: TrainConfig, events: Events, prepared: PreparedTraining | None, sources: Sequence[Any] | None
 ) -> TrainResult:
     distributed = Distributed.from_environment(config)
-    (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
+    set_seed(config.seed)
     prepared = prepared or prepare_training(config, distributed, sources)
     identity = _identity(config, prepared, distributed.world_size)
     # `planned` writes settings and plan into the folder; a refused command must not change them.
