@@ -46,7 +46,7 @@ SCRATCH: Final = "scratch"
 ALL: Final = "all"
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
-PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
+PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed")
 """Fields that may hold paths."""
 
 _RESERVED: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
@@ -233,9 +233,8 @@ class TrainConfig(BaseModel):
     save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
     trained."""
-    resume: Annotated[str, Option(OUTPUT, "HOW")] = "auto"
-    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over. Or a checkpoint's
-    folder."""
+    resume: Annotated[Literal["auto", "never"], Option(OUTPUT)] = "auto"
+    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over."""
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:

@@ -58,16 +58,10 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     Returns the result if the training in the folder has the same settings and is finished, else None.
 
     Raises:
-        InputError: The folder contains something else or a training with other settings, or the checkpoint to resume
-            from does not exist.
+        InputError: The folder contains something else or a training with other settings.
         StorageError: The folder cannot be read.
     """
     output = Path(config.output)
-    if config.resume not in {"auto", "never"} and not Path(config.resume).is_dir():
-        raise InputError(
-            f"there is no checkpoint {config.resume!r}; give the folder of one (such as {str(output / CHECKPOINTS / 'checkpoint-100')!r}), "
-            "auto for the newest sound one, or never to start over"
-        )
     if not _has_training(output):
         return None
     if config.resume == "never":

@@ -14,7 +14,7 @@ from accelerate.utils import patch_environment
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as library
 
-from refinesynth.errors import InputError, TrainingError
+from refinesynth.errors import TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints, loading, parallel
@@ -216,14 +216,7 @@ def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[
     """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
     if config.resume == "never":
         return None, []
-    if config.resume == "auto":
-        checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
-    else:
-        checkpoint, remarks = checkpoints.read(Path(config.resume)), []
-        if isinstance(checkpoint, str):
-            raise InputError(
-                f"the checkpoint {config.resume!r} cannot be used: {checkpoint}. Give another, or auto for the newest sound one."
-            )
+    checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
     if checkpoint is not None:
         checkpoints.refuse_differences(checkpoint, identity)
         remarks.append(f"Going on from {checkpoint.path}, after step {checkpoint.step}.")
@@ -233,7 +226,7 @@ def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[
 def _make_result(config: TrainConfig, loop: Loop, start: Checkpoint | None) -> TrainResult:
     progress = loop.progress
     best = progress.best[0] if progress.best is not None else None
-    if best is not None and (not loop.checkpoints.find(best).is_dir() or progress.kept not in {None, best}):
+    if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
         best = None
     held_out = [metrics for step, metrics in progress.evaluations if step == (best or progress.step)]
     return TrainResult(
