@@ -199,7 +199,6 @@ def lost_conversations(counts: Counts) -> str:
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
         ("dropped_long", counts.dropped_long, "left out as too long"),
         ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
-        ("masked_whole", counts.masked_whole, "turns of several calls masked whole for a mistake among them"),
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
     reasons: list[str] = []
@@ -215,7 +214,6 @@ def _tokens(counts: Counts) -> str:
     return (
         f"{counts.tokens:,}, of which {counts.trained_tokens:,} trained ({counts.trained_tokens / total:.0%}), "
         f"{counts.mistake_tokens:,} in mistakes ({counts.mistake_tokens / total:.0%})"
-        f"{f', {counts.masked_calls:,} turns with a mistake among right calls' if counts.masked_calls else ''}"
     )
 
 

@@ -110,8 +110,8 @@ class Conversation:
     """Number of earlier copies, for a source with a weight above 1."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
-        """Loss flag of each turn, in the order of `turns`."""
-        return tuple(loss_on.trains(turn.label) for turn in self.turns)
+        """Loss flag of each turn, in the order of `turns`; a turn with a mistaken call counts as a mistake."""
+        return tuple(loss_on.trains(TurnLabel.MISTAKE if turn.mistakes else turn.label) for turn in self.turns)
 
 
 _NEXT_ROLES: Final = {

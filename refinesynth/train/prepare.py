@@ -42,14 +42,10 @@ class Counts:
     """Assistant turns cut off truncated examples."""
     repeated: int = 0
     """Conversations that equal an earlier one. They are kept and count again; copies by weight are not counted here."""
-    masked_calls: int = 0
-    """Turns with several calls of which only the mistakes give no loss."""
-    masked_whole: int = 0
-    """Turns with several calls that give no loss because the place of a mistake among the calls is not certain."""
     parallel_tasks: int = 0
     """Conversations whose task allows several calls per message."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if not empty."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `repeated`, if not empty."""
 
     @property
     def trained_share(self) -> float:
@@ -117,11 +113,7 @@ class DataCounter:
             mistake_tokens=int(np.count_nonzero(example.labels == Label.MISTAKE)),
             trained_turns=trained,
             other_turns=len(example.spans) - trained,
-            masked_calls=example.masked_calls,
-            masked_whole=max(0, example.masked_whole - 1),
         )
-        if example.masked_whole:
-            self.count_named("masked_whole", example.id)
 
     def counts(self) -> Counts:
         named = {kind: tuple(names) for kind, names in self._named.items()}

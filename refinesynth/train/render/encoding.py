@@ -80,10 +80,6 @@ class ControlTokens:
         match = self._special_pattern.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
         return CharRange(*match.span()) if match else None
 
-    def token_start(self, text: str, position: int) -> int:
-        """`position`, or the start of the control token around it."""
-        return next((m.start() for m in self._any_pattern.finditer(text) if m.start() < position < m.end()), position)
-
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
         """Ranges of the message `text[start:stop]` that would be encoded as control tokens."""
         pattern = self._special_pattern if assistant else self._any_pattern

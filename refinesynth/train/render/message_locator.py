@@ -12,8 +12,6 @@ model writes that token to stop.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import pairwise
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
@@ -175,41 +173,6 @@ class Locator(NamedTuple):
         if any(number not in places or text[slice(*places[number])] != parts[number].core for number in inputs):
             return [None] * len(parts)
         return [places.get(number) for number in range(len(parts))]
-
-    def find_calls(self, messages: Sequence[ChatMessage], index: int, located: Located) -> tuple[CharRange, ...] | None:
-        """Ranges of the calls of message `index`; None if they are not certain.
-
-        A range begins at the token with which a model decides to make the call and ends at the next decision. The
-        message is rendered with 0, 1, ... calls and one extra call: a call begins where two successive texts differ.
-        That place must lie after the message's text and within its turn. A changed name must change the range's text.
-        """
-        message, turn = messages[index], located.turns[index]
-        calls: list[Any] = message["tool_calls"]
-        versions = [[*calls, calls[-1]][:number] for number in range(len(calls) + 2)]
-        for number, call in enumerate(calls):
-            function = {**call["function"], "name": f"{call['function']['name']}_"}
-            versions.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
-        ranges = located.message_ranges()
-        min_start = ranges[index].stop if index in ranges else turn.start
-        base = {key: value for key, value in message.items() if key != "tool_calls"}
-        for following in ((), messages[index + 1 :]):
-            with suppress(TemplateError):
-                variants = [{**base, "tool_calls": version} if version else base for version in versions]
-                texts = [self._write([*messages[:index], variant, *following]) for variant in variants]
-                fewer, full, renamed = (texts[: len(calls) + 2], texts[len(calls)], texts[len(calls) + 2 :])
-                edges = [self.controls.token_start(text, _common(text, longer)) for text, longer in pairwise(fewer)]
-                places = [CharRange(*pair) for pair in pairwise(edges)]
-                inside = all(
-                    span.start <= _common(full, text) < span.stop for span, text in zip(places, renamed, strict=True)
-                )
-                if (
-                    inside
-                    and located.text.startswith(full[: edges[-1]])
-                    and min_start <= edges[0]
-                    and edges[-1] < turn.stop
-                ):
-                    return tuple(places)
-        return None
 
     # Turns.
 

@@ -28,8 +28,6 @@ class LabelTask(NamedTuple):
     trained: tuple[bool, ...]
     separate_turn: int | None = None
     """Turn that is encoded separately from its prompt; None: the whole text is encoded at once."""
-    masked: Mapping[int, tuple[CharRange, ...] | None] = MappingProxyType({})
-    """Ranges of mistaken calls, by trained turn; None for a turn that is masked as a whole because of them."""
 
 
 class _Prompt(NamedTuple):
@@ -101,9 +99,8 @@ class Labeller:
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
         spans: list[Span] = []
         for index, place in located.turns.items():
-            turn_label = conversation.turns[index].label or TurnLabel.HISTORY
-            if task.masked.get(index, ()) is None:
-                turn_label = TurnLabel.MISTAKE
+            turn = conversation.turns[index]
+            turn_label = TurnLabel.MISTAKE if turn.mistakes else turn.label or TurnLabel.HISTORY
             start, stop = self._token_range(task, encoded, place)
             self._refuse_textual_end(task, encoded, index, stop)
             spans.append(Span(start, stop, turn_label))
@@ -120,13 +117,10 @@ class Labeller:
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
                     )
                 labels[start:stop] = Label.TRAINED
-                for wrong in task.masked.get(index) or ():
-                    labels[encoded.index_at(wrong.start) : encoded.index_after(wrong.stop)] = Label.MISTAKE
             elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
         self._refuse_control_tokens(task, encoded)
-        n = sum(places is None for places in task.masked.values())
-        return Rendered(task.id, encoded.ids, labels, tuple(spans), masked_calls=len(task.masked) - n, masked_whole=n)
+        return Rendered(task.id, encoded.ids, labels, tuple(spans))
 
     def _prompts(self, task: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
@@ -306,25 +300,12 @@ class Renderer:
             return []
         trained = conversation.trained(self.loss_on)
         try:
-            locator = self._make_locator(conversation)
-            located = locator.locate(messages)
-            return [self._mask_mistakes(LabelTask(conversation.id, conversation, located, trained), locator, messages)]
+            located = self._make_locator(conversation).locate(messages)
+            return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expand(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.location}: {error}") from error
-
-    def _mask_mistakes(self, task: LabelTask, locator: Locator, messages: Sequence[ChatMessage]) -> LabelTask:
-        """Add the ranges of mistaken calls in mixed turns; a turn without certain ranges is not trained."""
-        masked: dict[int, tuple[CharRange, ...] | None] = {}
-        for index in task.located.turns:
-            turn = task.conversation.turns[index]
-            if turn.mistakes and task.trained[index] and self.loss_on is not LossOn.ALL_TURNS:
-                places = locator.find_calls(messages, index, task.located)
-                placed_calls = zip(places or (), turn.calls, strict=False)
-                masked[index] = places and tuple(place for place, call in placed_calls if call.id in turn.mistakes)
-        trained = (train and masked.get(index, ()) is not None for index, train in enumerate(task.trained))
-        return task._replace(trained=tuple(trained), masked=masked)
 
     def _make_locator(self, conversation: Conversation) -> Locator:
         calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
@@ -356,7 +337,7 @@ class Renderer:
             raise self._rewrite_error(conversation, error) from error
         try:
             locator = self._make_locator(conversation)
-            tasks = (
+            return [
                 LabelTask(
                     f"{conversation.id}@{index + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
@@ -365,8 +346,7 @@ class Renderer:
                     index if separate else None,
                 )
                 for index in targets
-            )
-            return [self._mask_mistakes(task, locator, messages[: len(task.trained)]) for task in tasks]
+            ]
         except RewritesHistoryError as inner:
             raise self._rewrite_error(conversation, inner) from inner
         except TemplateError as inner:
