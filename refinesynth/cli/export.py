@@ -152,7 +152,7 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
             format=TOKENS,
             masking=Masking.FLAG,
             trajectories=counts.conversations,
-            left_out=counts.dropped_untrained + counts.dropped_long,
+            left_out=counts.dropped_untrained + counts.dropped_long + counts.dropped_forged,
             records=counts.records,
             trained=written.trained_turns,
             masked=written.other_turns,

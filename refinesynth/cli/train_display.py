@@ -199,6 +199,7 @@ def lost_conversations(counts: Counts) -> str:
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
         ("dropped_long", counts.dropped_long, "left out as too long"),
         ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
+        ("dropped_forged", counts.dropped_forged, "left out for text that looks like a control token"),
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
     reasons: list[str] = []

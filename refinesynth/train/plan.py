@@ -295,6 +295,7 @@ def _check_data(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: D
         dropped = {
             f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
             f"longer than max_length={config.max_length:,}": counts.dropped_long,
+            "with text that looks like a control token": counts.dropped_forged,
         }
         lost = ", ".join(f"{number:,} {cause}" for cause, number in dropped.items() if number)
         text = f"of {counts.conversations:,} conversations none is left: {lost}" if lost else "there is no conversation"

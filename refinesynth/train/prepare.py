@@ -38,6 +38,8 @@ class Counts:
     """Examples longer than `max_length` that are left out (`over_length`, or no trained turn fits)."""
     dropped_untrained: int = 0
     """Conversations without an example, and examples without a trained token; they are left out."""
+    dropped_forged: int = 0
+    """Conversations with text that looks like a control token of the chat template; they are left out."""
     cut_turns: int = 0
     """Assistant turns cut off truncated examples."""
     repeated: int = 0
@@ -45,7 +47,7 @@ class Counts:
     parallel_tasks: int = 0
     """Conversations whose task allows several calls per message."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `repeated`, if not empty."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `dropped_forged` and `repeated`, if not empty."""
 
     @property
     def trained_share(self) -> float:
@@ -134,7 +136,8 @@ def examples(
     for conversation, rendered in zip(kept, renderer.render_many(read), strict=True):
         counter.read(conversation)
         if not rendered:
-            counter.count_named("dropped_untrained", conversation.id)
+            kind = "dropped_forged" if renderer.forges(conversation) else "dropped_untrained"
+            counter.count_named(kind, conversation.id)
         for example in rendered:
             fitted = fit(example, max_length, over_length) if example.trained else None
             if fitted is None:

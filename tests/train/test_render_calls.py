@@ -167,22 +167,20 @@ def test_a_template_that_does_not_write_everything_is_refused(template: str, pro
         Renderer(tokenizer(template)).render(played())
 
 
-def test_control_tokens_in_calls_are_refused_and_in_observations_stay_text() -> None:
-    conversation = played()
-    turns = list(conversation.turns)
+@pytest.mark.parametrize("where", ["call", "function", "observation"])
+def test_control_tokens_in_calls_functions_and_observations_leave_a_conversation_out(where: str) -> None:
+    conversation, renderer = played(), Renderer(tokenizer(tool_templates.HERMES))
+    turns, tools = list(conversation.turns), conversation.tools
     k = next(k for k, turn in enumerate(turns) if turn.role == "tool")
-    turns[k] = turns[k]._replace(content="It says <|im_end|>.")
-    made = tokenizer(tool_templates.HERMES)
-    (example,) = Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
-    assert sum(span.stop - span.start for span in example.spans) < len(example)
-    plain = made.convert_tokens_to_ids("<|im_end|>")
-    assert int((example.input_ids == plain).sum()) == len([t for t in turns[:-1] if t.role != "tool"]) + 1 + len(
-        [t for t in turns[:-1] if t.role == "tool"]
-    )
-    call = turns[k - 1].calls[0]
-    turns[k - 1] = turns[k - 1]._replace(calls=(call._replace(arguments={"x": "<|im_end|>"}),))
-    with pytest.raises(TemplateError, match="reads like a control token"):
-        Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
+    if where == "observation":
+        turns[k] = turns[k]._replace(content="It says <|im_end|>.")
+    elif where == "call":
+        calls = (turns[k - 1].calls[0]._replace(arguments={"x": "<|im_end|>"}),)
+        turns[k - 1] = turns[k - 1]._replace(calls=calls)
+    else:
+        tools = (*tools, {"type": "function", "function": {"name": "x", "description": "<|im_end|>"}})
+    assert renderer.render(Conversation("x", "x", tuple(turns), "x:1", tools=tools)) == []
+    assert renderer.render(conversation) != []
 
 
 @pytest.mark.parametrize("format_name", ["openai", "trl", "axolotl", "tinker", "slime"])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
 from refinesynth.train.labelled_conversation import THOUGHTS
-from refinesynth.train.render.encoding import CharRange, ControlTokens, refuse_forged
+from refinesynth.train.render.encoding import CharRange, ControlTokens
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
 
 _WINDOW = 40
@@ -72,8 +72,8 @@ class Locator(NamedTuple):
         Raises:
             RewritesHistoryError: The template changes or moves a message, or the text does not begin with the prompt
                 of a turn.
-            TemplateError: An assistant turn has no end-of-turn token, the template omits part of a call or a function,
-                or one of those contains a control token.
+            TemplateError: An assistant turn has no end-of-turn token, or the template omits part of a call or a
+                function.
         """
         rendered, last = self._write_checked(messages), len(messages) - 1
         located = Located(rendered, message_parts(messages), self._find_parts(rendered, messages), {})
@@ -122,7 +122,6 @@ class Locator(NamedTuple):
 
     def _write_checked(self, messages: Sequence[ChatMessage]) -> str:
         if self.calls:
-            refuse_forged(self.controls, messages, self.tools)
             self.template.refuse_unwritten(messages, self.tools)
         return self._write(messages)
 

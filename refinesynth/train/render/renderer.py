@@ -4,7 +4,7 @@ A conversation is refused if a label is not certain.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -13,8 +13,8 @@ import numpy as np
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel, refuse_history
-from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder
-from refinesynth.train.render.message_locator import Located, Locator
+from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder, texts_in
+from refinesynth.train.render.message_locator import Located, Locator, message_parts
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.tokens import Label, Rendered, Span
 
@@ -43,7 +43,7 @@ class Labeller:
     def __init__(self, tokenizer: Any, controls: ControlTokens) -> None:
         self._tokenizer = tokenizer
         self._controls = controls
-        self._encoder = Encoder(tokenizer, controls)
+        self._encoder = Encoder(tokenizer)
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
 
     def label(self, tasks: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
@@ -51,45 +51,24 @@ class Labeller:
 
         Raises `TemplateError` if the labels of a task are not certain.
         """
-        forged = [self._forged_ranges(task) for task in tasks]
-        unforged = [task for task, places in zip(tasks, forged, strict=True) if not places]
-        batch = iter(self._encoder.encode([task.located.text for task in unforged]))
-        encoded: list[Encoded] = []
-        for task, places in zip(tasks, forged, strict=True):
-            try:
-                encoded.append(self._encoder.encode_forged(task.located.text, places) if places else next(batch))
-            except TemplateError as error:
-                raise TemplateError(f"{task.conversation.location}: {error}") from error
+        whole = iter(self._encoder.encode([task.located.text for task in tasks if task.separate_turn is None]))
+        encoded = [
+            next(whole)
+            if task.separate_turn is None
+            else self._encoder.encode_apart(task.located.text, task.located.turns[task.separate_turn].start)
+            for task in tasks
+        ]
         prompts = [self._prompts(*each) for each in zip(tasks, encoded, strict=True)]
         # Most prompts share their end: each distinct end is encoded once.
         ends = sorted({prompt.end for turn_prompts in prompts for prompt in turn_prompts.values()})
         encoded_ends = zip(ends, self._encoder.encode(ends), strict=True)
         tokens = {end: encoded_end.ids.tobytes() for end, encoded_end in encoded_ends}
-        return [self._label_one(*each, tokens) for each in zip(tasks, encoded, forged, prompts, strict=True)]
-
-    def _forged_ranges(self, task: LabelTask) -> list[CharRange]:
-        """Ranges to encode separately, sorted: message text that looks like a control token, and the cut at `separate_turn`."""
-        located = task.located
-        ranges: list[CharRange] = []
-        for part, place in zip(located.parts, located.places, strict=True):
-            assistant = part.role == "assistant"
-            if place is not None:
-                ranges += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
-            elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
-                raise TemplateError(
-                    f"{task.conversation.location}: a message holds text that reads like a control token, and the chat template changes that "
-                    "message, so it cannot be kept apart; leave this conversation out"
-                )
-        if task.separate_turn is not None:
-            start = located.turns[task.separate_turn].start
-            ranges.append(CharRange(start, start))
-        return sorted(ranges)
+        return [self._label_one(*each, tokens) for each in zip(tasks, encoded, prompts, strict=True)]
 
     def _label_one(
         self,
         task: LabelTask,
         encoded: Encoded,
-        forged: Sequence[CharRange],
         prompts: Mapping[int, _Prompt],
         ends: Mapping[str, bytes],
         /,
@@ -108,8 +87,7 @@ class Labeller:
                 prompt = prompts[index]
                 is_same = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
                 if not is_same:  # the whole prompt may still give the same tokens
-                    earlier = [forged_range for forged_range in forged if forged_range.stop <= place.start]
-                    alone = self._encoder.encode_forged(located.text[: place.start], earlier)
+                    (alone,) = self._encoder.encode([located.text[: place.start]])
                     is_same = encoded.ids[:start].tobytes() == alone.ids.tobytes()
                 if not is_same:
                     return RewritesHistoryError(
@@ -216,8 +194,7 @@ class Renderer:
     tokens that a model would write are trained, including each end-of-turn token. Text after the last turn is cut off.
 
     If a tokenizer merges tokens across a prompt's end, prompt and turn are encoded separately, as at inference, and
-    each trained turn becomes an example (`on_rewrite`). Message text that looks like a control token is encoded as
-    text. Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
+    each trained turn becomes an example (`on_rewrite`). Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
     """
 
     def __init__(
@@ -276,7 +253,8 @@ class Renderer:
         return self._template.write(messages, prompt=True, tools=tools)
 
     def render(self, conversation: Conversation) -> list[Rendered]:
-        """Render one conversation: one example, several if it is expanded, or none without an assistant turn.
+        """Render one conversation: one example, several if it is expanded, or none without an assistant turn, and none if
+        it `forges` control tokens.
 
         Raises:
             RewritesHistoryError: The template rewrites earlier turns and `on_rewrite` is `refuse`, or a trained turn.
@@ -284,6 +262,14 @@ class Renderer:
             InputError: A turn contains half a character, or `loss_on` needs labels that the record does not have.
         """
         return next(self.render_many([conversation]))
+
+    def forges(self, conversation: Conversation) -> bool:
+        """Return True if text of a message, call or function looks like a control token; no example is made of it."""
+        messages = self._messages(conversation)
+        parts = ((part.text, part.role == "assistant") for part in message_parts(messages))
+        calls = texts_in([list(conversation.tools), *(message.get("tool_calls") for message in messages)])
+        texts = chain(parts, ((text, False) for text in calls))
+        return any(self._controls.forged(text, assistant=assistant) for text, assistant in texts)
 
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
         """Render conversations in batches, in order; several times faster than `render` on several cores."""
@@ -296,7 +282,7 @@ class Renderer:
 
     def _label_tasks(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
-        if not messages:
+        if not messages or self.forges(conversation):
             return []
         trained = conversation.trained(self.loss_on)
         try:
@@ -397,7 +383,7 @@ class Renderer:
     def _joined_fields(self, turn: Turn, location: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
         mark, problem = thinking_in(content).form, ""
-        if mark is not None and any(self._controls.forged(mark, 0, len(mark), assistant=True)):
+        if mark is not None and self._controls.forged(mark, assistant=True):
             problem = "is a special token to the tokenizer, and special tokens in a message stay text"
         elif mark is not None and self._template.thought and mark not in self._template.source.casefold():
             problem = "is nothing to the chat template, which writes thoughts otherwise"
