@@ -270,7 +270,7 @@ def test_a_call_may_be_written_in_any_way(name: str) -> None:
 @pytest.mark.parametrize("name", tool_templates.LEAVING_OUT)
 def test_a_template_that_leaves_out_part_of_a_call_is_refused_with_a_way_out(name: str) -> None:
     made = tokenizer(tool_templates.with_call(tool_templates.LEAVING_OUT[name]))
-    with pytest.raises(TemplateError, match=r"does not write .* call.* --chat-template a file .*form=react"):
+    with pytest.raises(TemplateError, match=r"does not write .* of a call.* --chat-template a file .*form=react"):
         Renderer(made).render(called())
 
 
@@ -278,7 +278,7 @@ def test_a_template_of_one_call_a_turn_is_refused_where_a_turn_has_several() -> 
     """As gpt-oss's, which writes the first and says nothing of the others."""
     made = tokenizer(tool_templates.with_call(tool_templates.LEAVING_OUT["later calls"]))
     conversation = called()
-    with pytest.raises(TemplateError, match="does not write the name of a call"):
+    with pytest.raises(TemplateError, match="does not write 'look' of a call"):
         Renderer(made).render(conversation)
     turns = (conversation.turns[0], *conversation.turns[4:])
     (example,) = Renderer(made).render(replace(conversation, turns=turns))

@@ -82,16 +82,6 @@ def test_a_model_may_write_tokens_that_are_not_special_and_a_user_may_not() -> N
     assert Renderer(tokenizer).render(saying("<think> hm")) == []
 
 
-def test_text_that_the_tokenizer_folds_into_a_control_token_is_refused() -> None:
-    from tokenizers import AddedToken, normalizers
-
-    tokenizer: Any = tiny.tokenizer()
-    tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.add_tokens([AddedToken("<|stop|>", special=True, normalized=True)], special_tokens=True)
-    with pytest.raises(TemplateError, match=r"x.jsonl:3: .*makes a control token of text in message 3"):
-        Renderer(tokenizer).render(saying("\uff1c|stop|\uff1e"))
-
-
 def test_positions_out_of_order_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import PreTrainedTokenizerFast
 
@@ -110,3 +100,12 @@ def test_private_characters_in_messages_do_not_confuse_the_marks() -> None:
     spoken = one(tokenizer, saying("\ue0000\ue001Find\ue002 \ue003"))
     assert len(spoken.spans) == 2
     assert "\ue0000\ue001Find\ue002 \ue003" in tokenizer.decode(spoken.input_ids)
+
+
+def test_text_that_the_tokenizer_folds_into_a_control_token_is_left_out() -> None:
+    from tokenizers import AddedToken, normalizers
+
+    tokenizer: Any = tiny.tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.add_tokens([AddedToken("<|stop|>", special=True, normalized=True)], special_tokens=True)
+    assert Renderer(tokenizer).render(saying("\uff1c|stop|\uff1e")) == []

@@ -46,6 +46,7 @@ class ControlTokens:
         eos: int | None = getattr(tokenizer, "eos_token_id", None)
         if unknown is not None and unknown != eos:
             self._kind_by_id[unknown] = 0  # Ordinary text outside the vocabulary gets this token.
+        self._normalizer: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         self.eos = str(getattr(tokenizer, "eos_token", None) or "")
         """End-of-sequence token; empty if the tokenizer has none."""
 
@@ -80,9 +81,10 @@ class ControlTokens:
         return CharRange(*match.span()) if match else None
 
     def forged(self, text: str, *, assistant: bool) -> bool:
-        """Return True if the text of a message would be encoded as control tokens."""
+        """Return True if the text of a message would be encoded as control tokens, also after normalization."""
         pattern = self._special_pattern if assistant else self._any_pattern
-        return pattern.search(text) is not None
+        normalized = text if self._normalizer is None else self._normalizer.normalize_str(text)
+        return any(pattern.search(each) for each in (text, normalized))
 
 
 def _compile_any(texts: dict[str, int]) -> re.Pattern[str]:

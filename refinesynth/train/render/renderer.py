@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
@@ -97,7 +98,7 @@ class Labeller:
                 labels[start:stop] = Label.TRAINED
             elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
-        self._refuse_control_tokens(task, encoded)
+        self._refuse_two_beginnings(encoded.ids)
         return Rendered(task.id, encoded.ids, labels, tuple(spans))
 
     def _prompts(self, task: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
@@ -140,7 +141,7 @@ class Labeller:
         located = task.located
         places = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == index]
         calls = bool(task.conversation.turns[index].calls)  # Templates may write calls with control tokens.
-        first = stop - 1 if calls or places[-1] is None else encoded.index_at(places[-1].stop)
+        first = stop - 1 if calls or not places else encoded.index_at(places[-1].stop)
         if not self._controls.kinds(encoded.ids[first:stop]).any():
             raise TemplateError(
                 f"{task.conversation.location}: the tokenizer makes no control token of what ends message {index + 1}, an assistant's "
@@ -148,26 +149,12 @@ class Labeller:
                 "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
             )
 
-    def _refuse_control_tokens(self, task: LabelTask, encoded: Encoded) -> None:
-        """Raises: TemplateError: The tokenizer encodes message text as a control token, or the text has two BOS."""
-        ids, located = encoded.ids, task.located
+    def _refuse_two_beginnings(self, ids: NDArray[np.int32]) -> None:
+        """Raises: TemplateError: The text has two BOS."""
         if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
             raise TemplateError(
                 "the chat template begins with two beginning-of-sequence tokens; take one out of it and give it as chat_template"
             )
-        kinds = self._controls.kinds(ids)
-        parts = [pair for pair in zip(located.parts, located.places, strict=True) if pair[1] is not None]
-        tokens = np.flatnonzero(kinds)
-        owners = np.searchsorted([place.stop for _, place in parts if place], encoded.starts[tokens], side="right")
-        for token, k in zip(map(int, tokens), map(int, owners), strict=True):
-            part, place = parts[k] if k < len(parts) else (None, None)
-            if part is None or place is None or encoded.stops[token] <= place.start:
-                continue
-            if part.role != "assistant" or kinds[token] != 1:
-                raise TemplateError(
-                    f"{task.conversation.location}: the tokenizer makes a control token of text in message {part.message + 1} "
-                    f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
-                )
 
 
 def _is_outside(outside: str, inside: str) -> bool:
