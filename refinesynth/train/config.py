@@ -157,9 +157,8 @@ class TrainConfig(BaseModel):
 
     # Rendering and loss.
     max_length: Annotated[int, Field(ge=1), Option(LIMITS, "TOKENS")] = 8192
-    """Largest number of tokens of a training example (paper: 8192; 4096 for 70B)."""
-    over_length: Annotated[Literal["truncate", "drop"], Option(LIMITS)] = "truncate"
-    """Cut longer examples after their last trained turn that fits, or leave them out; both are counted."""
+    """Largest number of tokens of a training example (paper: 8192; 4096 for 70B). Longer ones are cut after their last
+    trained turn that fits, and counted."""
     loss_on: Annotated[LossOn, Option(LEARNING)] = LossOn.REFINEMENT
     """Turns that are trained: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
     erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them), `repairs` (only the right

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import tee
-from typing import Literal
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class Counts:
     truncated: int = 0
     """Examples longer than `max_length` that are cut after the last trained turn that fits."""
     dropped_long: int = 0
-    """Examples longer than `max_length` that are left out (`over_length`, or no trained turn fits)."""
+    """Examples longer than `max_length` that are left out, since no trained turn fits."""
     dropped_untrained: int = 0
     """Conversations without an example, and examples without a trained token; they are left out."""
     dropped_forged: int = 0
@@ -67,14 +66,13 @@ def prepare(
     conversations: Iterable[Conversation],
     renderer: Renderer,
     max_length: int,
-    over_length: Literal["truncate", "drop"] = "truncate",
 ) -> Prepared:
     """Render all conversations, in order, and fit them into `max_length` tokens. Every example has a trained token.
 
     Raises `InputError` if a conversation cannot be rendered (`Renderer.render`).
     """
     counter = DataCounter()
-    store = TokenStore(examples(conversations, renderer, max_length, over_length, counter))
+    store = TokenStore(examples(conversations, renderer, max_length, counter))
     return Prepared(store, counter.counts())
 
 
@@ -127,7 +125,6 @@ def examples(
     conversations: Iterable[Conversation],
     renderer: Renderer,
     max_length: int,
-    over_length: Literal["truncate", "drop"],
     counter: DataCounter,
 ) -> Iterator[Rendered]:
     """Yield the examples that `prepare` keeps; `counter` is complete at the end."""
@@ -139,7 +136,7 @@ def examples(
             kind = "dropped_forged" if renderer.forges(conversation) else "dropped_untrained"
             counter.count_named(kind, conversation.id)
         for example in rendered:
-            fitted = fit(example, max_length, over_length) if example.trained else None
+            fitted = fit(example, max_length) if example.trained else None
             if fitted is None:
                 counter.count_named("dropped_long" if example.trained else "dropped_untrained", example.id)
                 continue
@@ -150,17 +147,10 @@ def examples(
             yield replace(fitted, source=conversation.source)
 
 
-def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:
-    """The example, or its longest prefix of at most `max_length` tokens that ends with a trained turn.
-
-    With `over_length="drop"`, only text after the last turn is cut. None if the example does not fit.
-    """
+def fit(rendered: Rendered, max_length: int) -> Rendered | None:
+    """The example, or its longest prefix of at most `max_length` tokens that ends with a trained turn; None without one."""
     if len(rendered) <= max_length:
         return rendered
-    if over_length == "drop":
-        # The template may write text after the last turn, often a newline; cutting that text loses nothing.
-        last = rendered.spans[-1].stop if rendered.spans else 0
-        return rendered.first(last) if 0 < last <= max_length else None
     ends = [
         span.stop
         for span in rendered.spans

@@ -203,7 +203,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
         rendered = (item for conversation in conversations for item in renderer.render(conversation) if item.trained)
-        fitted = (fit(item, config.max_length, config.over_length) for item in rendered)
+        fitted = (fit(item, config.max_length) for item in rendered)
         return [preview(item, tokenizer) for item in islice(filter(None, fitted), number)]
 
 
@@ -238,7 +238,7 @@ def write_tokens(
         path: The file.
         model: Hub name, folder or GGUF file; only its tokenizer is loaded.
         overwrite: Replace an existing file.
-        fields: Fields of `TrainConfig` for data and rendering: `max_length`, `over_length`, `loss_on`, `chat_template`,
+        fields: Fields of `TrainConfig` for data and rendering: `max_length`, `loss_on`, `chat_template`,
             `tokenizer`, `on_rewrite`, `seed`, ...
 
     Raises:
@@ -263,7 +263,7 @@ def write_tokens(
     reader = read_configured(config, sources)
     counter = DataCounter()
     with output_file(path, overwrite=overwrite) as file:
-        for example in examples(reader, renderer, config.max_length, config.over_length, counter):
+        for example in examples(reader, renderer, config.max_length, counter):
             labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
             row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
             file.write(write_json(row) + b"\n")

@@ -224,7 +224,7 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
 
 _CARD_KEYS: Final = (
     *("revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
-    *("max_length", "over_length", "weight_decay", "max_grad_norm", "seed"),
+    *("max_length", "weight_decay", "max_grad_norm", "seed"),
 )
 """Settings in the model card, in order."""
 

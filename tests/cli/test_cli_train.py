@@ -135,7 +135,6 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--lora"], "lora", LORA),
         (["--recipe", "lora", "--no-lora"], "lora", None),
         (["--max-length", 4096], "max_length", 4096),
-        (["--over-length", "drop"], "over_length", "drop"),
         (["--epochs", 2.5], "epochs", 2.5),
         (["--max-steps", 7], "max_steps", 7),
         (["--batch-size", 8], "batch_size", 8),

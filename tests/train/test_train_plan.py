@@ -208,7 +208,7 @@ def test_memory_is_estimated_for_the_fullest_pass_that_can_come() -> None:
             "of 9 conversations none is left: 9 without a turn that loss_on=no_refinement_turns",
         ),
         (
-            {"over_length": "drop", "max_length": 10},
+            {"max_length": 10},
             sizes(counts(9, records=0, tokens=0, trained_tokens=0, dropped_long=7, dropped_untrained=2)),
             "7 longer than max_length=10",
         ),

@@ -79,9 +79,7 @@ def prepare_training(
     shape, devices = loading.describe_model(config, tokenizer), distributed.devices()
     compute = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
-    trained, held_out_data = (
-        prepare(part, renderer, config.max_length, config.over_length) for part in (training, held_out)
-    )
+    trained, held_out_data = (prepare(part, renderer, config.max_length) for part in (training, held_out))
     held_out_store = held_out_data.store if len(held_out_data.store) else None
     by_source = {source.name: source for source in reader.sizes}
     for example in trained.store:
