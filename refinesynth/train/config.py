@@ -80,8 +80,8 @@ class LoraConfig(BaseModel):
     """Modules with an adapter: `all-linear` (all except the head), a regular expression, or a list of name endings."""
     modules_to_save: tuple[Name, ...] = ()
     """Modules trained whole and saved with the adapters, by name endings: lm_head, embed_tokens."""
-    quantize: Literal["4bit", "8bit"] | None = None
-    """Quantize frozen weights with bitsandbytes: 4 bits (QLoRA: nf4, double quantization) or 8; not for zero3 and fsdp."""
+    quantize: Literal["4bit"] | None = None
+    """Quantize frozen weights with bitsandbytes to 4 bits (QLoRA: nf4, double quantization); not for zero3 and fsdp."""
 
 
 Optim = Literal["adafactor", "adamw_8bit", "paged_adamw_8bit"]
@@ -200,9 +200,8 @@ class TrainConfig(BaseModel):
     """Rarer settings of the training loop: optimizers, trackers."""
 
     # Computation.
-    precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
-    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights, which round most steps of 5e-6
-    away. `auto`: bf16 on a GPU, fp32 on a CPU."""
+    precision: Annotated[Literal["auto", "bf16", "fp32", "fp64"], Option(MACHINES)] = "auto"
+    """`bf16`: fp32 weights, computed under bf16 autocast. `auto`: bf16 on a GPU, fp32 on a CPU."""
     gradient_checkpointing: Literal["auto"] | bool = "auto"
     """Recompute activations in the backward pass; `auto`: on GPUs whose memory they would fill, by estimate."""
     attention: str = "auto"
@@ -241,7 +240,7 @@ class TrainConfig(BaseModel):
         return self.tokenizer or self.model, None if self.tokenizer else self.revision
 
     @property
-    def quantize(self) -> Literal["4bit", "8bit"] | None:
+    def quantize(self) -> Literal["4bit"] | None:
         """`lora.quantize`; None without adapters."""
         return self.lora and self.lora.quantize
 
@@ -274,7 +273,7 @@ class TrainConfig(BaseModel):
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
-        if self.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
+        if self.quantize is not None and self.precision == "fp64":
             raise ValueError(
                 f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
             )

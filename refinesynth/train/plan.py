@@ -19,13 +19,11 @@ _GIB: Final = 2**30
 _MAX_PREFIXES: Final = 4
 _USABLE_SHARE: Final = 0.9
 """Largest share of a device's memory that an estimate may use."""
-_MIN_BF16_RATE: Final = 1e-4
-"""Steps at lower learning rates are mostly rounded away in bf16 weights, which have 8 bits of precision."""
-Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
+Precision = Literal["bf16", "fp32", "fp64"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
 _FP32_BYTES: Final = 4
-_PRECISION_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FP32_BYTES, "fp64": 8}
+_PRECISION_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "fp32": _FP32_BYTES, "fp64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +230,7 @@ def make_plan(
         evaluations=count_events(config.evaluate_every) if sizes.held_out else 0,
         checkpoints=count_events(config.save_every),
         memory=memory,
-        remarks=(*_remarks_on_compute(config, model, devices, compute, memory), *_remarks_on_data(config, sizes)),
+        remarks=(*_remarks_on_compute(model, devices, compute, memory), *_remarks_on_data(config, sizes)),
     )
 
 
@@ -357,7 +355,7 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
 
 
 def _remarks_on_compute(
-    config: TrainConfig, model: ModelShape, devices: Devices, compute: ComputeSettings, memory: MemoryEstimate
+    model: ModelShape, devices: Devices, compute: ComputeSettings, memory: MemoryEstimate
 ) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)
@@ -369,11 +367,6 @@ def _remarks_on_compute(
     if not devices.bf16 and compute.precision != "fp64":
         slow = f"{devices.name} only emulates bf16, which is slower than fp32"
         yield f"{slow}, so it is computed in fp32" if compute.precision == "fp32" else f"{slow}; give precision fp32"
-    if compute.precision == "bf16-pure" and config.learning_rate < _MIN_BF16_RATE:
-        yield (
-            f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "
-            "fp32 weights"
-        )
     if devices.memory is not None and memory.total > devices.memory:
         yield (
             f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "

@@ -143,7 +143,7 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--without-refinement"], "without_refinement", True),
         (["--held-out", 5], "held_out", 5.0),
         (["--tokens-per-pack", 16_384], "tokens_per_pack", 16_384),
-        (["--precision", "bf16-pure"], "precision", "bf16-pure"),
+        (["--precision", "fp32"], "precision", "fp32"),
         (["--save-dtype", "fp32"], "save_dtype", "fp32"),
         (["--deepspeed", "zero3"], "parallel", "zero3"),
         (["--tokenizer", "m/t"], "tokenizer", "m/t"),

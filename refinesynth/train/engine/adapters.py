@@ -1,4 +1,4 @@
-"""Trained parameters: low-rank adapters instead of all weights, also over weights in 4 or 8 bits (QLoRA).
+"""Trained parameters: low-rank adapters instead of all weights, also over weights in 4 bits (QLoRA).
 
 Parameters that text never reaches (vision towers, layers with unused output) are frozen before the model is wrapped,
 because DDP would wait for their gradients. They get no adapters, which would learn nothing.
@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from operator import attrgetter
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import torch
 from safetensors import SafetensorError
@@ -145,8 +145,8 @@ def _untie_replaced_weights(model: nn.Module) -> None:
         settings.tie_word_embeddings = False
 
 
-_WEIGHT_BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
-"""Bytes per weight: 4-bit NormalFloat with double quantization (0.127 bits, QLoRA section 3); LLM.int8()."""
+_WEIGHT_BYTES: Final = 0.5 + 0.127 / 8
+"""Bytes per weight: 4-bit NormalFloat with double quantization (0.127 bits, QLoRA section 3)."""
 _FP32_BYTES: Final = 4
 
 
@@ -154,15 +154,12 @@ def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]
     """Quantization arguments of `from_pretrained`; empty without quantization."""
     if config.quantize is None:
         return {}
-    if config.quantize == "4bit":
-        quantization = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
-        )
-    else:
-        quantization = BitsAndBytesConfig(load_in_8bit=True)
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+    )
     on_gpu = config.device == "auto" and torch.cuda.is_available()
     # Quantized weights cannot be moved: load them on the device of the training.
     return {"quantization_config": quantization, "device_map": {"": torch.cuda.current_device() if on_gpu else "cpu"}}
@@ -184,11 +181,11 @@ def prepare_quantized(model: nn.Module) -> nn.Module:
     return require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
 
-def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
-    """Bytes of a quantized model: linear layers except the head at `bits`, the rest in fp32."""
+def frozen_bytes(model: nn.Module) -> int:
+    """Bytes of a quantized model: linear layers except the head in 4 bits, the rest in fp32."""
     head = output_head(model)
     linear = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head}
-    return int(sum(p.numel() * (_WEIGHT_BYTES[bits] if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
+    return int(sum(p.numel() * (_WEIGHT_BYTES if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
 
 
 _FUSED_EXPERTS: Final = re.compile(r"(.*?experts?)\.")

@@ -34,7 +34,7 @@ from refinesynth.train.render import Renderer
 from refinesynth.train.render.template import NAMED_TEMPLATES, check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
-_DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
+_DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
 """Types of the weights. `bf16` trains fp32 weights: bf16 weights would round away most steps of 5e-6."""
 _MIN_TOKENS: Final = 8
 """Minimum number of tokens of a tokenizer, without special tokens."""
@@ -87,7 +87,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         model = _make_meta_model(model_config, config)
         unused = adapters.unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
     adapters.freeze(model, unused)
-    quantized_bytes = adapters.frozen_bytes(model, config.quantize) if config.quantize is not None else None
+    quantized_bytes = adapters.frozen_bytes(model) if config.quantize is not None else None
     if config.lora is not None:
         model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None

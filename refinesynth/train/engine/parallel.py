@@ -112,7 +112,7 @@ def make_accelerator(config: TrainConfig, compute: ComputeSettings, distributed:
     is_first = not dist.is_initialized()
     if is_launched() and is_first:
         dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=config.trainer.ddp_timeout))
-    half = compute.precision == "bf16" or (compute.precision == "bf16-pure" and compute.deepspeed)
+    half = compute.precision == "bf16"
     # The state of an earlier training in this process would persist; accelerate has no public way to reset it.
     AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     PartialState(cpu=cpu)

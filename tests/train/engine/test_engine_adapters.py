@@ -217,15 +217,9 @@ def test_modules_that_are_trained_whole_are_saved_loaded_and_trained_on(
 def test_modules_that_are_trained_whole_are_held_in_fp32_over_frozen_weights_in_bf16(tmp_path: Path, tied: bool):
     base = str(a_base(tmp_path / "base", tie_word_embeddings=tied))
     lora = {"targets": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}
-    held: Any = {}
-    for precision in ("bf16", "bf16-pure"):
-        asked = toys.config(tmp_path, model=base, lora=lora)
-        model = load_model(asked, cast("Any", precision), gradient_checkpointing=False)
-        held[precision] = {name: one for name, one in model.named_parameters() if one.requires_grad}
-        assert {one.dtype for one in model.parameters() if not one.requires_grad} == {torch.bfloat16}
-    assert {one.dtype for one in held["bf16"].values()} == {torch.float32}
-    assert {one.dtype for name, one in held["bf16-pure"].items() if "modules_to_save" in name} == {torch.bfloat16}
-    assert held["bf16"].keys() == held["bf16-pure"].keys()
+    model = load_model(toys.config(tmp_path, model=base, lora=lora), "bf16", gradient_checkpointing=False)
+    assert {one.dtype for one in model.parameters() if not one.requires_grad} == {torch.bfloat16}
+    assert {one.dtype for one in model.parameters() if one.requires_grad} == {torch.float32}
     a_training(Path(base), tmp_path / "out", lora=lora, precision="bf16", learning_rate=1e-4).train()
     written = weights(tmp_path / "out")["base_model.model.lm_head.weight"]
     before: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -249,15 +243,15 @@ def test_names_of_modules_that_nothing_has_are_refused(tmp_path: Path, lora: dic
         a_training(a_base(tmp_path / "base"), tmp_path / "out", lora=lora).plan()
 
 
-@pytest.mark.parametrize(("bits", "precision"), [("4bit", "fp32"), ("4bit", "bf16"), ("8bit", "bf16")])
-def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp_path: Path, bits: str, precision: str):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp_path: Path, precision: str):
     pytest.importorskip("bitsandbytes")
     base, output = a_base(tmp_path / "base", hidden_size=64, intermediate_size=128), tmp_path / "out"
-    lora = {"rank": 2, "quantize": bits}
+    lora = {"rank": 2, "quantize": "4bit"}
     asked = toys.config(tmp_path, model=str(base), lora=lora)
     model: Any = load_model(asked, cast("Any", precision), gradient_checkpointing=True)
     linear = model.get_base_model().model.layers[0].mlp.up_proj.base_layer
-    assert type(linear).__name__ == {"4bit": "Linear4bit", "8bit": "Linear8bitLt"}[bits]
+    assert type(linear).__name__ == "Linear4bit"
     assert {one.dtype for one in model.parameters() if one.requires_grad} == {torch.float32}
     shape = describe_model(asked)
     held = sum(one.numel() * one.element_size() for one in model.parameters() if not one.requires_grad)
@@ -305,4 +299,4 @@ def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path,
         with pytest.raises(ConfigurationError, match=r"'bitsandbytes'.*pip install 'refinesynth\[quantize\]'"):
             a_training(Path(base), tmp_path / "out", lora={"quantize": "4bit"}).plan()
     with pytest.raises(ValidationError, match="in bf16 or fp32"):
-        toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, precision="bf16-pure")
+        toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, precision="fp64")

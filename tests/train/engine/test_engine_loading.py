@@ -36,7 +36,7 @@ def asked(folder: Path, **fields: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("precision", "dtype"),
-    [("fp32", torch.float32), ("bf16", torch.float32), ("bf16-pure", torch.bfloat16), ("fp64", torch.float64)],
+    [("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)],
 )
 def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path, precision: Any, dtype: torch.dtype):
     toy = load_model(asked(saved), precision, gradient_checkpointing=False)
