@@ -50,8 +50,6 @@ class ModelShape:
     """Bytes of the quantized base model; None without quantization (frozen weights then have the compute precision)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
     """Numbers of parameters without a gradient from text (a vision tower), by name prefix: frozen, without adapters."""
-    frozen_experts: int = 0
-    """Number of parameters of fused experts that get no adapters."""
 
     @property
     def has_adapters(self) -> bool:
@@ -359,11 +357,6 @@ def _remarks_on_compute(
 ) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)
-    if model.frozen_experts:
-        yield (
-            f"{model.frozen_experts:,} parameters of experts are frozen and get no adapters. To train them whole, add `experts` to "
-            "lora.modules_to_save, or leave lora out"
-        )
     if not devices.bf16 and compute.precision != "fp64":
         slow = f"{devices.name} only emulates bf16, which is slower than fp32"
         yield f"{slow}, so it is computed in fp32" if compute.precision == "fp32" else f"{slow}; give precision fp32"

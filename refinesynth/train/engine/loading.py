@@ -85,15 +85,14 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     with _loading_errors("model", name):
         model_config = _read_model_config(config, source, tokenizer)
         model = _make_meta_model(model_config, config)
-        unused = adapters.unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
+    unused = adapters.unused_by_text(model)
     adapters.freeze(model, unused)
     quantized_bytes = adapters.frozen_bytes(model) if config.quantize is not None else None
     if config.lora is not None:
         model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
     shape = model_shape(model, name if adapter else config.model)
-    experts = adapters.frozen_experts(model) if config.lora is not None else 0
-    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused, frozen_experts=experts)
+    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused)
 
 
 def load_model(

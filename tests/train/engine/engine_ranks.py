@@ -93,7 +93,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     options |= {"chunk_elements": way["chunk"] * toys.VOCABULARY} if "chunk" in way else {}
 
     model = toys.multimodal() if "multimodal" in way else toys.model()
-    freeze(model, unused_by_text(model.config))
+    freeze(model, unused_by_text(model))
     last = toys.loop(
         model,
         toys.store(11, seed=3),
