@@ -112,11 +112,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     if rank() != 0:
         return _exit_code(train(config))
     done_before = config.resume != "never" and read_result(Path(config.output)) is not None
-    display = TrainDisplay(notes())
-    try:
-        result = train(config, events=display)
-    finally:
-        display.close()
+    result = train(config, events=TrainDisplay(notes()))
     # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):
         if done_before:
@@ -206,7 +202,7 @@ def _preview(config: TrainConfig, sample: int) -> None:
 
 
 def _plan(config: TrainConfig, *, json: bool) -> None:
-    from refinesynth.cli.train_display import plan_layout, plan_lines
+    from refinesynth.cli.train_display import plan_lines
     from refinesynth.train.engine import plan
 
     planned = plan(config)
@@ -214,8 +210,6 @@ def _plan(config: TrainConfig, *, json: bool) -> None:
         return
     if json:
         print_json(planned.as_json())
-    elif output().is_terminal:
-        output().print(plan_layout(planned))
     else:
         say(plan_lines(planned))
 

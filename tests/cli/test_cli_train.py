@@ -462,17 +462,6 @@ def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
     assert second == "step 60/160  loss 1.0000  about 3:20 left"
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_board_only_on_a_terminal(terminal: bool) -> None:
-    text, screen = console(force_terminal=terminal)
-    display = TrainDisplay(screen)
-    finishing(CONFIG, display)
-    display.close()
-    assert ("\x1b[" in text.getvalue()) == terminal
-    assert "4/160" in text.getvalue()
-    assert "held-out loss 0.6000" in text.getvalue()
-
-
 def test_metrics_that_are_not_there_are_left_out() -> None:
     metrics: Mapping[str, float] = {"loss": 1.0, "grad_norm": 12.345, "memory_gib": 70.04, "something_else": 1.0}
     assert metrics_line(metrics) == "loss 1.0000  grad norm 12.3  70.0 GiB"
