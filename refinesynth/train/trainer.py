@@ -220,7 +220,7 @@ class TokenFile:
     longest: int
     """Tokens of the longest row."""
     remarks: tuple[str, ...] = ()
-    """Notes on conversations that are left out, such as a last line that is cut off."""
+    """Notes on conversations that are left out."""
 
 
 def write_tokens(

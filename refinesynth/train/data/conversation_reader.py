@@ -16,7 +16,6 @@ from refinesynth.text.json_reader import load_json
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.record_forms import ChatForm, read_record
 from refinesynth.train.labelled_conversation import Conversation, task_digest, without_mistakes
-from refinesynth.train.layered_settings import portable
 
 TRAJECTORIES = "trajectories.jsonl"
 
@@ -26,13 +25,8 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest record of a JSON Lines file, in bytes."""
 
 
-def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
-    """Yield every record of a file with its place, `file:line`; blank lines are skipped.
-
-    A truncated last line, as a killed run leaves it, is
-    skipped and its place appended to `truncated`, unless no record precedes it. Raises `InputError` for other invalid lines.
-    """
-    has_records = False
+def read_file_records(path: Path) -> Generator[_Row]:
+    """Yield every record of a file with its place, `file:line`; blank lines are skipped. Raises `InputError`."""
     with open_compressed(path) as file:
         # A few compressed kilobytes can expand to one line of gigabytes: the line length is bounded.
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
@@ -45,14 +39,10 @@ def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
                 continue
             try:
                 yield load_json(line), location
-                has_records = True
             except ValueError as error:
-                if has_records and not line.endswith(b"\n"):
-                    truncated.append(location)
-                    return
                 raise InputError(
                     f"{location}: this line is not JSON ({error}); expected one object a line (JSONL), as `jq -c '.[]'` makes of a list. "
-                    "Fix or remove the line"
+                    "Fix or remove the line; a run that was killed in it mends it when it is continued"
                 ) from error
 
 
@@ -231,8 +221,6 @@ class Reader(Iterable[Conversation]):
             SourceSizes(name, weight) for name, (_, weight) in zip(source_names(self._sources), pairs, strict=True)
         ]
         """Counts of each source. Reading fills them, except tokens and held-out conversations."""
-        self.truncated: list[str] = []
-        """`file:line` of truncated last lines that were skipped, complete after reading."""
         self.emptied = 0
         """Conversations dropped because no correct turn was left without mistakes."""
         self._distinct_names = DistinctNames()
@@ -241,8 +229,6 @@ class Reader(Iterable[Conversation]):
 
     def remarks(self) -> Iterator[str]:
         """Notes on conversations that are left out, complete after reading."""
-        for location in self.truncated:
-            yield f"{portable(location)}: the last line is cut off, as a run that was killed leaves it; it is left out"
         if self.emptied:
             yield f"{self.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
@@ -276,7 +262,7 @@ class Reader(Iterable[Conversation]):
     def _open_rows(self, source: DataSource, number: int) -> tuple[Generator[_Row], bool]:
         """The rows of a source, and True if they are rows of a table."""
         if isinstance(source, str | Path):
-            return read_file_records(source_file(source), self.truncated), False
+            return read_file_records(source_file(source)), False
         if is_dataset(source):
             return dataset_rows(source, f"dataset {number}"), True
         if not isinstance(cast("Any", source), Iterable):
