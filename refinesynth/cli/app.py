@@ -157,7 +157,7 @@ _TRAINING = "refinesynth.train.config:TrainConfig"
 _SETTINGS: Mapping[str, tuple[str, Collection[str] | None]] = {
     "run": ("refinesynth.settings.run:RunSettings", None),
     "train": (_TRAINING, None),
-    "export": (_TRAINING, ("tokenizer", "chat_template", "max_length", "over_length", "loss_on")),
+    "export": (_TRAINING, ("tokenizer", "chat_template", "max_length", "loss_on")),
     "evaluate": ("refinesynth.evaluate.settings:Evaluation", None),
 }
 """Command to the settings model of its options and the names of the fields; None takes all marked fields."""

@@ -1,12 +1,8 @@
 """Commands `export` and `publish`: trajectories in the formats of trainers, and as a dataset on the Hub."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Protocol
 
@@ -22,21 +18,16 @@ from refinesynth.environments.grounded import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.export import (
     TOKENS,
-    CardCounts,
-    CardFacts,
     ExportReport,
     Form,
     Masking,
     check_languages,
     check_licence,
-    one_side,
-    with_distractors,
-    write_card,
     write_export,
 )
 from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
-from refinesynth.files.atomic_write import exclusive_access, refuse_existing, refuse_file_of_run, refuse_irregular
+from refinesynth.files.atomic_write import exclusive_access, refuse_file_of_run
 from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder
@@ -44,9 +35,6 @@ from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.number_format import counted, in_bytes
 from refinesynth.train.training_folder import short_name
 from refinesynth.trajectory import Trajectory
-
-CARD = "README.md"
-STANDARD_OUTPUT = "-"
 
 
 def export(
@@ -56,14 +44,7 @@ def export(
     output: Annotated[Path | None, option("-o", "--output", metavar="FILE")] = None,
     masking: Annotated[str | None, option(metavar="HOW")] = None,
     form: Form = "react",
-    distractor_tools: Annotated[int, option(metavar="N", min=0)] = 0,
-    held_out: Annotated[float | None, option(metavar="SHARE")] = None,
-    card: bool = False,
-    license_id: Annotated[str | None, option("--license", metavar="ID")] = None,
-    title: str | None = None,
-    language: Annotated[list[str] | None, option(metavar="CODE")] = None,
     overwrite: bool = False,
-    schema_version: Annotated[str | None, option(hidden=True)] = None,
     start: Annotated[str, option(help=f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")] = "clean",
     model: Annotated[str | None, option("--model", "-m", metavar="NAME")] = None,
     set_: Set = None,
@@ -76,91 +57,26 @@ def export(
     Options:
         format_name: sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper,
             preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.
-        output: JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for
-            standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.
+        output: JSONL to write; .gz and .zst compress it. By default NAME.FORMAT.jsonl here, for runs/NAME.
         masking: How mistakes stay out of training: flag, split or drop. By default the best that the format can say.
         form: Turns as ReAct text, or with actions as tool calls; not every format can.
-        distractor_tools: With --form tools: offer N functions of other scripts, too.
-        held_out: Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl
-            for NAME.jsonl.
-        card: Also write a dataset card, README.md beside FILE; needs --license.
-        license_id: Licence of your data, as the Hub writes it: apache-2.0.
-        title: Title of the card; by default the run's name.
-        language: Language of your data for --card: en; may be given several times.
-        overwrite: Replace FILE, and the card, if they are there.
+        overwrite: Replace FILE if it is there.
         model: For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or
             a GGUF file.
     """
-    if schema_version is not None:
-        note("! --schema-version is gone and does nothing: documents are of ATIF-v1.8")
     unreadable: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
-    if distractor_tools and form != "tools":
-        raise InputError("--distractor-tools is for --form tools alone; give that too, or leave it out")
-    if distractor_tools:
-        chat = with_distractors(format_name, distractor_tools, _trajectories(source, unreadable))
-        write = partial(write_export, format=chat, masking=masking)
     if output is None:
         name = source.resolve().name
         stem = name.removesuffix(source.suffix if source.suffix.lower() in COMPRESSIONS else "").removesuffix(".jsonl")
         output = Path(f"{stem}.{format_name}.jsonl")
-    if card and license_id is None:
-        raise InputError("--card needs --license: only you can say under which licence your data may be used")
-    with nullcontext() if str(output) == STANDARD_OUTPUT else exclusive_access(output):
-        _check_outputs(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
+    with exclusive_access(output):
+        _refuse_replacing_the_source(source, output)
         note_waiting(source)
-        licence = None if license_id is None else check_licence(license_id)
-        languages = check_languages(language or ())
-        tally = CardCounts()
-        accepted = _trajectories(source, unreadable)
-        train = accepted if held_out is None else one_side(accepted, "train", held_out=held_out)
-        if str(output) == STANDARD_OUTPUT:
-            show = note
-            with TemporaryDirectory() as folder:
-                report = replace(write(train, path := Path(folder) / "export.jsonl", overwrite=False), path=output)
-                with path.open("rb") as file:
-                    copyfileobj(file, sys.stdout.buffer)
-                sys.stdout.flush()
-        else:
-            show, report = say, write(tally.counting(train), output, overwrite=overwrite)
-        _print_report(report, show)
-        held_out_report: ExportReport | None = None
-        if held_out is not None:
-            held_out_trajectories = one_side(_trajectories(source, unreadable), "held_out", held_out=held_out)
-            held_out_report = write(held_out_trajectories, _held_out_path(output), overwrite=overwrite)
-            _print_report(held_out_report, say)
-        show(report.advice)
-        if card and licence is not None:
-            facts = CardFacts(
-                title or source.resolve().name,
-                licence,
-                tally,
-                language=languages,
-                held_out=held_out_report,
-                **facts_of_run(source),
-            )
-            say(f"card: {write_card(facts, report, overwrite=overwrite)}")
+        report = write(_trajectories(source, unreadable), output, overwrite=overwrite)
+        _print_report(report)
+        say(report.advice)
         _report_unreadable(unreadable)
-
-
-def _check_outputs(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
-    """Raise InputError for outputs that must not be written, before trajectories are read."""
-    if str(output) == STANDARD_OUTPUT and (card or held_out):
-        raise InputError(
-            "-o - writes one file to standard output; give a name for --card or --held-out to write beside"
-        )
-    _refuse_replacing_the_source(source, output)
-    if held_out:
-        refuse_existing(_held_out_path(output), overwrite=overwrite)
-        _refuse_replacing_the_source(source, _held_out_path(output))
-    if card and output.name == CARD:
-        raise InputError(f"--card writes {CARD} beside FILE, so FILE cannot be {str(output)!r} itself; give another -o")
-    if card:
-        refuse_irregular(output.with_name(CARD))
-    if card and not overwrite and (existing := output.with_name(CARD)).exists():
-        raise InputError(
-            f"{str(existing)!r} is there already, and --card would write it; give --overwrite or another -o"
-        )
 
 
 class _Writer(Protocol):
@@ -236,7 +152,7 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
             format=TOKENS,
             masking=Masking.FLAG,
             trajectories=counts.conversations,
-            left_out=counts.dropped_untrained + counts.dropped_long,
+            left_out=counts.dropped_untrained + counts.dropped_long + counts.dropped_forged,
             records=counts.records,
             trained=written.trained_turns,
             masked=written.other_turns,
@@ -252,14 +168,14 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
     return write
 
 
-def _print_report(report: ExportReport, show: Callable[[str], None]) -> None:
+def _print_report(report: ExportReport) -> None:
     records = f"{counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
     left_out = f", {report.left_out:,} left out" if report.left_out else ""
     masking = f" with masking {report.masking}; {counted(report.trained, 'turn')} trained on, {report.masked:,} not"
     is_world = report.masking == "world"
-    show(f"{report.path}: {records}{'' if is_world else left_out}, as {report.format}{'' if is_world else masking}")
+    say(f"{report.path}: {records}{'' if is_world else left_out}, as {report.format}{'' if is_world else masking}")
     for remark in report.remarks:
-        show(remark)
+        say(remark)
 
 
 def _report_unreadable(unreadable: Mapping[str, None]) -> None:
@@ -276,13 +192,6 @@ def _refuse_replacing_the_source(source: Path, output: Path) -> None:
     refuse_file_of_run(output)
     if output.exists() and source.is_file() and output.samefile(source):
         raise InputError(f"{str(output)!r} is what a run wrote, and it would be replaced; choose another name")
-
-
-def _held_out_path(output: Path) -> Path:
-    """File of the held-out part: `NAME.held-out.jsonl` for `NAME.jsonl`, also compressed."""
-    suffixes = output.suffixes[-2:] if output.suffix in COMPRESSIONS else output.suffixes[-1:]
-    suffix = "".join(suffixes)
-    return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
 
 
 def _trajectories(source: Path, unreadable: dict[str, None]) -> Iterator[Trajectory]:

@@ -26,7 +26,7 @@ def import_(
     docs/import.md lists what is read from each format. Exits with 1 when a record cannot be read.
 
     Options:
-        source: JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.
+        source: JSON lines, also .gz and .zst.
         format_name: agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or
             paper.
         output: The run folder; by default the next free runs/NNN.
@@ -39,7 +39,7 @@ def import_(
             )
             result = anyio.run(work)
     except (KeyboardInterrupt, SystemExit):
-        note("interrupted: the same command goes on with what it has begun")
+        note("interrupted: the same command with --fresh begins anew")
         raise
     summary = f"{counted(len(result), 'trajectory', 'trajectories')} of {counted(result.episodes, 'record')}"
     say(f"{result.path}: {summary}, {counted(result.figures.mistakes.total(), 'mistake')}")

@@ -22,8 +22,8 @@ from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
-from refinesynth.train.layered_settings import REMOVED, Layered, explained_yaml, layered, nested_type
-from refinesynth.train.ranks import is_launched, is_reported_by_launcher, rank, write_outcome
+from refinesynth.train.layered_settings import Layered, explained_yaml, layered, nested_type
+from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.training_folder import CHECKPOINTS, CONFIG, read_result
 
 Set = Annotated[
@@ -40,7 +40,6 @@ Set = Annotated[
 def train(
     data: Annotated[list[str] | None, typer.Argument(metavar="DATA...")] = None,
     *,
-    more_data: Annotated[list[str] | None, option("--data", panel=INPUT, metavar="NAME[:WEIGHT]")] = None,
     config: Annotated[Path | None, option(panel=INPUT, metavar="FILE")] = None,
     lora: Annotated[bool | None, option("--lora/--no-lora", panel=LEARNING)] = None,
     set_: Set = None,
@@ -49,9 +48,6 @@ def train(
     dry_run: Annotated[bool, option(panel=ADVANCED)] = False,
     show_config: Annotated[bool, option(panel=ADVANCED)] = False,
     json: Annotated[bool, option(panel=ADVANCED)] = False,
-    local_rank: Annotated[  # noqa: ARG001 - launchers give it, and the environment says the same
-        int | None, typer.Option("--local_rank", "--local-rank", hidden=True)
-    ] = None,
     **settings: Any,
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
@@ -62,8 +58,7 @@ def train(
     be used, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
 
     Options:
-        data: Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.
-        more_data: The same, for each DATA. Repeat it for more.
+        data: Run folders or exported files; NAME:0.3 takes that share of one.
         config: YAML with any settings; options override it, it overrides the recipe.
         lora: Train low-rank adapters instead of all weights.
         preview: Show what the model will see: trained, context, masked mistakes. Trains nothing.
@@ -72,16 +67,11 @@ def train(
         show_config: Print every setting, its meaning and its origin. Trains nothing.
         json: The plan of --dry-run, or the result, as one JSON object.
     """
-    if data and data[0] == "merge":
-        raise InputError(
-            "refinesynth train merge is removed. Merge an adapter with peft: AutoPeftModelForCausalLM.from_pretrained(ADAPTER)"
-            ".merge_and_unload().save_pretrained(FOLDER). A data folder of this name is ./merge"
-        )
     if show_config + preview + dry_run > 1:
         raise InputError("give one of --show-config, --preview and --dry-run")
     if sample is not None and not preview:
         raise InputError("--sample is for --preview alone; give that too, or leave it out")
-    options: dict[str, Any] = {**settings, "lora": lora, "data": [*(data or ()), *(more_data or ())] or None}
+    options: dict[str, Any] = {**settings, "lora": lora, "data": data or None}
     recipe = options.pop("recipe", None)
     typed = typed_settings(options, assignments=set_ or [])
 
@@ -111,7 +101,7 @@ def train(
 
 
 _RANK_EXIT_DELAY: Final = 3.0
-"""Seconds that other ranks wait before they exit after an error: a launcher then ends rank 0, which reports it."""
+"""Seconds that other ranks wait before they exit after an error: torchrun ends all ranks after the first, and rank 0 reports it."""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
@@ -122,14 +112,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     if rank() != 0:
         return _exit_code(train(config))
     done_before = config.resume != "never" and read_result(Path(config.output)) is not None
-    display = TrainDisplay(notes())
-    try:
-        result = train(config, events=display)
-    finally:
-        display.close()
-    write_outcome(result)
-    if is_reported_by_launcher():
-        return _exit_code(result)
+    result = train(config, events=TrainDisplay(notes()))
     # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):
         if done_before:
@@ -193,13 +176,10 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
 
 
 def _report_once(error: RefinesynthError) -> None:
-    """Raise the error unless the launcher reports it; other ranks leave an InputError to rank 0."""
-    if rank() != 0 and isinstance(error, InputError):
-        time.sleep(_RANK_EXIT_DELAY)
-        return
-    write_outcome(error)
-    if not is_reported_by_launcher():
+    """Raise the error; other ranks leave an InputError to rank 0."""
+    if rank() == 0 or not isinstance(error, InputError):
         raise error
+    time.sleep(_RANK_EXIT_DELAY)
 
 
 def _show_config(layers: Layered) -> None:
@@ -222,7 +202,7 @@ def _preview(config: TrainConfig, sample: int) -> None:
 
 
 def _plan(config: TrainConfig, *, json: bool) -> None:
-    from refinesynth.cli.train_display import plan_layout, plan_lines
+    from refinesynth.cli.train_display import plan_lines
     from refinesynth.train.engine import plan
 
     planned = plan(config)
@@ -230,8 +210,6 @@ def _plan(config: TrainConfig, *, json: bool) -> None:
         return
     if json:
         print_json(planned.as_json())
-    elif output().is_terminal:
-        output().print(plan_layout(planned))
     else:
         say(plan_lines(planned))
 
@@ -259,9 +237,6 @@ def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = (
         name = name.strip().replace("-", "_")
         if not sign or not _NAME.fullmatch(name):
             raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
-        if name in REMOVED:
-            note(f"! {REMOVED[name]}")
-            continue
         if name in assigned:
             raise ConfigurationError(f"--set {name} is given twice; give it once")
         # Values of a mapping have no field type that would parse a number or a boolean from text.

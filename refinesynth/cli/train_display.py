@@ -1,17 +1,15 @@
 """Display of a training: its plan, its events while it runs, and a preview of its data."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.terminal import Screen, bar, labelled, styled
+from refinesynth.cli.terminal import styled
 from refinesynth.text.number_format import compact, counted, duration, in_bytes
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train import events
@@ -29,51 +27,36 @@ _HELD_OUT = {
 }
 
 
-class TrainDisplay(Screen):
-    """Display of a training's events: updated figures on a terminal that can redraw, else a line per event."""
+class TrainDisplay:
+    """Display of a training's events, a line each."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        # Only the steps of this process count for the remaining time: an earlier process may have had another pace.
-        self._pace = Progress(console=console, get_time=clock, speed_estimate_period=math.inf)
-        self._pace.add_task("steps")
-        (self._steps,) = self._pace.tasks
-        self._metrics: Mapping[str, float] = {}
-        super().__init__(console, self._draw)
+        self._console, self._clock, self._total = console, clock, 0
+        self._first: tuple[int, float] | None = None
+        """First logged step of this process and its time: an earlier process may have had another pace."""
 
     def planned(self, plan: Plan) -> None:
-        self._steps.total = plan.steps
-        if self.can_redraw:
-            self.console.print(plan_layout(plan), "")
-            self.open()
-        else:
-            self.say(plan_lines(plan))
+        self._total = plan.steps
+        self._say(plan_lines(plan))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._pace.update(self._steps.id, completed=step)
-        self._metrics = metrics
-        if not self.can_redraw:
-            self.say(f"step {self._step_count()}  {metrics_line(metrics)}{self._remaining()}")
+        now = self._clock()
+        first_step, first_time = self._first = self._first or (step, now)
+        seconds = (self._total - step) * (now - first_time) / (step - first_step) if step > first_step else 0
+        remaining = f"  about {duration(seconds)} left" if seconds else ""
+        self._say(f"step {step:,}/{self._total:,}  {metrics_line(metrics)}{remaining}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.say(f"step {step:,}: {held_out_line(metrics)}")
+        self._say(f"step {step:,}: {held_out_line(metrics)}")
 
     def saved(self, path: Path) -> None:
-        self.say(one_line(f"saved {path}"), "dim")
+        self._say(one_line(f"saved {path}"), "dim")
 
     def note(self, text: str) -> None:
-        self.say(one_line(text), "yellow")
+        self._say(one_line(text), "yellow")
 
-    def _draw(self) -> RenderableType:
-        line = styled(metrics_line(self._metrics) if self._metrics else "first steps")
-        done, total = int(self._steps.completed), int(self._steps.total or 0)
-        return Group(bar("steps", done, total, Text(f"{self._step_count()}{self._remaining()}")), line)
-
-    def _step_count(self) -> str:
-        return f"{self._steps.completed:,.0f}/{self._steps.total or 0:,.0f}"
-
-    def _remaining(self) -> str:
-        remaining = self._steps.time_remaining
-        return f"  about {duration(remaining)} left" if remaining else ""
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(styled(text, style), soft_wrap=True)
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
@@ -144,15 +127,9 @@ _MAX_NAMES = 3
 
 
 def plan_lines(plan: Plan) -> str:
-    """The plan without a terminal: each row on one line, however long."""
+    """The plan: model, data, steps, memory and remarks, each row on one line, however long."""
     rows = [f"{name:<{_NAME_COLUMN}}{text}" for name, text in _rows(plan)]
     return "\n".join([*rows, *(f"! {one_line(remark)}" for remark in plan.remarks)])
-
-
-def plan_layout(plan: Plan) -> RenderableType:
-    """The plan: model, data, steps, memory and remarks."""
-    table = labelled(((name, styled(text)) for name, text in _rows(plan)), gap=2)
-    return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -199,7 +176,7 @@ def lost_conversations(counts: Counts) -> str:
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
         ("dropped_long", counts.dropped_long, "left out as too long"),
         ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
-        ("masked_whole", counts.masked_whole, "turns of several calls masked whole for a mistake among them"),
+        ("dropped_forged", counts.dropped_forged, "left out for text that looks like a control token"),
         ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
     reasons: list[str] = []
@@ -215,7 +192,6 @@ def _tokens(counts: Counts) -> str:
     return (
         f"{counts.tokens:,}, of which {counts.trained_tokens:,} trained ({counts.trained_tokens / total:.0%}), "
         f"{counts.mistake_tokens:,} in mistakes ({counts.mistake_tokens / total:.0%})"
-        f"{f', {counts.masked_calls:,} turns with a mistake among right calls' if counts.masked_calls else ''}"
     )
 
 

@@ -328,7 +328,7 @@ def _cached_paths(name: str, revision: str | None) -> dict[str, str]:
     One short request decides: the libraries try an unreachable hub for over a minute. Raises InputError if there is no
     such model.
     """
-    if find_on_hub(name, "model", revision):
+    if find_on_hub(name, revision):
         return {}
     folder = require("huggingface_hub", "train").snapshot_download(name, revision=revision, local_files_only=True)
     return {"model_path": folder, "tokenizer_path": folder}

@@ -1,11 +1,10 @@
 """Export of trajectories in the formats of trainers, with loss flags."""
 
 from refinesynth.export.atif import AtifFormat
-from refinesynth.export.card import CardCounts, CardFacts, check_languages, check_licence, render_card, write_card
+from refinesynth.export.card import CardCounts, CardFacts, check_languages, check_licence, render_card
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, export, group_of, one_side, write_export
-from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking, with_distractors
-from refinesynth.renamed import renamed
+from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
 
 __all__ = [
     "FORMATS",
@@ -25,9 +24,5 @@ __all__ = [
     "group_of",
     "one_side",
     "render_card",
-    "with_distractors",
-    "write_card",
     "write_export",
 ]
-
-__getattr__ = renamed(__name__, {"Tally": "CardCounts"})

@@ -1,4 +1,4 @@
-"""Dataset card of an export: a README.md for the Hugging Face Hub.
+"""Dataset card of a publication: a README.md for the Hugging Face Hub.
 
 Titles, model names, rules and personas are untrusted. They are escaped: they cannot break the YAML header or add
 headings, links, images or HTML to the body.
@@ -14,7 +14,6 @@ from refinesynth._version import __version__
 from refinesynth.cost import Cost
 from refinesynth.errors import InputError
 from refinesynth.export.export_files import ExportReport
-from refinesynth.files.atomic_write import output_file
 from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.run.stats import TrajectoryStats
 from refinesynth.text.json_reader import scrub
@@ -112,6 +111,8 @@ class CardCounts:
 
 @dataclass(frozen=True)
 class CardFacts:
+    repo: str
+    """Name of the dataset on the Hub."""
     title: str
     licence: str
     """Identifier of the Hugging Face Hub, without a default."""
@@ -121,14 +122,10 @@ class CardFacts:
     language: tuple[str, ...] = ()
     """Language codes such as `en`."""
     held_out: ExportReport | None = None
-    """Report of the second file, with the held-out scripts."""
+    """Report of the split with the held-out scripts."""
     tags: tuple[str, ...] = ()
-    personas: str = ""
-    """Source and licence of the personas, in the user's words."""
     estimated: bool = False
     """True if token counts of the run are estimated."""
-    repo: str = ""
-    """Name of the dataset on the Hub; empty for a local export."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "licence", check_licence(self.licence))
@@ -147,11 +144,3 @@ def yaml_text(text: str) -> str:
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     filters = {"yaml": yaml_text, "text": plain_text, "code": code, "size_category": size_category}
     return render_markdown(_TEMPLATE, filters, facts=facts, tally=facts.tally, report=report, version=__version__)
-
-
-def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = False) -> Path:
-    """Write the card as README.md next to the export; raises InputError if the file exists or cannot be written."""
-    path = report.path.with_name("README.md")
-    with output_file(path, overwrite=overwrite) as file:
-        file.write(render_card(facts, report).encode())
-    return path

@@ -1,13 +1,9 @@
 """Records of trajectories, their files, and the split of a dataset by script."""
 
-import secrets
-import shutil
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import Literal
@@ -18,7 +14,6 @@ from refinesynth.errors import InputError
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.formats import Form, Format, WorldFormat, find_format, find_masking
 from refinesynth.files.atomic_write import output_file, refuse_existing
-from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Trajectory
@@ -82,21 +77,15 @@ def write_export(
 ) -> ExportReport:
     """Write an export as JSONL atomically; the suffixes `.gz` and `.zst` compress it.
 
-    `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`,
-    `.gz` or `.zst`.
-
     Raises:
         InputError: As for `export`; or the file exists, cannot be written, or would be empty.
     """
     path = Path(path)
     export_format = find_format(format, form)
     mask = find_masking(export_format, masking)
-    in_folder = export_format.name == "atif" and path.suffix.lower() not in (".jsonl", ".json", *COMPRESSIONS)
-    if in_folder and path.is_dir():
-        raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
     counts, omitted = Counter[str](), Counter[str]()
-    with _folder_of_files(path) if in_folder else _lines(path, overwrite=overwrite) as write_record:
+    with output_file(path, overwrite=overwrite) as file:
         for trajectory in _trajectories(trajectories):
             before = counts["records"]
             for record in export_format.records(trajectory, mask):
@@ -104,7 +93,7 @@ def write_export(
                     omitted[record.omitted] += 1
                     continue
                 counts.update(records=1, trained=record.trained, masked=record.masked)
-                write_record(write_json(record.data))
+                file.write(write_json(record.data) + b"\n")
             counts.update(trajectories=1, left_out=counts["records"] == before)
         if not counts["records"]:
             requirement = "a turn to train on"
@@ -125,31 +114,6 @@ def write_export(
 
 def _trajectories(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
     return stored_trajectories(source) if isinstance(source, str | PathLike) else source
-
-
-@contextmanager
-def _lines(path: Path, *, overwrite: bool) -> Generator[Callable[[bytes], object]]:
-    with output_file(path, overwrite=overwrite) as file:
-        yield lambda record: file.write(record + b"\n")
-
-
-@contextmanager
-def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
-    """Yield a function that writes `000001.json` and so on into a new folder, which appears when it is complete."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    numbers = count(1)
-
-    def put(record: bytes) -> None:
-        (unfinished / f"{next(numbers):06}.json").write_bytes(record)
-
-    try:
-        unfinished.mkdir(parents=True)
-        yield put
-        unfinished.rename(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 Side = Literal["train", "held_out"]

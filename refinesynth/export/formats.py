@@ -1,17 +1,15 @@
 """Export formats by name, each with its maskings of mistakes."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from random import Random
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
-from refinesynth.actions.calls import Tool, tools_of
-from refinesynth.chat import ToolMessage, render_tool_turns, render_tools, render_turns, to_messages, to_tool_messages
+from refinesynth.actions.calls import tools_of
+from refinesynth.chat import render_tool_turns, render_tools, render_turns, to_messages, to_tool_messages
 from refinesynth.entry_points import Table
 from refinesynth.environments.grounded import share_of_mistakes, turns_before_play
 from refinesynth.errors import InputError
@@ -111,28 +109,17 @@ class ChatFormat:
     label_key: str = "labels"
     """Key of those labels. TRL reads `labels` as token labels."""
     form: Form = "react"
-    distractors: tuple[int, tuple[Tool, ...]] = (0, ())
-    """Number of additional functions per record, and the functions to draw from."""
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[ExportRecord]:
         with_calls = self.form == "tools"
         play: Sequence[chat_shapes.AnyMessage] = to_tool_messages(trajectory) if with_calls else to_messages(trajectory)
-        tools = self._record_tools(trajectory, play) if with_calls else ()
+        tools = tools_of(trajectory.script) if with_calls else ()
         for number, messages in enumerate(conversations(play, masking), start=1):
             assistant_turns = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
             name = trajectory.id + self._id_suffix(masking, number)
             labels = chat_shapes.labels(trajectory, messages, self.label_key) if self.takes_labels else {}
             yield ExportRecord({**self.shape(name, messages, tools), **labels}, trained, assistant_turns - trained)
-
-    def _record_tools(self, trajectory: Trajectory, messages: Sequence[chat_shapes.AnyMessage]) -> tuple[Tool, ...]:
-        """Return the functions of a record; distractors exclude called functions and shuffle the order per record."""
-        own_tools, (count, distractors) = tools_of(trajectory.script), self.distractors
-        calls = (item.call for message in messages if isinstance(message, ToolMessage) for item in message.calls)
-        used_names = {tool.name for tool in own_tools} | {call.name for call in calls if call is not None}
-        unused, rng = [tool for tool in distractors if tool.name not in used_names], Random(trajectory.id)
-        offered = [*own_tools, *rng.sample(unused, min(count, len(unused)))]
-        return tuple(rng.sample(offered, len(offered))) if count else own_tools
 
     def _id_suffix(self, masking: Masking, number: int) -> str:
         """Return the suffix of a record's id for `split`, and for `drop` in a format without flags."""
@@ -338,24 +325,6 @@ def find_format(name: str | Format, form: str = "react") -> Format:
     hint = f"; did you mean {similar[0]!r}?" if similar else "."
     names = ", ".join([*FORMATS, *installed])
     raise InputError(f"there is no export format {name!r}{hint} Choose one of: {names}, or {TOKENS}.")
-
-
-_MAX_SOURCES = 200
-"""Number of first trajectories with functions for distractors; they stay the same when a run grows."""
-
-
-def with_distractors(name: str, most: int, trajectories: Iterable[Trajectory]) -> Format:
-    """Return the format with calls and up to `most` additional functions per record, from scripts of `trajectories`.
-
-    Raises InputError: the format has no conversations with calls, or all scripts have the same functions.
-    """
-    fmt, scripts = find_format(name, "tools"), [tools_of(item.script) for item in islice(trajectories, _MAX_SOURCES)]
-    by_name = {tool.name: tool for tools in reversed(scripts) for tool in tools}
-    if not isinstance(fmt, ChatFormat):
-        raise InputError(f"the format {name!r} has no distractor tools; leave them out, or write conversations")
-    if scripts and len(by_name) <= min(map(len, scripts)):
-        raise InputError("all scripts have the same functions, so none is a distractor; leave distractor tools out")
-    return replace(fmt, distractors=(most, tuple(by_name[name] for name in sorted(by_name))))
 
 
 def _with_calls(fmt: Format) -> Format:

@@ -2,13 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from hashlib import blake2b
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from anyio import CancelScope
 from anyio.lowlevel import checkpoint
@@ -16,14 +13,14 @@ from anyio.lowlevel import checkpoint
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.files.atomic_write import irregular_kind
-from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_compressed, read_document
+from refinesynth.files.compressed import bounded_lines, open_compressed
 from refinesynth.imports.import_formats import PLAY, RULES, find, read_record
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.run import CompletedEpisode, RunConfig, RunFolder, RunWriter, next_run_folder
+from refinesynth.run import CompletedEpisode, RunConfig, RunWriter, next_run_folder
 from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
 from refinesynth.text.distinct_names import DistinctNames
-from refinesynth.text.json_reader import load_json, write_json
+from refinesynth.text.json_reader import load_json
 from refinesynth.train.data.conversation_reader import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
 
@@ -44,39 +41,15 @@ class Raw(NamedTuple):
 
 
 def records(source: Path) -> Iterator[Raw]:
-    """Yield the lines of a file, or the documents or list items of `.json` files by name. Raises InputError: unreadable."""
-    files = [source]
-    if source.is_dir():
-        files = sorted(path for path in source.glob("*.json") if path.is_file())
-        if not files or (source / "config.json").exists():
-            raise InputError(f"{str(source)!r} is no folder of documents (*.json); give a file, or such a folder")
-    elif not source.exists():
-        raise InputError(f"there is no file {str(source)!r}")
-    elif kind := irregular_kind(source, follow=True):
+    """Yield the lines of a file. Raises InputError: unreadable."""
+    if kind := irregular_kind(source, follow=True):
         raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
-    for path in files:
-        with open_compressed(path) as file:
-            suffixes = path.suffixes[-2:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes[-1:]
-            if suffixes == [".json"]:
-                yield from _document(file, path)
-                continue
-            for number, line in bounded_lines(file, MAX_LINE_BYTES):
-                if line.strip():
-                    yield Raw(f"{path}:{number}", line.removesuffix(b"\n") if len(line) <= MAX_LINE_BYTES else b"")
-
-
-def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
-    content = read_document(file, path)
-    try:
-        document: object = load_json(content)
-    except ValueError:
-        yield Raw(str(path), content[:MAX_LINE_BYTES])
-        return
-    if not isinstance(document, list):
-        yield Raw(str(path), write_json(document, exact=True))
-        return
-    for number, item in enumerate(cast("list[object]", document), start=1):
-        yield Raw(f"{path}: item {number}", write_json(item, exact=True))
+    if not source.is_file():
+        raise InputError(f"there is no file {str(source)!r}")
+    with open_compressed(source) as file:
+        for number, line in bounded_lines(file, MAX_LINE_BYTES):
+            if line.strip():
+                yield Raw(f"{source}:{number}", line.removesuffix(b"\n") if len(line) <= MAX_LINE_BYTES else b"")
 
 
 _BATCH_SIZE: Final = 64
@@ -94,25 +67,28 @@ async def import_trajectories(
 ) -> SynthesisResult:
     """Read another program's trajectories, or an export of this package, into a run folder.
 
-    An unreadable record is refused, with its text and the reason. The same call resumes an interrupted import, and adds
-    records from the end of a file that has grown.
+    An unreadable record is refused, with its text and the reason.
 
     Args:
-        source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
+        source: A file of JSON lines, also `.gz` and `.zst`.
         format: `agentinstruct`, `openai`, `atif` or `paper`.
         output: The run folder; None for the next free `runs/NNN`.
         fresh: Move an existing run aside and begin anew.
         on_progress: Called with the number of records read.
 
     Raises:
-        InputError: Unknown format, unreadable file, no record of that format (nothing is written), or another run's folder.
+        InputError: Unknown format, unreadable file, no record of that format (nothing is written), or a folder with a run.
         StorageError: The folder cannot be written.
     """
     path, folder = Path(source), None if output is None else Path(output)
     find(format)
-    stored_digests = iter(()) if folder is None or fresh else _stored_digests(folder)
-    count = await _check_source(path, format, stored_digests, on_progress)
+    count = await _check_source(path, format, on_progress)
     run = RunWriter.claim(folder or next_run_folder(), _config(path, format, n=count), fresh=fresh)
+    if run.committed.episodes:
+        run.close()
+        raise RunFolderError(
+            f"{str(run.path)!r} holds an import; give another folder, or --fresh (in Python fresh=True) to begin anew"
+        )
     try:
         await _write(run, records(path), format, on_progress)
     finally:
@@ -120,22 +96,10 @@ async def import_trajectories(
     return SynthesisResult.open(run.path)
 
 
-def _stored_digests(folder: Path) -> Iterator[str]:
-    if (folder / "config.json").exists() and (run := RunFolder.open(folder)).config.play == PLAY:
-        yield from (line.persona for line in run.episodes())
-
-
-async def _check_source(path: Path, format: str, stored: Iterator[str], on_progress: Callable[[int], object]) -> int:  # noqa: A002
-    """Read the whole file and return its number of records; raises InputError without a valid one, or if imported
-    records have changed.
-    """
+async def _check_source(path: Path, format: str, on_progress: Callable[[int], object]) -> int:  # noqa: A002
+    """Read the whole file and return its number of records; raises InputError without a valid one."""
     count, reason, any_readable = 0, "there are none", False
     for count, raw in enumerate(records(path), start=1):
-        if (stored_digest := next(stored, None)) is not None and stored_digest != _digest(raw):
-            raise RunFolderError(
-                f"{raw.location} is not what was read there before; give the same file, to whose end more may have been added, another "
-                "folder, or start over with --fresh (in Python fresh=True) and keep the old one beside it"
-            )
         if not any_readable:
             try:
                 read_record(raw.parsed(), format, raw.location)
@@ -147,8 +111,6 @@ async def _check_source(path: Path, format: str, stored: Iterator[str], on_progr
             await checkpoint()
     if not any_readable:
         raise InputError(f"none of {count:,} records of {str(path)!r} can be read as {format}; of the first: {reason}")
-    if next(stored, None) is not None:
-        raise RunFolderError(f"{str(path)!r} has {count:,} records, and more were read before; give the whole file")
     return count
 
 
@@ -157,11 +119,8 @@ async def _write(run: RunWriter, raws: Iterator[Raw], format: str, on_progress: 
     facts = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
     run.milestones.info("run_started", **facts, finished=run.committed.episodes, accepted=run.committed.accepted)
     names = DistinctNames()
-    for line in run.episodes():
-        if line.accepted:
-            names(line.id)
     try:
-        for batch in _batches(islice(enumerate(raws), run.committed.episodes, None)):
+        for batch in _batches(enumerate(raws)):
             with CancelScope(shield=True):
                 await run.append(*(_completed_episode(index, raw, format, names) for index, raw in batch))
             on_progress(run.committed.episodes)
@@ -187,7 +146,7 @@ def _batches(raws: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]
 
 
 def _completed_episode(index: int, raw: Raw, format: str, names: DistinctNames) -> CompletedEpisode:  # noqa: A002
-    """Return a record as a finished episode, with the record's digest as fingerprint; repeated ids get a number."""
+    """Return a record as a finished episode; repeated ids get a number."""
     try:
         trajectory = read_record(raw.parsed(), format, raw.location, index=index)
         trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})
@@ -196,12 +155,7 @@ def _completed_episode(index: int, raw: Raw, format: str, names: DistinctNames) 
         name, record, reason = f"{index:06d}", raw.line.decode(errors="replace"), str(error)
         refused = Refused(episode=name, persona=_NO_PERSONA, stage="script", attempt=1, text=reason, record=record)
         outcome = EpisodeOutcome(index=index, id=name, persona=_NO_PERSONA, refused=(refused,), reason=reason)
-    finished = CompletedEpisode.of(outcome.model_copy(update={"cost_usd": 0.0}))
-    return replace(finished, line=finished.line.model_copy(update={"persona": _digest(raw)}))
-
-
-def _digest(raw: Raw) -> str:
-    return blake2b(raw.line, digest_size=8).hexdigest()
+    return CompletedEpisode.of(outcome.model_copy(update={"cost_usd": 0.0}))
 
 
 def _config(path: Path, format: str, *, n: int) -> RunConfig:  # noqa: A002

@@ -6,7 +6,7 @@
 import keyword
 import math
 import re
-from typing import Annotated, Any, Final, Literal, Self, cast
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
@@ -44,11 +44,9 @@ Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 SCRATCH: Final = "scratch"
 """Name of a tiny model with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
-HUB_PREFIX: Final = "hf://"
-"""Optional prefix of a model name on the hub."""
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
-PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
+PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed")
 """Fields that may hold paths."""
 
 _RESERVED: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
@@ -82,32 +80,18 @@ class LoraConfig(BaseModel):
     """Modules with an adapter: `all-linear` (all except the head), a regular expression, or a list of name endings."""
     modules_to_save: tuple[Name, ...] = ()
     """Modules trained whole and saved with the adapters, by name endings: lm_head, embed_tokens."""
-    quantize: Literal["4bit", "8bit"] | None = None
-    """Quantize frozen weights with bitsandbytes: 4 bits (QLoRA: nf4, double quantization) or 8; not for zero3 and fsdp."""
+    quantize: Literal["4bit"] | None = None
+    """Quantize frozen weights with bitsandbytes to 4 bits (QLoRA: nf4, double quantization); not for zero3 and fsdp."""
 
 
-Optim = Literal[
-    "adamw_torch",
-    "adamw_torch_fused",
-    "adafactor",
-    "sgd",
-    "adamw_8bit",
-    "paged_adamw_8bit",
-    "paged_adamw_32bit",
-    "lion_8bit",
-    "lion_32bit",
-    "paged_lion_8bit",
-    "paged_lion_32bit",
-]
+Optim = Literal["adafactor", "adamw_8bit", "paged_adamw_8bit"]
 
 
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
 
 
-def _unique_names(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [*dict.fromkeys(name for name in cast("list[object]", value) if name != "none")]
-    return value if not isinstance(value, str) else [value] if value != "none" else []
+def _as_names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
 class TrainerConfig(BaseModel):
@@ -116,25 +100,17 @@ class TrainerConfig(BaseModel):
     model_config = _MODEL_CONFIG
 
     optim: Optim | None = None
-    """Optimizer; names with 8bit or 32bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
+    """Optimizer; names with 8bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
     adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
     """AdamW's epsilon."""
     lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Settings of the schedule, such as `min_lr: 1e-6`."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
     """Strength of NEFTune's noise on embeddings, which does not depend on packing."""
-    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_unique_names)] = ()
-    """Trackers of the metrics: tensorboard, wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
-    run_name: Name | None = None
-    """Name of the run for trackers; by default the name of the output folder."""
-    project: Name | None = None
-    """Project of the run for trackers; by default $WANDB_PROJECT, else refinesynth."""
-    tf32: bool | None = None
-    """Allow TF32 in fp32 matrix products on GPUs; by default torch's setting."""
+    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_as_names)] = ()
+    """Trackers of the metrics: tensorboard (into `tensorboard/` of the output folder), wandb, trackio, mlflow, comet_ml, aim, clearml, dvclive, swanlab."""
     ddp_timeout: Annotated[int, Field(ge=1)] = 1800
     """Seconds that ranks wait for each other."""
-    full_determinism: bool = False
-    """Use only deterministic kernels, which are slower."""
 
     def weight_settings(self) -> dict[str, Any]:
         """Settings that determine the weights and differ from their defaults."""
@@ -142,7 +118,7 @@ class TrainerConfig(BaseModel):
         return {name: value for name, value in sorted(changed.items()) if name in _WEIGHT_SETTINGS}
 
 
-_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha", "tf32"})
+_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha"})
 
 
 class TrainConfig(BaseModel):
@@ -152,8 +128,8 @@ class TrainConfig(BaseModel):
 
     # Data, model and output.
     data: tuple[Name, ...]
-    """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags,
-    of which all turns of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
+    """Run folders or files of JSON lines: in one of our export forms, or general chat without flags, of which all turns
+    of the assistant are trained. `NAME:0.3` takes a share of a source's conversations, drawn by
     `seed`; above 1 it repeats them."""
     model: Annotated[Name, Option(MODEL, "NAME", ("-m", "--model"))]
     """Hub name, folder or GGUF file of a causal language model; or `scratch`: a tiny random one, with a tokenizer from
@@ -166,8 +142,6 @@ class TrainConfig(BaseModel):
     """Branch, tag or commit of the model and its tokenizer on the hub; by default the newest."""
     tokenizer: Annotated[str | None, Option(MODEL, "NAME")] = None
     """Hub name, folder or GGUF file; by default the model's."""
-    tokenizer_revision: Name | None = None
-    """Branch, tag or commit of the tokenizer; by default the model's for its own tokenizer, else the newest."""
     chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, else react."""
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -183,9 +157,8 @@ class TrainConfig(BaseModel):
 
     # Rendering and loss.
     max_length: Annotated[int, Field(ge=1), Option(LIMITS, "TOKENS")] = 8192
-    """Largest number of tokens of a training example (paper: 8192; 4096 for 70B)."""
-    over_length: Annotated[Literal["truncate", "drop"], Option(LIMITS)] = "truncate"
-    """Cut longer examples after their last trained turn that fits, or leave them out; both are counted."""
+    """Largest number of tokens of a training example (paper: 8192; 4096 for 70B). Longer ones are cut after their last
+    trained turn that fits, and counted."""
     loss_on: Annotated[LossOn, Option(LEARNING)] = LossOn.REFINEMENT
     """Turns that are trained: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
     erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them), `repairs` (only the right
@@ -227,23 +200,18 @@ class TrainConfig(BaseModel):
     """Rarer settings of the training loop: optimizers, trackers."""
 
     # Computation.
-    precision: Annotated[Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"], Option(MACHINES)] = "auto"
-    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights, which round most steps of 5e-6
-    away. `auto`: bf16 on a GPU, fp32 on a CPU."""
+    precision: Annotated[Literal["auto", "bf16", "fp32", "fp64"], Option(MACHINES)] = "auto"
+    """`bf16`: fp32 weights, computed under bf16 autocast. `auto`: bf16 on a GPU, fp32 on a CPU."""
     gradient_checkpointing: Literal["auto"] | bool = "auto"
     """Recompute activations in the backward pass; `auto`: on GPUs whose memory they would fill, by estimate."""
     attention: str = "auto"
     """`auto`, or the name of an attention implementation of transformers or `refinesynth_segments`."""
-    router_aux_loss: Literal["auto", "off"] | Annotated[float, Field(ge=0)] = "auto"
-    """Coefficient of a mixture of experts' load-balancing loss; `auto`: its own where all weights are trained."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
     """Parallelism of processes: copies (ddp), sharded optimizer and gradients (zero2), also weights (zero3, fsdp)."""
     deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
     """Your own DeepSpeed JSON file; as an option also a stage, zero2 or zero3."""
-    processes: Annotated[int, Field(ge=1), Option(MACHINES, "N")] = 1
-    """Processes on this machine, one per GPU; torchrun's number overrides it."""
     device: Literal["auto", "cpu"] = "auto"
     """`auto`: GPUs if there are any. `cpu`: no GPUs."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Option(LEARNING, "N")] = 0
@@ -260,22 +228,19 @@ class TrainConfig(BaseModel):
     """Number of evaluations without a better held-out loss on trained tokens after which the training stops."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
-    tensorboard: Annotated[bool, Option(OUTPUT)] = False
-    """Write TensorBoard event files to `tensorboard/` in the output folder: short for `trainer.report_to`."""
     save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
     trained."""
-    resume: Annotated[str, Option(OUTPUT, "HOW")] = "auto"
-    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over. Or a checkpoint's
-    folder."""
+    resume: Annotated[Literal["auto", "never"], Option(OUTPUT)] = "auto"
+    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over."""
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:
         """Hub name, folder or file of the tokenizer, and its revision."""
-        return self.tokenizer or self.model, self.tokenizer_revision or (None if self.tokenizer else self.revision)
+        return self.tokenizer or self.model, None if self.tokenizer else self.revision
 
     @property
-    def quantize(self) -> Literal["4bit", "8bit"] | None:
+    def quantize(self) -> Literal["4bit"] | None:
         """`lora.quantize`; None without adapters."""
         return self.lora and self.lora.quantize
 
@@ -308,7 +273,7 @@ class TrainConfig(BaseModel):
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
-        if self.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
+        if self.quantize is not None and self.precision == "fp64":
             raise ValueError(
                 f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
             )
@@ -330,8 +295,3 @@ def interval(every: "Every", steps_per_epoch: int) -> int | None:
     if every == "epoch":
         return max(1, steps_per_epoch)
     return max(1, round(every * steps_per_epoch)) if every < 1 else round(every)
-
-
-def without_hub_prefix(model: str) -> str:
-    """Remove the prefix `HUB_PREFIX`."""
-    return model.removeprefix(HUB_PREFIX)

@@ -4,13 +4,11 @@ Each hub name costs one request with a short timeout. The libraries themselves w
 unreachable hub, for every file.
 """
 
-import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import orjson
 from pydantic import ValidationError
@@ -18,36 +16,14 @@ from pydantic import ValidationError
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed, require
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
-from refinesynth.train.config import HUB_PREFIX, SCRATCH, LoraConfig, TrainConfig, without_hub_prefix
-from refinesynth.train.data.conversation_reader import hub_name, source_kind, split_weight
+from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
+from refinesynth.train.data.conversation_reader import source_file, split_weight
 from refinesynth.train.layered_settings import portable, published
 from refinesynth.train.plan import read_deepspeed
 from refinesynth.train.render.template import read_template
 
-_NOT_LOCAL: Final = {"model": "no folder", "dataset": "no file or folder"}
 _HUB_TIMEOUT: Final = 10.0
 """Timeout of a request to the hub, in seconds."""
-_HUB_NAME_PATTERN: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-
-
-def check_model_name(model: str) -> None:
-    """Raises: InputError: The name is no hub name, or looks like a mistyped folder. No request is made."""
-    owner, slash, last = without_hub_prefix(model).rpartition("/")
-    if _HUB_NAME_PATTERN.fullmatch(without_hub_prefix(model)) is None:
-        raise InputError(
-            f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
-            "OWNER/NAME"
-        )
-    folder = Path(owner or ".")
-    if model.startswith(HUB_PREFIX) or not folder.is_dir():
-        return
-    folders = [path.name for path in folder.iterdir() if path.is_dir()]
-    matches = difflib.get_close_matches(last, folders, n=1, cutoff=0.75)
-    if slash or matches:
-        hint = f"; did you mean {str(folder / matches[0])!r}?" if matches else "."
-        raise InputError(
-            f"there is no folder {model!r}{hint} One of this name on the Hugging Face Hub is {HUB_PREFIX}{model}"
-        )
 
 
 def pretrained_arguments(name: str, revision: str | None = None) -> dict[str, Any]:
@@ -55,35 +31,35 @@ def pretrained_arguments(name: str, revision: str | None = None) -> dict[str, An
     if is_gguf(name):
         path = Path(name)
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "local_files_only": True}
-    is_local = Path(name).is_dir() or not find_on_hub(without_hub_prefix(name), "model", revision)
+    is_local = Path(name).is_dir() or not find_on_hub(name, revision)
     optional = {} if revision is None else {"revision": revision}
-    return {"pretrained_model_name_or_path": without_hub_prefix(name), "local_files_only": is_local, **optional}
+    return {"pretrained_model_name_or_path": name, "local_files_only": is_local, **optional}
 
 
 @cache
-def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Look up `name` on the hub; False if the hub is unreachable and the cache has the name. Raises `InputError`."""
+def find_on_hub(name: str, revision: str | None = None) -> bool:
+    """Look up a model on the hub; False if the hub is unreachable and the cache has the name. Raises `InputError`."""
     require("huggingface_hub", "train")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download
 
     try:
-        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_HUB_TIMEOUT)
+        hub.HfApi().repo_info(name, revision=revision, timeout=_HUB_TIMEOUT)
     except errors.GatedRepoError:
         return True  # The files may be in the cache; loading reports missing ones.
     except (errors.HFValidationError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
         at_revision = "" if revision is None else f" at {revision!r}"
         raise InputError(
-            f"there is {_NOT_LOCAL[kind]} {name!r}, and no {kind} of this name{at_revision} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
+            f"there is no folder {name!r}, and no model of this name{at_revision} on the Hugging Face Hub ({constants.ENDPOINT}): {error}"
         ) from error
     except errors.HfHubHTTPError:
         return True
     except Exception as error:  # The client raises many kinds of network errors.
-        cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type=kind))
+        cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type="model"))
         if cached.is_dir():
             return False
         raise InputError(
-            f"there is {_NOT_LOCAL[kind]} {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
+            f"there is no folder {name!r}, and the Hugging Face Hub ({constants.ENDPOINT}) cannot be reached "
             f"({type(error).__name__}: {error}); nothing of this name was fetched before"
         ) from error
     return True
@@ -95,15 +71,16 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
     Raises `InputError` if one does not exist, and `ConfigurationError` if a library is missing.
     """
     check_installed("train", "torch", "transformers")
-    names = [split_weight(source)[0] for source in (config.data if sources is None else sources)]
-    datasets = [hub_name(str(name)) for name in names if isinstance(name, str | Path) and source_kind(name) == "hub"]
+    for source in config.data if sources is None else sources:
+        if isinstance(name := split_weight(source)[0], str | Path):
+            source_file(name)
     read_template(config.chat_template)
     if config.deepspeed is not None:
         read_deepspeed(config.deepspeed)
     if config.quantize is not None:
         check_installed("quantize", "bitsandbytes")
     models = {(config.model, config.revision), config.tokenizer_source}
-    if config.lora is not None and Path(config.model).is_dir():
+    if config.lora is not None and find_adapter(config.model) is not None:
         base, revision, _ = resolve_base(config)
         models.add((base, None if Path(base).is_dir() else revision))
     remote = sorted((name, revision or "") for name, revision in models if not _is_local(name, revision))
@@ -112,11 +89,8 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
             raise InputError(
                 f"{name!r} is a file; expected a folder with config.json and safetensors, a GGUF file (NAME.gguf), or a name of the hub"
             )
-        check_model_name(name)
-    for name in datasets:
-        find_on_hub(name, "dataset")
     for name, revision in remote:
-        find_on_hub(without_hub_prefix(name), "model", revision or None)
+        find_on_hub(name, revision or None)
 
 
 def _is_local(name: str, revision: str | None) -> bool:
@@ -133,8 +107,6 @@ def _is_local(name: str, revision: str | None) -> bool:
 SETTINGS_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 TOKENIZER_FILE: Final = "tokenizer_config.json"
-_ADAPTER_FILES: Final = [WEIGHTS_FILE, "*.json", "*.jinja", "*.model", "*.txt"]
-"""Files to download with an adapter's settings: weights, tokenizer, chat template, generation settings."""
 _PEFT_FIELDS: Final = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -157,15 +129,13 @@ class Adapter:
     lora: LoraConfig
 
 
-def find_adapter(name: str, revision: str | None = None) -> Adapter | None:
-    """Find the adapter in a folder, or with a hub name in this `revision`; None if there is no adapter.
+def find_adapter(name: str) -> Adapter | None:
+    """Find the adapter in a folder; None if there is no adapter.
 
     Raises `InputError` if the adapter cannot be read, is no LoRA, or has no safetensors.
     """
-    path = Path(name) / SETTINGS_FILE if Path(name).is_dir() else None
-    if path is None and name != SCRATCH and not _is_path(name):
-        path = _download_adapter(without_hub_prefix(name), revision)
-    if path is None or not path.is_file():
+    path = Path(name) / SETTINGS_FILE
+    if not path.is_file():
         return None
     try:
         adapter = _read_adapter(path.parent, orjson.loads(path.read_bytes()))
@@ -193,38 +163,18 @@ def _read_adapter(folder: Path, settings: Any) -> Adapter:
     return Adapter(folder, base, revision if isinstance(revision, str) else None, LoraConfig.model_validate(values))
 
 
-@cache
-def _download_adapter(name: str, revision: str | None) -> Path | None:
-    """Download an adapter with its tokenizer; return the path of its settings, or None if there is none."""
-    reachable = find_on_hub(name, "model", revision)
-    from huggingface_hub import HfApi, errors
-
-    hub, options = cast("Any", HfApi()), {"revision": revision, "local_files_only": not reachable}
-    try:
-        path = Path(hub.hf_hub_download(name, SETTINGS_FILE, **options))
-        hub.snapshot_download(name, allow_patterns=_ADAPTER_FILES, ignore_patterns=["*/*"], **options)
-    except (errors.EntryNotFoundError, errors.HfHubHTTPError):
-        return None
-    return path
-
-
-def _is_path(name: str) -> bool:
-    """Return True for a name that cannot be a hub name."""
-    return name.startswith((".", "/", "~")) or name.count("/") > 1 or is_gguf(name)
-
-
 def resolve_base(config: TrainConfig) -> tuple[str, str | None, Adapter | None]:
     """Name and revision of the model with the weights, and the adapter to train further if `model` is an adapter.
 
     A GGUF file is unpacked. Raises `InputError` for an adapter without a base, or with a missing base folder.
     """
-    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
+    adapter = find_adapter(config.model) if config.lora is not None else None
     if adapter is None:
         return unpack_gguf(config.model), config.revision, None
     base, remedy = adapter.base, f"write it as base_model_name_or_path into its {SETTINGS_FILE}"
     if not base:
         raise InputError(f"the adapter {str(adapter.folder)!r} does not name its base model; {remedy}")
-    if _is_path(base) and not Path(base).is_dir():
+    if base.startswith((".", "/", "~")) and not Path(base).is_dir():
         raise InputError(f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; {remedy}")
     return base, adapter.revision, adapter
 
@@ -238,13 +188,14 @@ def base_name(config: TrainConfig) -> tuple[str, str | None]:
 
 def with_adapter_settings(config: TrainConfig) -> TrainConfig:
     """Return `config` with the adapter's own `lora` settings if `model` is an adapter. Raises `InputError`."""
-    if config.lora is None:
-        if Path(config.model).is_dir():  # a hub name is checked on loading
-            refuse_adapter(config)
-        return config
-    adapter = find_adapter(config.model, config.revision)
+    adapter = find_adapter(config.model)
     if adapter is None:
         return config
+    if config.lora is None:
+        raise InputError(
+            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
+            "with peft's merge_and_unload and give the folder that you save the merged model to"
+        )
     given, old = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
     differences = [
         f"lora.{name} is {value!r}, and it has {old[name]!r}" for name, value in given.items() if value != old[name]
@@ -255,13 +206,3 @@ def with_adapter_settings(config: TrainConfig) -> TrainConfig:
             f"adapter on its base (--model {portable(adapter.base)})"
         )
     return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})
-
-
-def refuse_adapter(config: TrainConfig) -> None:
-    """Raises: InputError: `model` is an adapter, and `lora` is off."""
-    adapter = find_adapter(config.model, config.revision) if config.lora is None else None
-    if adapter is not None:
-        raise InputError(
-            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Train the adapter on (--lora), or merge it "
-            "with peft's merge_and_unload and give the folder that you save the merged model to"
-        )

@@ -4,7 +4,6 @@ import difflib
 import os
 import re
 import reprlib
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import commented_yaml, dump_yaml, read_settings
-from refinesynth.train.config import PATH_FIELDS, TrainConfig, without_hub_prefix
+from refinesynth.train.config import PATH_FIELDS, TrainConfig
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
@@ -23,44 +22,6 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 
 DEFAULT: Final = "default"
 REQUIRED: Final = "to be given"
-_ALIASES: Final = {
-    "learning_rate": ["lr"],
-    "schedule": ["lr_scheduler_type"],
-    "epochs": ["num_train_epochs"],
-    "max_steps": ["max_train_steps"],
-    "batch_size": ["per_device_train_batch_size", "gradient_accumulation_steps"],
-    "tokens_per_pack": ["per_device_eval_batch_size"],
-    "warmup": ["warmup_ratio", "warmup_steps"],
-    "adam_betas": ["adam_beta1", "adam_beta2"],
-    "evaluate_every": ["eval_steps", "eval_strategy"],
-    "save_every": ["save_steps", "save_strategy"],
-    "log_every": ["logging_steps", "logging_strategy"],
-    "keep": ["save_total_limit"],
-    "device": ["use_cpu"],
-    "gradient_checkpointing": ["gradient_checkpointing_kwargs"],
-    "parallel": ["fsdp", "fsdp_config"],
-    "precision": ["bf16", "fp16"],
-    "resume": ["resume_from_checkpoint"],
-    "output": ["output_dir"],
-}
-SETTING_BY_ALIAS: Final = {alias: setting for setting, names in _ALIASES.items() for alias in names}
-"""Settings by their names in other libraries, mostly transformers."""
-_ADVICE: Final = {
-    "plots": "TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves",
-    **dict.fromkeys(
-        ("trainer.torch_compile", "trainer.torch_compile_backend", "trainer.torch_compile_mode"),
-        "packs differ in shape, and compiling each shape takes longer than it saves",
-    ),
-    "trainer.ddp_backend": "GPUs use nccl, and CPUs gloo",
-    "trainer.ddp_bucket_cap_mb": "DDP has torch's buckets",
-    "trainer.torch_empty_cache_steps": "take fewer tokens_per_pack where memory is short",
-    **dict.fromkeys(
-        ("trainer.use_liger_kernel", "trainer.liger_kernel_config"),
-        "apply liger-kernel's own patch to the model's class before the training",
-    ),
-}
-REMOVED: Final = {name: f"setting {name} is removed and ignored; {advice}" for name, advice in _ADVICE.items()}
-"""Messages for removed settings, by name; old files may contain these settings."""
 _RECIPE: Final = "recipe"
 _USAGE: Final = {
     "data": "DATA...",
@@ -144,17 +105,10 @@ def _merge(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], di
             owner, dot, inner = name.partition(".")
             if nested_type(owner) is not None:
                 _merge_nested(values, origins, origin, owner, {inner: value} if dot else value)
-            elif not _is_removed(name, value):
+            else:
                 _check_known(name, TrainConfig, origin)
                 values[name], origins[name] = value, origin
     return values, origins
-
-
-def _is_removed(name: str, value: object) -> bool:
-    """Return True for removed settings, with a warning if the setting is on. Old files have an empty `optim_args`."""
-    if name in REMOVED and value not in (None, False, {}):
-        warnings.warn(REMOVED[name], FutureWarning, stacklevel=5)
-    return name in REMOVED or (name == "trainer.optim_args" and not value)
 
 
 def nested_type(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
@@ -184,12 +138,11 @@ def _merge_nested(values: dict[str, Any], origins: dict[str, str], origin: str, 
         expected = "true, false or its settings" if is_model else "its settings"
         raise ConfigurationError(f"{name} is {reprlib.repr(value)} ({origin}): write {expected}")
     fields = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
-    settings = {key: item for key, item in fields.items() if not _is_removed(f"{name}.{key}", item)}
-    for field in settings:
+    for field in fields:
         if is_model:
             _check_known(str(field), cast("type[BaseModel]", nested), origin, prefix=f"{name}.")
         origins[f"{name}.{field}"] = origin
-    values[name] = {**(values.get(name) or {}), **settings}
+    values[name] = {**(values.get(name) or {}), **fields}
     origins.setdefault(name, origin)
 
 
@@ -201,16 +154,9 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     if model is TrainConfig:
         types = ((owner, nested_type(owner)) for owner in model.model_fields)
         known += [f"{owner}.{field}" for owner, nested in types for field in getattr(nested, "model_fields", ())]
-    setting = name if name in TrainConfig.model_fields else SETTING_BY_ALIAS.get(name)
-    if setting is not None and prefix != "lora.":
-        matches = [setting]
-    else:
-        matches = difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+    matches = [name] if name in TrainConfig.model_fields else []
+    matches = matches or difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(known)}"
-    if name.startswith(("push_to_hub", "hub_")):
-        hint = "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER"
-    if name == "optim_args":
-        hint = "an optimizer has its own defaults beside learning_rate and adam_betas; leave it out"
     raise ConfigurationError(f"there is no setting {(prefix + name)[:80]!r} ({origin}); {hint}")
 
 
@@ -265,7 +211,7 @@ def published(model: str, revision: str | None = None) -> tuple[str, str | None]
     if (cached := _CACHE_PATH.search(model)) is not None and path.is_dir():
         return cached["name"].replace("--", "/"), revision or cached["revision"]
     if not path.is_absolute():
-        return without_hub_prefix(model), revision
+        return model, revision
     if path.is_relative_to(working_folder):
         return str(path.relative_to(working_folder)), None
     if portable(str(working_folder)) != str(working_folder) and portable(model) != model:

@@ -19,13 +19,11 @@ _GIB: Final = 2**30
 _MAX_PREFIXES: Final = 4
 _USABLE_SHARE: Final = 0.9
 """Largest share of a device's memory that an estimate may use."""
-_MIN_BF16_RATE: Final = 1e-4
-"""Steps at lower learning rates are mostly rounded away in bf16 weights, which have 8 bits of precision."""
-Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
+Precision = Literal["bf16", "fp32", "fp64"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
 _FP32_BYTES: Final = 4
-_PRECISION_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FP32_BYTES, "fp64": 8}
+_PRECISION_BYTES: Final[Mapping[Precision, int]] = {"bf16": 2, "fp32": _FP32_BYTES, "fp64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,6 @@ class ModelShape:
     """Bytes of the quantized base model; None without quantization (frozen weights then have the compute precision)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
     """Numbers of parameters without a gradient from text (a vision tower), by name prefix: frozen, without adapters."""
-    frozen_experts: int = 0
-    """Number of parameters of fused experts that get no adapters."""
 
     @property
     def has_adapters(self) -> bool:
@@ -232,7 +228,7 @@ def make_plan(
         evaluations=count_events(config.evaluate_every) if sizes.held_out else 0,
         checkpoints=count_events(config.save_every),
         memory=memory,
-        remarks=(*_remarks_on_compute(config, model, devices, compute, memory), *_remarks_on_data(config, sizes)),
+        remarks=(*_remarks_on_compute(model, devices, compute, memory), *_remarks_on_data(config, sizes)),
     )
 
 
@@ -295,6 +291,7 @@ def _check_data(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: D
         dropped = {
             f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
             f"longer than max_length={config.max_length:,}": counts.dropped_long,
+            "with text that looks like a control token": counts.dropped_forged,
         }
         lost = ", ".join(f"{number:,} {cause}" for cause, number in dropped.items() if number)
         text = f"of {counts.conversations:,} conversations none is left: {lost}" if lost else "there is no conversation"
@@ -356,23 +353,13 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
 
 
 def _remarks_on_compute(
-    config: TrainConfig, model: ModelShape, devices: Devices, compute: ComputeSettings, memory: MemoryEstimate
+    model: ModelShape, devices: Devices, compute: ComputeSettings, memory: MemoryEstimate
 ) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)
-    if model.frozen_experts:
-        yield (
-            f"{model.frozen_experts:,} parameters of experts are frozen and get no adapters. To train them whole, add `experts` to "
-            "lora.modules_to_save, or leave lora out"
-        )
     if not devices.bf16 and compute.precision != "fp64":
         slow = f"{devices.name} only emulates bf16, which is slower than fp32"
         yield f"{slow}, so it is computed in fp32" if compute.precision == "fp32" else f"{slow}; give precision fp32"
-    if compute.precision == "bf16-pure" and config.learning_rate < _MIN_BF16_RATE:
-        yield (
-            f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "
-            "fp32 weights"
-        )
     if devices.memory is not None and memory.total > devices.memory:
         yield (
             f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "

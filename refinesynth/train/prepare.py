@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import tee
-from typing import Literal
 
 import numpy as np
 
@@ -35,21 +34,19 @@ class Counts:
     truncated: int = 0
     """Examples longer than `max_length` that are cut after the last trained turn that fits."""
     dropped_long: int = 0
-    """Examples longer than `max_length` that are left out (`over_length`, or no trained turn fits)."""
+    """Examples longer than `max_length` that are left out, since no trained turn fits."""
     dropped_untrained: int = 0
     """Conversations without an example, and examples without a trained token; they are left out."""
+    dropped_forged: int = 0
+    """Conversations with text that looks like a control token of the chat template; they are left out."""
     cut_turns: int = 0
     """Assistant turns cut off truncated examples."""
     repeated: int = 0
     """Conversations that equal an earlier one. They are kept and count again; copies by weight are not counted here."""
-    masked_calls: int = 0
-    """Turns with several calls of which only the mistakes give no loss."""
-    masked_whole: int = 0
-    """Turns with several calls that give no loss because the place of a mistake among the calls is not certain."""
     parallel_tasks: int = 0
     """Conversations whose task allows several calls per message."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `repeated` and `masked_whole`, if not empty."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `dropped_forged` and `repeated`, if not empty."""
 
     @property
     def trained_share(self) -> float:
@@ -69,14 +66,13 @@ def prepare(
     conversations: Iterable[Conversation],
     renderer: Renderer,
     max_length: int,
-    over_length: Literal["truncate", "drop"] = "truncate",
 ) -> Prepared:
     """Render all conversations, in order, and fit them into `max_length` tokens. Every example has a trained token.
 
     Raises `InputError` if a conversation cannot be rendered (`Renderer.render`).
     """
     counter = DataCounter()
-    store = TokenStore(examples(conversations, renderer, max_length, over_length, counter))
+    store = TokenStore(examples(conversations, renderer, max_length, counter))
     return Prepared(store, counter.counts())
 
 
@@ -117,11 +113,7 @@ class DataCounter:
             mistake_tokens=int(np.count_nonzero(example.labels == Label.MISTAKE)),
             trained_turns=trained,
             other_turns=len(example.spans) - trained,
-            masked_calls=example.masked_calls,
-            masked_whole=max(0, example.masked_whole - 1),
         )
-        if example.masked_whole:
-            self.count_named("masked_whole", example.id)
 
     def counts(self) -> Counts:
         named = {kind: tuple(names) for kind, names in self._named.items()}
@@ -133,7 +125,6 @@ def examples(
     conversations: Iterable[Conversation],
     renderer: Renderer,
     max_length: int,
-    over_length: Literal["truncate", "drop"],
     counter: DataCounter,
 ) -> Iterator[Rendered]:
     """Yield the examples that `prepare` keeps; `counter` is complete at the end."""
@@ -142,9 +133,10 @@ def examples(
     for conversation, rendered in zip(kept, renderer.render_many(read), strict=True):
         counter.read(conversation)
         if not rendered:
-            counter.count_named("dropped_untrained", conversation.id)
+            kind = "dropped_forged" if renderer.forges(conversation) else "dropped_untrained"
+            counter.count_named(kind, conversation.id)
         for example in rendered:
-            fitted = fit(example, max_length, over_length) if example.trained else None
+            fitted = fit(example, max_length) if example.trained else None
             if fitted is None:
                 counter.count_named("dropped_long" if example.trained else "dropped_untrained", example.id)
                 continue
@@ -155,17 +147,10 @@ def examples(
             yield replace(fitted, source=conversation.source)
 
 
-def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:
-    """The example, or its longest prefix of at most `max_length` tokens that ends with a trained turn.
-
-    With `over_length="drop"`, only text after the last turn is cut. None if the example does not fit.
-    """
+def fit(rendered: Rendered, max_length: int) -> Rendered | None:
+    """The example, or its longest prefix of at most `max_length` tokens that ends with a trained turn; None without one."""
     if len(rendered) <= max_length:
         return rendered
-    if over_length == "drop":
-        # The template may write text after the last turn, often a newline; cutting that text loses nothing.
-        last = rendered.spans[-1].stop if rendered.spans else 0
-        return rendered.first(last) if 0 < last <= max_length else None
     ends = [
         span.stop
         for span in rendered.spans

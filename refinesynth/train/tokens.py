@@ -20,7 +20,7 @@ class Label(IntEnum):
     """Untrained: prompts, observations, headers, and correct turns that give no loss."""
     TRAINED = 1
     MISTAKE = 2
-    """Part of a turn or call that is flagged as wrong: context without loss."""
+    """Part of a turn that is flagged as wrong, or has a wrong call: context without loss."""
 
 
 class Span(NamedTuple):
@@ -45,10 +45,6 @@ class Rendered:
     """Assistant turns, in order, without overlap."""
     source: str = ""
     """Name of the conversation's source."""
-    masked_calls: int = 0
-    """Number of trained turns with masked calls, which are mistakes."""
-    masked_whole: int = 0
-    """Number of turns with correct calls that are masked as a whole, because the place of a mistake is not certain."""
 
     @property
     def trained(self) -> int:

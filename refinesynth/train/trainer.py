@@ -21,7 +21,7 @@ from refinesynth.train.inputs import check_inputs, with_adapter_settings
 from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
 from refinesynth.train.prepare import Counts, DataCounter, examples, fit
-from refinesynth.train.ranks import is_launched, rank
+from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.train.training_folder import ArtefactWriter, check_output
 
@@ -92,9 +92,8 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     """Train and write everything to the output folder.
 
     An interrupted training resumes from its newest sound checkpoint; a finished one returns its result at once.
-    In the main thread, SIGTERM and Ctrl-C save a checkpoint and return a result with the signal. This call starts
-    several `processes` itself; `events` is then not called. `sources` is data in memory instead of `config.data`; it
-    cannot be passed to processes that this call starts.
+    In the main thread, SIGTERM and Ctrl-C save a checkpoint and return a result with the signal.
+    `events` is called on rank 0 only. `sources` is data in memory instead of `config.data`.
 
     Raises:
         InputError: The settings, data or model cannot be used.
@@ -107,7 +106,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     config = with_adapter_settings(config)
     if (done := check_output(config)) is not None:
         return done
-    if rank() != 0 or (config.processes > 1 and not is_launched()):
+    if rank() != 0:
         return launch(config, sources=sources)
     with closing(ArtefactWriter(config, events or NullEvents())) as artefacts:
         result = launch(config, events=artefacts, sources=sources)
@@ -204,7 +203,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
         rendered = (item for conversation in conversations for item in renderer.render(conversation) if item.trained)
-        fitted = (fit(item, config.max_length, config.over_length) for item in rendered)
+        fitted = (fit(item, config.max_length) for item in rendered)
         return [preview(item, tokenizer) for item in islice(filter(None, fitted), number)]
 
 
@@ -221,7 +220,7 @@ class TokenFile:
     longest: int
     """Tokens of the longest row."""
     remarks: tuple[str, ...] = ()
-    """Notes on conversations that are left out, such as a last line that is cut off."""
+    """Notes on conversations that are left out."""
 
 
 def write_tokens(
@@ -231,15 +230,15 @@ def write_tokens(
 
     A row is `{"input_ids": [...], "labels": [...]}`. The label of a trained token is its id, all other labels are -100.
     TRL's SFTTrainer and transformers' Trainer accept such rows.
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight and JSON lists are read
-    into memory; other sources are streamed.
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight are read into memory;
+    other sources are streamed.
 
     Args:
         data: A run folder, a file, a dataset, a list of these with optional weights, or trajectories.
         path: The file.
         model: Hub name, folder or GGUF file; only its tokenizer is loaded.
         overwrite: Replace an existing file.
-        fields: Fields of `TrainConfig` for data and rendering: `max_length`, `over_length`, `loss_on`, `chat_template`,
+        fields: Fields of `TrainConfig` for data and rendering: `max_length`, `loss_on`, `chat_template`,
             `tokenizer`, `on_rewrite`, `seed`, ...
 
     Raises:
@@ -264,7 +263,7 @@ def write_tokens(
     reader = read_configured(config, sources)
     counter = DataCounter()
     with output_file(path, overwrite=overwrite) as file:
-        for example in examples(reader, renderer, config.max_length, config.over_length, counter):
+        for example in examples(reader, renderer, config.max_length, counter):
             labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
             row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
             file.write(write_json(row) + b"\n")

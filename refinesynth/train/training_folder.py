@@ -45,8 +45,8 @@ TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
 _FREE_SETTINGS = (
-    "output recipe tokens_per_pack packing gradient_checkpointing attention processes parallel device "
-    "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
+    "output recipe tokens_per_pack packing gradient_checkpointing attention parallel device "
+    "save_every keep log_every resume save_dtype trust_remote_code"
 )
 FREE_SETTINGS: Final = frozenset(_FREE_SETTINGS.split())
 """Settings that may differ on resuming, because they do not change what the model learns."""
@@ -58,16 +58,10 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     Returns the result if the training in the folder has the same settings and is finished, else None.
 
     Raises:
-        InputError: The folder contains something else or a training with other settings, or the checkpoint to resume
-            from does not exist.
+        InputError: The folder contains something else or a training with other settings.
         StorageError: The folder cannot be read.
     """
     output = Path(config.output)
-    if config.resume not in {"auto", "never"} and not Path(config.resume).is_dir():
-        raise InputError(
-            f"there is no checkpoint {config.resume!r}; give the folder of one (such as {str(output / CHECKPOINTS / 'checkpoint-100')!r}), "
-            "auto for the newest sound one, or never to start over"
-        )
     if not _has_training(output):
         return None
     if config.resume == "never":
@@ -229,8 +223,8 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
 """Titles of the held-out losses, in display order."""
 
 _CARD_KEYS: Final = (
-    *("revision", "tokenizer_revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
-    *("max_length", "over_length", "weight_decay", "max_grad_norm", "seed"),
+    *("revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
+    *("max_length", "weight_decay", "max_grad_norm", "seed"),
 )
 """Settings in the model card, in order."""
 

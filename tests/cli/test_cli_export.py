@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from cli_records import a_refused_draft, a_trajectory, write_run
 from command_line import cli, unwrapped
-from samples import SHED_GROUNDED, dm, player, trajectory
+from samples import dm, player
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +81,6 @@ def test_a_file_without_a_trajectory_is_refused_with_its_first_problem(tmp_path:
     assert (result.exit_code, "has no line that is a trajectory: line 1 of" in unwrapped(result.stderr)) == (2, True)
 
 
-def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
-    result = export(run, "--format", "axolotl", "-o", tmp_path / "out.jsonl", "--card", "--license", "CC-BY-4.0")
-    assert f"card: {tmp_path / 'README.md'}" in result.stdout
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "cc-by-4.0" in card
-    assert "personas started" in card
-    assert "first" in card
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_no_part_of_a_file(tmp_path: Path, number: signal.Signals, code: int) -> None:
@@ -117,35 +108,13 @@ def test_two_exports_to_one_file_at_once_do_not_mix(run: Path, tmp_path: Path) -
     with subprocess.Popen([sys.executable, "-c", code, str(out)], **pipes) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"has it\n"
-        wanted = [run, "--format", "trl", "-o", out, "--card", "--license", "mit", "--overwrite"]
+        wanted = [run, "--format", "trl", "-o", out, "--overwrite"]
         refused = export(*wanted)
         assert refused.exit_code == 2
         assert "is being written by another process" in unwrapped(refused.stderr)
-        assert not list(tmp_path.glob("*.jsonl")) + list(tmp_path.glob("README.md"))
+        assert not list(tmp_path.glob("*.jsonl"))
         other.communicate()
     assert export(*wanted).exit_code == 0
-
-
-def test_the_card_tells_of_worlds_and_not_of_turns_to_train_on(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [trajectory(script=SHED_GROUNDED)]) / "trajectories.jsonl"
-    result = export(run, "--format", "rl", "-o", tmp_path / "rl.jsonl", "--card", "--license", "mit", "--title", "Mugs")
-    assert result.exit_code == 0, result.output
-    card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "# Mugs" in card
-    assert "1 text worlds to act in" in card
-    assert "| messages to train on |" not in card
-    assert "not to be trained on" not in card
-
-
-def test_a_card_in_the_way_is_said_before_anything_is_written(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("mine")
-    asked = [run, "--format", "axolotl", "-o", tmp_path / "out.jsonl", "--card", "--license", "CC-BY-4.0"]
-    refused = export(*asked)
-    assert refused.exit_code == 2
-    assert "is there already" in refused.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
-    assert export(*asked, "--overwrite").exit_code == 0
-    assert (tmp_path / "README.md").read_text(encoding="utf-8") != "mine"
 
 
 def test_what_has_nothing_to_train_on_is_counted(tmp_path: Path) -> None:
@@ -162,8 +131,6 @@ def test_what_has_nothing_to_train_on_is_counted(tmp_path: Path) -> None:
         (["--format", "foo"], "no export format 'foo'. Choose one of"),
         (["--format", "sharegpt", "--masking", "flag"], "cannot do masking='flag'"),
         (["--format", "openai", "--masking", "hide"], "no masking 'hide'"),
-        (["--format", "openai", "--card"], "--card needs --license"),
-        (["--format", "openai", "--card", "--license", "my own!"], "is no licence identifier"),
     ],
 )
 def test_what_cannot_be_is_2_and_nothing_is_written(
@@ -173,15 +140,6 @@ def test_what_cannot_be_is_2_and_nothing_is_written(
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_version_of_atif_is_the_newest_with_a_warning(run: Path, tmp_path: Path) -> None:
-    result = export(run, "--format", "atif", "--schema-version", "v1.6", "-o", tmp_path / "documents")
-    assert result.exit_code == 0, result.output
-    documents = [orjson.loads(path.read_bytes()) for path in sorted((tmp_path / "documents").iterdir())]
-    assert documents
-    assert {one["schema_version"] for one in documents} == {"ATIF-v1.8"}
-    assert "--schema-version is gone" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["trajectories.jsonl", "journal.sqlite", "config.json"])
@@ -203,26 +161,16 @@ def test_a_file_is_not_exported_onto_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
-@pytest.mark.parametrize("name", ["out.jsonl", "README.md"])
 @pytest.mark.parametrize("kind", ["a link", "a FIFO"])
-def test_links_and_fifos_are_left_as_they_are(
-    run: Path, tmp_path: Path, name: str, kind: str, overwrite: tuple[str, ...]
-) -> None:
+def test_links_and_fifos_are_left_as_they_are(run: Path, tmp_path: Path, kind: str, overwrite: tuple[str, ...]) -> None:
     (target := tmp_path / "precious").write_text("{}")
-    path = tmp_path / name
+    path = tmp_path / "out.jsonl"
     path.symlink_to(target) if kind == "a link" else os.mkfifo(path)
-    asked = [run, "--format", "sharegpt", "-o", tmp_path / "out.jsonl", "--card", "--license", "mit", *overwrite]
-    refused = export(*asked)
+    refused = export(run, "--format", "sharegpt", "-o", path, *overwrite)
     assert refused.exit_code == 2
-    assert f"{name}' is {kind}" in refused.stderr
+    assert f"out.jsonl' is {kind}" in refused.stderr
     assert target.read_text() == "{}"
-    assert {entry.name for entry in tmp_path.iterdir()} == {name, "precious"}
-
-
-def test_an_export_is_not_its_own_card(run: Path, tmp_path: Path) -> None:
-    result = export(run, "--format", "openai", "-o", tmp_path / "README.md", "--card", "--license", "mit")
-    assert result.exit_code == 2
-    assert list(tmp_path.iterdir()) == []
+    assert {entry.name for entry in tmp_path.iterdir()} == {"out.jsonl", "precious"}
 
 
 def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path) -> None:
@@ -245,8 +193,6 @@ def test_spoilt_lines_are_left_out_and_counted(run: Path, tmp_path: Path, name: 
     assert export(run, "--format", "openai", "-o", tmp_path / "whole.jsonl").exit_code == 0
     whole = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
     assert (tmp_path / "out.jsonl").read_bytes() == whole[1]
-    held_out = export(source / name, "--format", "openai", "-o", tmp_path / "halves.jsonl", "--held-out", "0.5")
-    assert "2 lines left out" not in held_out.stderr, "it is read twice, and one line is spoilt"
 
 
 def test_a_run_of_which_lines_are_missing_is_not_exported(run: Path, tmp_path: Path) -> None:
@@ -257,53 +203,12 @@ def test_a_run_of_which_lines_are_missing_is_not_exported(run: Path, tmp_path: P
     assert (refused.exit_code, "journal counts" in refused.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("form", ["openai", "sharegpt", "atif"])
-def test_an_export_to_standard_output_is_nothing_but_the_file(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written = export(run, "--format", form, "-o", "out.jsonl")
-    assert written.exit_code == 0
-    printed = export(run, "--format", form, "-o", "-")
-    assert printed.exit_code == 0
-    assert printed.stdout_bytes == (tmp_path / "out.jsonl").read_bytes()
-    assert "trained on" in printed.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
-
-
-@pytest.mark.parametrize("besides", [("--held-out", "0.5"), ("--card", "--license", "mit")])
-def test_standard_output_has_room_for_one_file(run: Path, besides: tuple[str, ...]) -> None:
-    refused = export(run, "--format", "openai", "-o", "-", *besides)
-    assert (refused.exit_code, refused.stdout) == (2, "")
-
-
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.PARQUET"])
 def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path, name: str) -> None:
     refused = export(run, "--format", "openai", "-o", tmp_path / name)
     assert refused.exit_code == 2
     assert "JSONL is written, not ." in refused.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path: Path) -> None:
-    folder, out = tmp_path / "run", tmp_path / "out.jsonl.gz"
-    asked = ["run", "-n", "24", "--episodes-per-script", "2", "-o", str(folder)]
-    assert cli(*asked).exit_code == 0
-    result = export(folder, "--format", "trl", "-o", out, "--held-out", "0.3")
-    assert result.exit_code == 0, result.output
-    beside = tmp_path / "out.held-out.jsonl.gz"
-    sides = [
-        [orjson.loads(line)["id"] for line in gzip.decompress(path.read_bytes()).splitlines()] for path in (out, beside)
-    ]
-    assert sum(map(len, sides)) == 24
-    episodes = [{name[:15] for name in side} for side in sides]
-    assert all(episodes)
-    assert episodes[0].isdisjoint(episodes[1])
-    again = export(folder, "--format", "trl", "-o", tmp_path / "out.jsonl.gz", "--held-out", "0.3")
-    assert again.exit_code == 2
-    assert export(folder, "--format", "trl", "-o", tmp_path / "x.jsonl", "--held-out", "1.5").exit_code == 2
-    assert not (tmp_path / "x.jsonl").exists()
 
 
 @pytest.fixture(scope="module")
@@ -331,14 +236,11 @@ def test_tokens_are_written_with_what_is_cut_and_what_to_set(run: Path, model: P
     assert f"{trained:,} of them trained on; the longest record has {longest:,}." in whole.stdout
     assert "`max_length=None`" in whole.stdout
     assert f"Token ids of the tokenizer of {model.name}.\n" in whole.stdout
-    card = ["--card", "--license", "mit", "--overwrite"]
-    cut = export(run, "--format", "tokens", "--model", model, "-o", out, "--max-length", longest // 2, *card)
+    cut = export(run, "--format", "tokens", "--model", model, "-o", out, "--max-length", longest // 2, "--overwrite")
     assert cut.exit_code == 0, cut.output
     assert "cut at the end of a turn" in cut.stdout
     assert all(len(orjson.loads(line)["input_ids"]) <= longest // 2 for line in out.read_bytes().splitlines())
-    written = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "cut at the end of a turn" in written
-    assert f"max\\_length {longest // 2}." in written
+    assert f"max_length {longest // 2}." in cut.stdout
     every = export(run, "--format", "tokens", "-m", model, "-o", out, "--overwrite", "--loss-on", "all_turns")
     assert every.exit_code == 0, every.output
     assert ", 0 not" in every.stdout

@@ -1,7 +1,6 @@
 """The Agent Trajectory Interchange Format: its laws, stated here, and the models of those who read it."""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,8 +10,7 @@ from hypothesis import given
 from samples import dm, player
 
 from refinesynth.chat import render_task, to_messages
-from refinesynth.errors import InputError
-from refinesynth.export import AtifFormat, Masking, export, write_export
+from refinesynth.export import AtifFormat, Masking, export
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory
 
 
@@ -116,28 +114,6 @@ def test_what_gives_loss_is_what_the_rendering_says(played: Trajectory) -> None:
     (record,) = AtifFormat().records(played, Masking.FLAG)
     assert record.masked == len(played.mistakes())
     assert record.trained + record.masked == roles.count("Player")
-
-
-def test_a_folder_gets_one_file_for_each_trajectory(tmp_path: Path) -> None:
-    several = [a_trajectory(id=f"../{number}") for number in range(3)]
-    lines = write_export(several, tmp_path / "out.jsonl", "atif")
-    folder = write_export(several, tmp_path / "new" / "out", "atif")
-    assert (folder.records, folder.trained, folder.masked) == (lines.records, lines.trained, lines.masked) == (3, 6, 6)
-    files = sorted(folder.path.iterdir())
-    assert [file.name for file in files] == ["000001.json", "000002.json", "000003.json"]
-    assert [file.read_bytes() for file in files] == lines.path.read_bytes().splitlines()
-    with pytest.raises(InputError, match="exists already; name a new one"):
-        write_export(several, folder.path, "atif", overwrite=True)
-
-
-def test_a_folder_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:
-    def failing() -> Any:
-        yield a_trajectory()
-        raise InputError("line 2 cannot be read")
-
-    with pytest.raises(InputError, match="line 2"):
-        write_export(failing(), tmp_path / "out", "atif")
-    assert list(tmp_path.iterdir()) == []
 
 
 @given(played=any_trajectories())

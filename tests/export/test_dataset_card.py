@@ -1,6 +1,5 @@
 """The dataset card, read as the Hugging Face Hub and a Markdown reader read it."""
 
-import ast
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +19,7 @@ from refinesynth.export import (
     CardFacts,
     ExportReport,
     Masking,
-    check_licence,
     render_card,
-    write_card,
-    write_export,
 )
 from refinesynth.testing import texts
 from refinesynth.trajectory import Refinements, Trajectory, Usage
@@ -33,7 +29,7 @@ HOSTILE = (
 )
 
 
-def report(name: str = "out.jsonl") -> ExportReport:
+def report(name: str = "data/train-*.parquet") -> ExportReport:
     return ExportReport(
         path=Path(name), format="openai", masking=Masking.FLAG, trajectories=3, left_out=1, records=2, trained=4,
         masked=2, advice="Upload it.",
@@ -41,7 +37,12 @@ def report(name: str = "out.jsonl") -> ExportReport:
 
 
 def facts(**changes: Any) -> CardFacts:
-    usual: dict[str, Any] = {"title": "First run", "licence": "apache-2.0", "tally": CardCounts.of([a_trajectory()])}
+    usual: dict[str, Any] = {
+        "repo": "me/first",
+        "title": "First run",
+        "licence": "apache-2.0",
+        "tally": CardCounts.of([a_trajectory()]),
+    }
     return CardFacts(**{**usual, **changes})
 
 
@@ -67,27 +68,30 @@ def test_the_header_is_what_the_hub_reads() -> None:
         "size_categories": ["n<1K"],
         "task_categories": ["text-generation"],
         "tags": ["refinesynth", "refinement-tuning", "agent", "synthetic", "kitchen"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "out.jsonl"}]}],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}],
     }
 
 
 def test_the_header_names_both_splits_and_no_language_that_nobody_stated() -> None:
-    card = render_card(facts(held_out=report("out.held-out.jsonl")), report())
+    card = render_card(facts(held_out=report("data/test-*.parquet")), report())
     assert header(card)["configs"] == [
         {
             "config_name": "default",
-            "data_files": [{"split": "train", "path": "out.jsonl"}, {"split": "test", "path": "out.held-out.jsonl"}],
+            "data_files": [
+                {"split": "train", "path": "data/train-*.parquet"},
+                {"split": "test", "path": "data/test-*.parquet"},
+            ],
         }
     ]
     assert "language" not in header(card)
-    assert "| held out, and not in this table: trajectories in out.held-out.jsonl | 3 |" in body(card)
+    assert "| held out, and not in this table: trajectories in data/test-\\*.parquet | 3 |" in body(card)
     with pytest.raises(InputError, match="'english' is no language code"):
         facts(language=("english",))
 
 
 def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
     funnel = {"personas started": 4, "drafts refused": 1_234, "accepted": 3}
-    text = body(render_card(facts(funnel=funnel, personas="Our own."), report()))
+    text = body(render_card(facts(funnel=funnel), report()))
     for line in (
         "# First run",
         "| player turns | 4 |",
@@ -97,13 +101,12 @@ def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
         "| refinements: mistakes that are answered or abandoned | 2 |",
         "| messages to train on | 4 |",
         "1 of the trajectories hold nothing to train on and have no record.",
-        'dataset = load_dataset("json", data_files="out.jsonl", split="train")',
+        'dataset = load_dataset("me/first")',
         "Format: `openai`, masking: `flag`. Upload it.",
         "- `player`: `gpt-4o`, 1 trajectories",
         "- checked with `strict(min_refinements=2)`: 1 trajectories",
         "- cost: 0.25 US dollars",
         "| drafts refused | 1,234 |",
-        "Personas: Our own.",
     ):
         assert line in text.splitlines()
     assert "arXiv:2501.01702" in text
@@ -116,13 +119,6 @@ def test_what_is_left_out_and_what_becomes_of_a_mistake_is_told() -> None:
     assert "is what a record rejects, and stays in the context of later ones.\n\n1 of" in text
     assert "not to be trained on" not in text
     assert "is not to be trained on" in body(render_card(facts(), report()))
-
-
-def test_the_code_that_loads_it_is_python() -> None:
-    text = body(render_card(facts(), report('odd "name\n.jsonl')))
-    (fence,) = [token for token in MarkdownIt().parse(text) if token.info == "python"]
-    texts = [node.value for node in ast.walk(ast.parse(fence.content)) if isinstance(node, ast.Constant)]
-    assert texts == ["json", 'odd "name\n.jsonl', "train"]
 
 
 def structure(text: str) -> list[tuple[str, str]]:
@@ -143,10 +139,10 @@ def test_no_text_changes_the_shape_of_the_card(hostile: str) -> None:
     )
 
     def card(one: Trajectory, text: str, name: str) -> str:
-        said = {"title": text, "tags": (text,), "personas": text + "x", "funnel": {text + "x": 1}}
+        said = {"title": text, "tags": (text,), "funnel": {text + "x": 1}}
         return render_card(facts(tally=CardCounts.of([one]), **said), report(name))
 
-    calm, odd = card(tame, "t", "out.jsonl"), card(wild, hostile, (hostile + "x").replace("/", "_"))
+    calm, odd = card(tame, "t", "data/train-*.parquet"), card(wild, hostile, (hostile + "x").replace("/", "_"))
     assert header(odd).keys() == header(calm).keys()
     assert header(odd)["license"] == "apache-2.0"
     assert [*header(odd)["tags"][:4]] == header(calm)["tags"][:4]
@@ -222,18 +218,8 @@ def test_size_categories(count: int, category: str) -> None:
         assert header(card)["size_categories"] == [category]
 
 
-def test_licences_are_identifiers() -> None:
-    assert check_licence(" CC-BY-4.0 ") == "cc-by-4.0"
+def test_licences_and_languages_are_identifiers() -> None:
+    assert facts(licence=" CC-BY-4.0 ").licence == "cc-by-4.0"
     for licence in ("", "Apache 2.0", "mit\nlicense: x", "-"):
         with pytest.raises(InputError, match="no licence identifier"):
             facts(licence=licence)
-
-
-def test_a_card_goes_beside_its_export_and_keeps_another(tmp_path: Path) -> None:
-    written = write_export([a_trajectory()], tmp_path / "out.jsonl", "openai")
-    path = write_card(facts(), written)
-    assert path == tmp_path / "README.md"
-    assert header(path.read_text(encoding="utf-8"))["license"] == "apache-2.0"
-    with pytest.raises(InputError, match="exists already"):
-        write_card(facts(), written)
-    assert write_card(facts(title="Again"), written, overwrite=True).read_text(encoding="utf-8").count("Again") == 2

@@ -2,17 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from export_samples import a_trajectory, any_trajectories, of_draft
+from export_samples import a_trajectory, of_draft
 from hypothesis import given
-from hypothesis import strategies as st
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.chat import to_tool_messages
 from refinesynth.errors import InputError
-from refinesynth.export import Form, export, find_format, with_distractors
+from refinesynth.export import Form, export, find_format
 from refinesynth.testing import valid_drafts
 from refinesynth.trajectory import Trajectory
 
@@ -100,33 +99,3 @@ def test_datasets_reads_what_the_trainers_read(tmp_path: Path) -> None:
         calls = [call for one in rows[0]["messages"] for call in one.get("tool_calls") or ()]
         given = [call["function"]["arguments"] for one in record["messages"] for call in one.get("tool_calls", ())]
         assert [call["function"]["arguments"] for call in calls] == given, name
-
-
-@given(st.lists(any_trajectories(), min_size=2, max_size=4), st.integers(1, 40))
-def test_distractors_are_functions_of_other_scripts_that_no_turn_calls(played: list[Trajectory], most: int) -> None:
-    sizes = [len(tools_of(one.script)) for one in played]
-    if len({tool.name for one in played for tool in tools_of(one.script)}) <= min(sizes):
-        with pytest.raises(InputError, match="all scripts have the same functions"):
-            with_distractors("trl", most, played)
-        return
-    for one in played:
-        plain, found, again = (
-            [*export([one], chat, form="tools")]
-            for chat in ("trl", with_distractors("trl", most, played), with_distractors("trl", most, iter(played)))
-        )
-        assert found == again
-        for record, other in zip(plain, found, strict=True):
-            given_, offered = (cast("list[Any]", each["tools"]) for each in (record, other))
-            assert {**record, "tools": 0} == {**other, "tools": 0}
-            assert all(tool in offered for tool in given_)
-            names = [tool["function"]["name"] for tool in offered]
-            assert len({*names}) == len(names) <= len(given_) + most
-            known = {tool["function"]["name"] for tool in given_}
-            called = {message.call.name for message in to_tool_messages(one) if message.call}
-            assert (called - known).isdisjoint(names)
-
-
-@pytest.mark.parametrize("name", ["rl", "preference"])
-def test_formats_without_conversations_have_no_distractors(name: str) -> None:
-    with pytest.raises(InputError, match="has no distractor tools"):
-        with_distractors(name, 3, ())

@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from refinesynth import Backend
-from refinesynth.train import Turn
 
 
 def before(name: str) -> Any:
@@ -42,8 +41,6 @@ def test_renamed_members_are_read_under_their_old_names_too() -> None:
     backend = Backend(model="rehearsal")
     with pytest.warns(DeprecationWarning, match=r"Backend\.rehearses is now Backend\.is_rehearsal"):
         assert getattr(backend, "rehearses") is backend.is_rehearsal  # noqa: B009 - unknown to type checkers
-    with pytest.warns(DeprecationWarning, match=r"Turn\.answers is now Turn\.call_id"):
-        assert getattr(Turn("tool", "Done.", None, call_id="call 1"), "answers") == "call 1"  # noqa: B009
 
 
 def test_rules_are_called_as_in_logs() -> None:

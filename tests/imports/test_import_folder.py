@@ -25,10 +25,6 @@ def file_of(folder: Path, count: int = 3, form: str = "agentinstruct") -> Path:
     return path
 
 
-def contents(folder: Path) -> list[bytes]:
-    return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl", "config.json")]
-
-
 async def test_an_import_is_a_run_that_is_complete(tmp_path: Path) -> None:
     result = await import_trajectories(file_of(tmp_path), format="agentinstruct", output=tmp_path / "run")
     assert [one.id for one in result] == ["t-0", "t-1", "t-2"]
@@ -56,21 +52,13 @@ async def test_what_cannot_be_read_is_kept_as_it_was(tmp_path: Path) -> None:
     assert "longer than" in str(refused[1].text)
 
 
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".json"])
-async def test_files_of_other_kinds_hold_the_same(tmp_path: Path, suffix: str) -> None:
-    lines = file_of(tmp_path).read_bytes()
-    path = tmp_path / f"other{suffix}"
-    path.write_bytes(gzip.compress(lines) if suffix == ".jsonl.gz" else b"[" + b",".join(lines.splitlines()) + b"]")
+async def test_a_compressed_file_holds_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl.gz"
+    path.write_bytes(gzip.compress(file_of(tmp_path).read_bytes()))
     found = await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
     assert list(found) == list(
         await import_trajectories(tmp_path / "3.jsonl", format="agentinstruct", output=tmp_path / "plain")
     )
-
-
-async def test_a_folder_of_documents_is_read_by_name(tmp_path: Path) -> None:
-    before = [trajectory(*REFINED, id=f"t-{number}") for number in range(3)]
-    write_export(before, tmp_path / "documents", "atif")
-    assert list(await import_trajectories(tmp_path / "documents", format="atif", output=tmp_path / "run")) == before
 
 
 async def test_of_a_file_that_breaks_off_or_is_of_another_format_nothing_is_written(tmp_path: Path) -> None:
@@ -85,15 +73,14 @@ async def test_of_a_file_that_breaks_off_or_is_of_another_format_nothing_is_writ
     with pytest.raises(InputError, match="there is no format 'openia' to import; did you mean 'openai'"):
         await import_trajectories(tmp_path / "50.jsonl", format="openia", output=tmp_path / "run")
     for nothing in (tmp_path / "missing.jsonl", tmp_path):
-        with pytest.raises(InputError, match=r"there is no file|is no folder of documents"):
+        with pytest.raises(InputError, match=r"there is no file"):
             await import_trajectories(nothing, format="openai", output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.long
-async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
+async def test_an_import_that_is_interrupted_is_begun_anew_on_request(tmp_path: Path) -> None:
     path = file_of(tmp_path, 200)
-    await import_trajectories(path, format="agentinstruct", output=tmp_path / "whole")
 
     def stop(read: int) -> None:
         if (tmp_path / "run" / "config.json").exists() and read >= 100:
@@ -104,29 +91,11 @@ async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     begun = RunStatus.of(RunFolder.open(tmp_path / "run"))
     assert (begun.state, begun.why, begun.n) == ("stopped", "interrupted", 200)
     assert 0 < begun.accepted < 200
-    await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-async def test_a_file_that_has_grown_is_read_on_and_another_one_is_refused(tmp_path: Path) -> None:
-    async def imported(path: Path, name: str = "agentinstruct", *, fresh: bool = False) -> SynthesisResult:
-        return await import_trajectories(path, format=name, output=tmp_path / "run", fresh=fresh)
-
-    await imported(file_of(tmp_path, 2))
-    assert len(await imported(file_of(tmp_path, 5))) == 5
-    before = contents(tmp_path / "run")
-    path = tmp_path / "other.jsonl"
-    write_export([trajectory(*REFINED, id="other")] * 6, path, "agentinstruct")
-    write_export([trajectory(*REFINED)] * 6, tmp_path / "paper.jsonl", "paper")
-    with pytest.raises(RunFolderError, match=r"other.jsonl:1 is not what was read there before"):
-        await imported(path)
-    with pytest.raises(RunFolderError, match=r"paper.jsonl:1 is not what was read there before"):
-        await imported(tmp_path / "paper.jsonl", "paper")
-    with pytest.raises(RunFolderError, match=r"has 2 records, and more were read before"):
-        await imported(tmp_path / "2.jsonl")
-    assert contents(tmp_path / "run") == before
-    assert len(await imported(path, fresh=True)) == 6
-    assert contents(tmp_path / "run.old-1") == before
+    with pytest.raises(RunFolderError, match="holds an import; give another folder, or --fresh"):
+        await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
+    result = await import_trajectories(path, format="agentinstruct", output=tmp_path / "run", fresh=True)
+    assert len(result) == 200
+    assert len(SynthesisResult.open(tmp_path / "run.old-1")) == begun.accepted
 
 
 async def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:

@@ -132,88 +132,6 @@ def test_a_right_call_is_read_back_or_refused(arguments: dict[str, Any]) -> None
     assert len(again.arguments) == len(arguments)
 
 
-DOCUMENT: dict[str, Any] = {
-    "schema_version": "ATIF-v1.6",
-    "session_id": "s-1",
-    "agent": {"name": "theirs", "version": "1", "model_name": "big-model"},
-    "steps": [
-        {"step_id": 1, "source": "system", "message": "Be quick."},
-        {"step_id": 2, "source": "user", "message": "List the files."},
-        {"step_id": 3, "source": "user", "message": [{"type": "text", "text": "All of them."}]},
-        {
-            "step_id": 4,
-            "source": "agent",
-            "message": "I look.",
-            "reasoning_content": "Where?",
-            "tool_calls": [{"tool_call_id": "c", "function_name": "bash", "arguments": {"command": "ls -a"}}],
-            "observation": {"results": [{"source_call_id": "c", "content": ".git"}]},
-        },
-        {"step_id": 5, "source": "agent", "message": "There is .git."},
-    ],
-}
-
-
-def test_documents_of_others() -> None:
-    found = read_record(DOCUMENT, "atif", "file:1")
-    assert (found.id, found.provenance.models) == ("s-1", {"player": "big-model"})
-    assert (found.script.introduction, found.script.goal) == ("Be quick.", "List the files.\n\nAll of them.")
-    assert said(found) == [
-        ("Where?\n\nI look.", "bash(ls -a)"),
-        (".git", False),
-        ("", "answer There is .git."),
-        (UNANSWERED, False),
-    ]
-
-
-def document_answering(call_id: str) -> dict[str, Any]:
-    """The document with a result of the call with this id."""
-    step = {**DOCUMENT["steps"][3], "observation": {"results": [{"source_call_id": call_id, "content": ".git"}]}}
-    return {**DOCUMENT, "steps": [*DOCUMENT["steps"][:3], step]}
-
-
-def test_what_a_system_step_observed_is_part_of_it() -> None:
-    step = {**DOCUMENT["steps"][0], "observation": {"results": [{"content": "Disk full."}]}}
-    found = read_record({**DOCUMENT, "steps": [step, *DOCUMENT["steps"][1:]]}, "atif", "file:1")
-    assert found.script.introduction == "Be quick.\n\nDisk full."
-
-
-def test_steps_that_no_model_wrote_in_the_session_are_context() -> None:
-    document = {**DOCUMENT, "steps": [*DOCUMENT["steps"]]}
-    copied = {**DOCUMENT["steps"][3], "is_copied_context": True}
-    document["steps"].insert(3, copied)
-    document["steps"].insert(5, {"source": "agent", "message": "Compacted.", "llm_call_count": 0})
-    found = read_record(document, "atif", "file:1")
-    assert found.script.goal == 'List the files.\n\nAll of them.\n\nI look.\n\nbash {"command":"ls -a"}\n\n.git'
-    expected = said(read_record(DOCUMENT, "atif", "file:1"))
-    assert said(found) == [(".git\n\nCompacted.", False) if turn == (".git", False) else turn for turn in expected]
-
-
-@pytest.mark.parametrize(
-    ("results", "observed"),
-    [
-        ([(None, "a")], [UNANSWERED, "a"]),
-        ([(None, "a"), (None, "b")], ["a", "b"]),
-        ([(None, "a"), (None, "b"), (None, "c")], [UNANSWERED, "a\n\nb\n\nc"]),
-        ([("c0", "a"), (None, "b")], ["a", "b"]),
-        ([(None, "b"), ("c1", "a")], ["b", "a"]),
-        ([(None, "c"), ("c1", "b"), ("c0", "a")], ["a", "c\n\nb"]),
-        ([("c1", "b")], [UNANSWERED, "b"]),
-    ],
-)
-def test_a_result_of_no_named_call_answers_one_call(results: list[tuple[str | None, str]], observed: list[str]) -> None:
-    step = {
-        **DOCUMENT["steps"][3],
-        "tool_calls": [
-            {"tool_call_id": f"c{at}", "function_name": "bash", "arguments": {"command": name}}
-            for at, name in enumerate(("ls", "pwd"))
-        ],
-        "observation": {"results": [{"source_call_id": of, "content": content} for of, content in results]},
-    }
-    found = read_record({**DOCUMENT, "steps": [*DOCUMENT["steps"][:3], step]}, "atif", "file:1")
-    answers = [turn.observation for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
-    assert answers == observed
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(("Rome", "Oslo", "Bern")), st.integers(0, 9)), min_size=1, max_size=5),
     st.randoms(use_true_random=False),
@@ -244,18 +162,6 @@ def test_several_calls_of_a_message_are_turns_with_their_own_answers(
     assert [len(one["tool_calls"]) for one in messages if one["role"] == "assistant"] == [len(cities), 1]
 
 
-def test_several_calls_in_text_are_turns() -> None:
-    hermes = {
-        "role": "assistant",
-        "content": 'I ask. <tool_call>{"name": "get_weather", "arguments": {"city": "x"}}</tool_call>\n'
-        '<tool_call>{"name": "get_weather", "arguments": {"city": "y"}}</tool_call>',
-    }
-    told = {"role": "user", "content": "<tool_response>sun</tool_response><tool_response>rain</tool_response>"}
-    found = read_record(asked(hermes, told), "openai", "file:1")
-    assert [turn.observation for turn in found.turns if isinstance(turn, DungeonMasterTurn)] == ["sun", "rain"]
-    assert [turn.parallel for turn in found.turns if isinstance(turn, PlayerTurn)] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("name", "record", "why"),
     [
@@ -264,9 +170,7 @@ def test_several_calls_in_text_are_turns() -> None:
         ("agentinstruct", {"messages": []}, "expected `conversations` among the keys"),
         ("paper", {"script": "{}"}, "expected `script` and `trajectory`"),
         ("paper", {"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
-        ("atif", {"schema_version": "2", "steps": []}, "this is no ATIF document"),
-        ("atif", {**DOCUMENT, "steps": [{"source": "agent"}]}, "a step cannot be read"),
-        ("atif", document_answering("other"), "a result answers the call 'other', which its step does not make"),
+        ("atif", {"schema_version": "ATIF-v1.8", "steps": []}, "this is no document that refinesynth wrote"),
         ("openai", asked({"role": "assistant", "content": "Hello."}, tools=()), 'no line that begins with "Action:"'),
         ("openai", asked(call("get_weather", {"city": "x", "unit": "K"})), "cannot be written as an action's text"),
         ("agentinstruct", {"conversations": RELEASED["conversations"][:2]}, "the assistant takes no turn"),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from parity_cases import VENVS, installed, rehearsed, save_tiny_model
-from samples import in_messages
 from tool_tokenizers import FAMILIES, tool_tokenizer
 
 from refinesynth.chat import ToolMessage, render_tools, to_tool_messages
@@ -38,7 +37,6 @@ class Place:
     def __init__(self, folder: Path, family: str) -> None:
         self.folder = folder
         self.played: list[Trajectory] = list(rehearsed(4))
-        self.several = [in_messages(one, (True, True, False) * len(one.turns)) for one in self.played]
         self.tokenizer = tool_tokenizer(family, self.played)
         save_tiny_model(folder / "model", self.tokenizer)
         renderer = Renderer(self.tokenizer)
@@ -72,13 +70,11 @@ class Place:
         write_export(self.played, data, name, form=form)
         return data
 
-    def conversations(self, *, several: bool = False) -> Path:
-        """For `renderers`: messages to the last of the assistant, tools, and which messages are learned. With `several`
-        calls in a message, those of which any call is right.
-        """
-        data = self.folder / f"conversations-{several}.jsonl"
+    def conversations(self) -> Path:
+        """For `renderers`: messages to the last of the assistant, tools, and which messages are learned."""
+        data = self.folder / "conversations.jsonl"
         with data.open("w", encoding="utf-8") as file:
-            for one in self.several if several else self.played:
+            for one in self.played:
                 messages = to_tool_messages(one)
                 last = max(at for at, message in enumerate(messages) if message.role == "assistant")
                 record: dict[str, Any] = {
@@ -136,43 +132,6 @@ def test_renderers_has_our_labels(place: Place, request: pytest.FixtureRequest) 
         else:
             assert differ == starts(ours)
             assert {place.tokenizer.decode(ids[at]) for at in differ} == {"\n"}
-
-
-def test_renderers_has_our_labels_of_several_calls_but_for_the_mistakes_among_them(
-    place: Place, request: pytest.FixtureRequest
-) -> None:
-    """`renderers` masks whole messages. It is given those with a right call as learned, and learns more than we do: the
-    calls that are mistakes, each with its tags; and the line end after GLM's header, as above. Of GLM it does not write the
-    line end between two calls, which the family's template writes.
-    """
-    family = request.node.callspec.params["place"]
-    found = place.theirs("verifiers", "renderers_job.py", place.conversations(several=True), family)
-    renderer, among = Renderer(place.tokenizer), 0
-    for one, theirs in zip(place.several, found, strict=True):
-        conversation = from_trajectory(one, one.id, "tools")
-        (ours,) = renderer.render(conversation)
-        until = ours.spans[-1].start
-        tokens = place.tokenizer.convert_ids_to_tokens(ours.input_ids[:until].tolist())
-        ends = {at for at in range(1, until - 1) if (tokens[at - 1], tokens[at + 1]) == ("</tool_call>", "<tool_call>")}
-        same = [at for at in range(until) if family == "qwen3" or at not in ends]
-        assert theirs["input_ids"][: len(same)] == ours.input_ids[same].tolist()
-        learns = learned(theirs["input_ids"], theirs["labels"])
-        there = {at for number, at in enumerate(same) if number in learns}
-        here = trained(ours) & {*same}
-        assert here - there == (set() if family == "qwen3" else starts(ours) & {*same})
-        spoken = [turn for turn in conversation.turns if turn.role == "assistant"]
-        masked = there - here
-        for turn, span in zip(spoken[:-1], ours.spans[:-1], strict=True):
-            inside = sorted(masked & {*range(span.start, span.stop)})
-            text = place.tokenizer.decode(ours.input_ids[inside])
-            wrong = [call for call in turn.calls if call.id in turn.mistakes]
-            tails = [part.partition("</tool_call>")[2].strip() for part in text.split("<tool_call>")[1:]]
-            assert tails == [""] * len(wrong)
-            assert all(str(value) in text for call in wrong for value in (call.name, *call.arguments.values()))
-            masked -= {*inside}
-            among += len(wrong)
-        assert not masked
-    assert among
 
 
 def test_trl_learns_each_turn_behind_its_prompt_and_the_line_end_after_it(qwen: Place) -> None:

@@ -41,47 +41,26 @@ def talk(*messages: dict[str, Any], tools: Any = (FUNCTION,), **extra: Any) -> d
     return {"messages": [SYSTEM, ASK, *messages, DONE], "tools": list(tools), **extra}
 
 
-def shared(*messages: tuple[str, str], **extra: Any) -> dict[str, Any]:
-    said = [("human", "Cancel."), *messages, ("gpt", "Done.")]
-    return {"conversations": [{"from": who, "value": value} for who, value in said], "system": "Be kind.", **extra}
-
-
 def calling(arguments: Any, name: str = "find") -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
 
 
-HERMES = f"<tool_call>\n{WRITTEN}\n</tool_call>"
-RESPONSE = "<tool_response>\nkim_1\n</tool_response>"
 NATIVE = {"role": "tool", "content": "kim_1"}
-LISTED = json.dumps([FUNCTION])
 WRAPPED = {"type": "function", "function": FUNCTION}
 FORMS: dict[str, dict[str, Any]] = {
-    "LLaMA-Factory": shared(("function_call", WRITTEN), ("observation", "kim_1"), tools=LISTED),
-    "wrapped functions": shared(("function_call", WRITTEN), ("observation", "kim_1"), tools=json.dumps([WRAPPED])),
-    "hyphens and capitals": shared(("Function-Call", WRITTEN), ("Tool-Response", "kim_1"), tools=LISTED),
-    "Hermes": shared(("gpt", HERMES), ("tool", RESPONSE), tools=LISTED),
-    "Hermes as Python prints it": shared(
-        ("gpt", f"<tool_call>{CALL}</tool_call>"), ("tool", RESPONSE), tools=[WRAPPED]
-    ),
-    "Hermes in users' words": talk({"role": "assistant", "content": HERMES}, {"role": "user", "content": RESPONSE}),
     "without ids": talk(calling(CALL["arguments"]), NATIVE),
     "arguments in text": talk(calling('{"email": "kim"}'), NATIVE, tools=[WRAPPED]),
-    "arguments in text in text": talk(calling(json.dumps('{"email": "kim"}')), NATIVE),
     "flat functions": talk(calling(CALL["arguments"]), NATIVE, tools=[{"type": "function", **FUNCTION}]),
-    "functions in text": talk(calling(CALL["arguments"]), NATIVE, tools=[json.dumps(WRAPPED)]),
-    "messages in text": {
-        "messages": json.dumps([SYSTEM, ASK, calling('{"email": "kim"}'), NATIVE, DONE]),
-        "tools": LISTED,
-    },
-    "OpenAI before tools": {
-        "messages": [
-            SYSTEM,
-            ASK,
-            {"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": '{"email": "kim"}'}},
-            {"role": "function", "name": "find", "content": "kim_1"},
-            DONE,
+    "functions in text": talk(calling(CALL["arguments"]), NATIVE) | {"tools": json.dumps([WRAPPED])},
+    "ShareGPT's roles": {
+        "conversations": [
+            {"from": "human", "value": "Cancel."},
+            {"from": "gpt", "value": "", "tool_calls": calling(CALL["arguments"])["tool_calls"]},
+            {"from": "tool", "value": "kim_1"},
+            {"from": "gpt", "value": "Done."},
         ],
-        "functions": [FUNCTION],
+        "system": "Be kind.",
+        "tools": [FUNCTION],
     },
 }
 
@@ -96,22 +75,15 @@ def test_every_form_is_the_same_conversation_to_training_and_import(name: str) -
     assert (found.script.introduction, found.script.goal) == ("Be kind.", "Cancel.")
 
 
-def test_several_calls_are_answered_in_order_by_name_or_in_one_message() -> None:
+def test_several_calls_are_answered_in_order_or_by_name() -> None:
     calls: list[dict[str, Any]] = [{"name": name, "arguments": {}} for name in ("look", "wait")]
     both: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [{"function": call} for call in calls]}
     one, two = ({"role": "tool", "content": text} for text in ("1", "2"))
-    tagged = "<tool_response>1</tool_response>\n<tool_response>2</tool_response>"
-    for messages in (
-        [both, one, two],
-        [both, {**two, "name": "wait"}, {**one, "name": "look"}],
-        [both, {"role": "tool", "content": tagged}],
-        [both, {"role": "observation", "content": '["1", "2"]'}],
-        [{"role": "function_call", "content": json.dumps(calls)}, {"role": "observation", "content": "[1, 2]"}],
-    ):
+    for messages in ([both, one, two], [both, {**two, "name": "wait"}, {**one, "name": "look"}]):
         turns = read_record(talk(*messages), "x:1").turns
         assert [call.id for call in turns[2].calls] == ["call00000", "call00001"]
         assert {turn.call_id: turn.content for turn in turns[3:5]} == {"call00000": "1", "call00001": "2"}
-    with pytest.raises(InputError, match="x:1: message 4 answers 2 calls at once"):
+    with pytest.raises(InputError, match="x:1: message 5 is from 'assistant'"):
         read_record(talk(both, {"role": "tool", "content": "1 and 2"}), "x:1")
 
 
@@ -119,10 +91,7 @@ THOUGHTS: list[dict[str, Any]] = [
     {"reasoning_content": " Two hens.\n"},
     {"reasoning": "Two hens.", "reasoning_content": "Two hens."},
     {"thinking": "Two hens."},
-    {"reasoning": [{"type": "reasoning.text", "text": "Two hens."}]},
-    {"content": [{"type": "thinking", "thinking": "Two hens."}, {"type": "text", "text": "Six."}]},
-    {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Two hens."}]}, "Six."][:1]},
-    {"content": [{"type": "reasoning", "reasoning": "Two hens."}, {"type": "output_text", "text": "Six."}]},
+    {"content": [{"type": "text", "text": "Six."}], "reasoning": "Two hens."},
     {"content": "<think>\nTwo hens.\n</think>\n\nSix.", "reasoning_content": "Two hens."},
     {"content": "<think></think>Six.", "thinking": "Two hens."},
 ]
@@ -130,9 +99,7 @@ THOUGHTS: list[dict[str, Any]] = [
 
 def test_a_thought_is_read_once_wherever_it_stands() -> None:
     for place in THOUGHTS:
-        content = place.get("content", "Six.")
-        spoken = [*content, {"type": "text", "text": "Six."}] if content and len(content) == 1 else content
-        said = {"role": "assistant", "content": "Six.", **place, **({"content": spoken} if "content" in place else {})}
+        said = {"role": "assistant", "content": "Six.", **place}
         (_, turn) = read_record({"messages": [ASK, said]}, "x:1").turns
         assert (turn.thinking, turn.content) == ("Two hens.", "Six."), place
     differing = {"role": "assistant", "content": "<think>\nThree each.\n</think>\n\nSix.", "reasoning": "Two hens."}
@@ -141,8 +108,6 @@ def test_a_thought_is_read_once_wherever_it_stands() -> None:
     marked = {"role": "assistant", "content": "[THINK]Two hens.[/THINK]Six."}
     (_, turn) = read_record({"messages": [ASK, marked]}, "x:1").turns
     assert (turn.thinking, turn.content) == ("", marked["content"])  # As its model writes it, until it is asked for.
-    called = shared(("function_call", f"<think>\nTwo hens.\n</think>\n\n{WRITTEN}"), ("observation", "kim_1"))
-    assert read_record(called, "x:1").turns[2].thinking == "Two hens."
 
 
 def test_an_import_has_what_was_thought_before_what_was_said() -> None:
@@ -150,7 +115,6 @@ def test_an_import_has_what_was_thought_before_what_was_said() -> None:
     for said, thought in (
         ({"reasoning": "Far.", "content": act}, "Far.\n\nSo go."),
         ({"content": f"<think>Far.</think>\n{act}"}, "Far.\n\nSo go."),
-        ({"content": [{"type": "thinking", "thinking": "Far."}, {"type": "text", "text": "Action: go"}]}, "Far."),
     ):
         found = read_imported({"messages": [ASK, {"role": "assistant", **said}]}, "openai", "x:1")
         assert found.turns[0] == PlayerTurn(thought=thought, action="go")
@@ -165,12 +129,21 @@ def test_an_import_has_what_was_thought_before_what_was_said() -> None:
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        (shared(("function_call", "find(kim)"), ("observation", "x")), r"the call in message 2 cannot be read"),
         (
-            shared(("gpt", "<tool_call>find</tool_call>"), ("tool", "x")),
-            "message 4 is from 'tool', .* calls no function",
+            talk({"role": "assistant", "function_call": CALL, "content": ""}),
+            "message 3 calls a function in a form that is not",
         ),
-        (shared(("narrator", "x")), r"message 3 is from 'narrator', a role that is not read"),
+        (
+            talk({"role": "assistant", "content": f"<tool_call>{CALL}</tool_call>"}),
+            "message 3 calls a function in a form that",
+        ),
+        (talk(functions=[FUNCTION]), "`functions` of a record is not read; replace it by `tools`"),
+        (
+            talk({"role": "function_call", "content": "{}"}),
+            "message 3 is from 'function_call', a role that is not read",
+        ),
+        (talk({"role": "assistant", "content": "x", "loss_mask": 1}), "`loss_mask` of message 3 is not read"),
+        (talk(NATIVE), "message 3 is from 'tool'"),
         (
             talk({"role": "assistant", "content": [{"type": "tool_use"}]}),
             "content of the type 'tool_use', which is not",
@@ -264,18 +237,17 @@ async def test_records_of_one_id_are_numbered(tmp_path: Path) -> None:
     assert [one.id for one in read_conversations([[record, other], [record]])] == ["a", "a-2", "a-3"]
     path, names = tmp_path / "all.jsonl", ["a", "a-2", "a-2-2", "a-3"]
     lines = [json.dumps(one) + "\n" for one in (record, record, other, record)]
-    path.write_text("".join(lines[:2]))
-    await import_trajectories(path, format="openai", output=tmp_path / "run")
     path.write_text("".join(lines))
     result = await import_trajectories(path, format="openai", output=tmp_path / "run")
     assert [one.id for one in result] == names
 
 
-def test_a_list_in_a_file_is_its_items_and_a_broken_one_says_that_it_is_one(tmp_path: Path) -> None:
+def test_a_list_in_a_file_is_refused_with_what_makes_lines_of_it(tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
-    for indent in (None, 1):
-        path.write_text("\n" + json.dumps([{"messages": [ASK, DONE]}] * 2, indent=indent))
-        assert [one.location for one in read_conversations([path])] == [f"{path}: item {k}" for k in (1, 2)]
-    path.write_text('[{"messages": []},\n')
-    with pytest.raises(InputError, match=r"begins as a JSON list and is not one .* JSONL"):
-        list(read_conversations([path]))
+    for indent, problem in (
+        (1, r"chat.json:1: .*as `jq -c '.\[\]'` makes of a list"),
+        (None, "expected a JSON object, got list"),
+    ):
+        path.write_text(json.dumps([{"messages": [ASK, DONE]}] * 2, indent=indent))
+        with pytest.raises(InputError, match=problem):
+            list(read_conversations([path]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.conversation_reader import source_kind, source_names, split_weight, take_share
+from refinesynth.train.data.conversation_reader import source_file, source_names, split_weight, take_share
 from refinesynth.train.labelled_conversation import Conversation, TurnLabel
 
 
@@ -112,8 +112,6 @@ def test_names_weights_and_paths_that_look_like_them(tmp_path: Path, monkeypatch
     assert len(list(read_conversations(["odd:0.3"]))) == 2
     assert len(list(read_conversations(["odd:0.3:2"]))) == 4
     assert told(list(read_conversations(["odd:3"]))) == ["Goal 3."] * 3
-    assert split_weight("hf://datasets/a/b:0.5") == ("hf://datasets/a/b", 0.5)
-    assert split_weight("hf://datasets/a/b") == ("hf://datasets/a/b", 1)
     assert split_weight("a/b:1e-1") == ("a/b", 0.1)
     table = [said(1)]
     assert split_weight((table, 2)) == (table, 2)
@@ -134,13 +132,13 @@ def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> N
     with pytest.raises(InputError, match=rf"a\.jsonl:{weight}'.* is no weight for .*a\.jsonl'; write a number above 0"):
         split_weight(f"{path}:{weight}")
     with pytest.raises(InputError, match=r"there is no file or folder 'nowhere\.jsonl'"):
-        source_kind("nowhere.jsonl")
+        source_file("nowhere.jsonl")
 
 
 def test_sources_have_distinct_labels() -> None:
-    names = ["runs/a", "old/runs/a", "chat.jsonl", Path("/x/chat.jsonl"), "hf://datasets/o/d", [said(1)], "runs/a/"]
+    names = ["runs/a", "old/runs/a", "chat.jsonl", Path("/x/chat.jsonl"), [said(1)], "runs/a/"]
     assert source_names(names) == [
-        "runs/a", "old/runs/a", "chat.jsonl", "x/chat.jsonl", "d", "source 6", "runs/a (2)",
+        "runs/a", "old/runs/a", "chat.jsonl", "x/chat.jsonl", "source 5", "runs/a (2)",
     ]  # fmt: skip
     assert source_names(["runs/a", "runs/b"]) == ["a", "b"]
 

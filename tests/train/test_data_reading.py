@@ -3,7 +3,6 @@ its line."""
 
 import gzip
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -126,7 +125,7 @@ def test_a_turn_of_which_a_part_alone_is_trained_is_refused() -> None:
         read_record(record.data, "x:1")
 
 
-FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask", "loss_mask", "train")
+FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
 
 
 def masked_chat(**flags: Any) -> dict[str, Any]:
@@ -149,7 +148,7 @@ def masked_chat(**flags: Any) -> dict[str, Any]:
 def test_each_flag_masks_its_turn_whoever_else_has_it(key: str) -> None:
     record = masked_chat(**{key: 0})
     for message in record["messages"][::2]:
-        message[key] = int(key in {"loss_mask", "train"})
+        message[key] = 0
     read = read_record(record, "x:1")
     assert read.marked
     assert read.trained() == (False, False, False, True)
@@ -160,6 +159,7 @@ def test_each_flag_masks_its_turn_whoever_else_has_it(key: str) -> None:
     [
         masked_chat(mask=True),
         masked_chat(masked=True),
+        masked_chat(loss_mask=0),
         masked_chat(train_on_turn=False),
         masked_chat(train_detail=[{"begin_offset": 0, "end_offset": 3, "train": False}]),
         masked_chat() | {"message_loss_mask": [0, 0, 0, 1]},
@@ -292,13 +292,6 @@ def test_a_run_folder_and_its_file_read_alike_and_compressed_too(tmp_path: Path)
     assert [one.location for one in read_conversations([str(folder)])][-1] == f"{folder}/trajectories.jsonl:3"
 
 
-def test_a_torn_last_line_is_left_out_and_named(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", b"\n", sample("torn").to_json()[:40])
-    reading = read_conversations([folder])
-    assert len(list(reading)) == 3
-    assert reading.truncated == [f"{folder}/trajectories.jsonl:5"]
-
-
 def test_another_line_that_is_not_json_is_refused_with_its_place(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", b"{oops\n", sample("t").to_json())
     with pytest.raises(InputError, match=r"trajectories.jsonl:4: this line is not JSON"):
@@ -316,10 +309,9 @@ def test_a_damaged_archive_is_an_input_error(tmp_path: Path, name: str) -> None:
 
 def test_an_archive_of_several_frames_is_read_whole(tmp_path: Path) -> None:
     data = [sample(f"t-{k}").to_json() + b"\n" for k in range(3)]
-    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(map(zstandard.compress, data)) + zstandard.compress(b'{"torn'))
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(map(zstandard.compress, data)))
     reading = read_conversations(tmp_path / "a.jsonl.zst")
     assert [one.id for one in reading] == ["t-0", "t-1", "t-2"]
-    assert len(reading.truncated) == 1
 
 
 def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
@@ -327,50 +319,30 @@ def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
     wrong: Any = 5
     for source, problem in (
         (tmp_path / "nowhere.jsonl", "there is no file or folder"),
-        (tmp_path / "empty", "is a folder without trajectories.jsonl"),
+        (tmp_path / "empty", "there is no file or folder '.*empty/trajectories.jsonl'"),
         ("no such thing", "there is no file or folder"),
         ("runs/nowhere.jsonl.zst", "there is no file or folder"),
         (wrong, "source 1 is int"),
     ):
-        with pytest.raises(InputError, match=problem) as refused:
+        with pytest.raises(InputError, match=problem):
             list(read_conversations([source]))
-        assert "Hugging Face" not in str(refused.value)
-
-
-def test_a_name_on_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    (record,) = FORMATS["agentinstruct"].records(sample(), Masking.FLAG)
-
-    def load(name: str) -> Any:
-        if name == "someone/nothing":
-            raise FileNotFoundError("no such dataset")
-        return datasets.DatasetDict({"train": table_of([record.data])})
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    (read,) = read_conversations(["someone/refined"])
-    assert read.location == "someone/refined: row 1"
-    with pytest.raises(InputError, match="someone/nothing"):
-        list(read_conversations(["someone/nothing"]))
 
 
 @pytest.mark.parametrize("name", FLAGGED)
 def test_a_dataset_reads_as_the_file_does(tmp_path: Path, name: str) -> None:
     records = [record.data for k in range(2) for record in FORMATS[name].records(sample(f"t-{k}"), Masking.FLAG)]
     table = table_of(records)
-    table.save_to_disk(str(tmp_path / "saved"))
     both: Any = datasets.DatasetDict({"train": table, "test": table})
-    both.save_to_disk(str(tmp_path / "both"))
+    table.to_json(tmp_path / "saved.jsonl")
     expected = [one.turns for one in read_conversations([records])]
-    for source in (table, both, tmp_path / "saved", tmp_path / "both"):
+    for source in (table, both, tmp_path / "saved.jsonl"):
         assert [one.turns for one in read_conversations([source])] == expected
 
 
-def test_a_dataset_whose_splits_are_unclear_is_refused(tmp_path: Path) -> None:
+def test_a_dataset_whose_splits_are_unclear_is_refused() -> None:
     table = table_of([{"id": "x"}])
     with pytest.raises(InputError, match=r"has the splits \['a', 'b'\]"):
         list(read_conversations([datasets.DatasetDict({"a": table, "b": table})]))
-    (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(InputError, match="cannot be read"):
-        list(read_conversations([tmp_path]))
 
 
 U, A = {"role": "user", "content": "Go."}, {"role": "assistant", "content": "Gone.", "loss": True}
@@ -499,7 +471,3 @@ def test_a_line_that_would_fill_the_memory_is_refused_with_its_place(tmp_path: P
     assert path.stat().st_size < 20_000
     with pytest.raises(InputError, match=r"a\.jsonl\.zst:2: this line is longer than 16,777,216 bytes"):
         list(read_conversations([path]))
-
-
-def test_the_old_name_of_the_reader_can_be_imported() -> None:
-    assert import_module("refinesynth.train.data.reading").read_conversations is read_conversations

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 import tiny
@@ -22,7 +21,7 @@ labels = st.text("cmr", min_size=1, max_size=8)
 @given(labels, st.integers(1, 400))
 def test_a_long_example_is_cut_behind_the_last_trained_turn_that_fits(letters: str, most: int) -> None:
     (whole,) = RENDERER.render(tiny.talk(letters))
-    cut = fit(whole, most, "truncate")
+    cut = fit(whole, most)
     ends = [span.stop for span in whole.spans if whole.labels[span.stop - 1] == Label.TRAINED]
     fitting = [end for end in ends if end <= most]
     if len(whole) <= most:
@@ -38,23 +37,11 @@ def test_a_long_example_is_cut_behind_the_last_trained_turn_that_fits(letters: s
         assert cut.spans[-1].stop == len(cut)
 
 
-@given(labels, st.integers(1, 400))
-def test_dropping_leaves_whole_turns_only(letters: str, most: int) -> None:
-    (whole,) = RENDERER.render(tiny.talk(letters))
-    kept = fit(whole, most, "drop")
-    assert (kept is not None) == (whole.spans[-1].stop <= most)
-    if kept is not None:
-        assert kept.spans == whole.spans
-        assert len(kept) <= most
-
-
 @pytest.mark.long
-@given(st.lists(labels, max_size=12), st.integers(20, 300), st.sampled_from(("truncate", "drop")))
-def test_every_conversation_is_kept_or_counted(
-    letters: list[str], most: int, over: Literal["truncate", "drop"]
-) -> None:
+@given(st.lists(labels, max_size=12), st.integers(20, 300))
+def test_every_conversation_is_kept_or_counted(letters: list[str], most: int) -> None:
     talks = [tiny.talk(each, id=f"t{k}") for k, each in enumerate(letters)]
-    store, counts = prepare(iter(talks), RENDERER, most, over).store, prepare(talks, RENDERER, most, over).counts
+    store, counts = prepare(iter(talks), RENDERER, most).store, prepare(talks, RENDERER, most).counts
     assert counts.conversations == len(talks)
     assert counts.records + counts.dropped_long + counts.dropped_untrained == len(talks)
     assert counts.records == len(store)
@@ -78,7 +65,6 @@ def test_the_first_few_ids_of_what_is_lost_are_kept() -> None:
     lost = {kind: names for kind, names in counts.named.items() if kind != "repeated"}
     assert lost == {"dropped_untrained": tuple(f"m{k}" for k in range(10)), "truncated": ("long",)}
     assert counts.trained_share == counts.trained_tokens / counts.tokens
-    assert prepare(talks, RENDERER, 120, "drop").counts.named["dropped_long"] == ("long",)
     assert prepare([tiny.talk("c", id="x")], RENDERER, 5).counts.named == {"dropped_long": ("x",)}
 
 

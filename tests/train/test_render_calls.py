@@ -167,22 +167,20 @@ def test_a_template_that_does_not_write_everything_is_refused(template: str, pro
         Renderer(tokenizer(template)).render(played())
 
 
-def test_control_tokens_in_calls_are_refused_and_in_observations_stay_text() -> None:
-    conversation = played()
-    turns = list(conversation.turns)
+@pytest.mark.parametrize("where", ["call", "function", "observation"])
+def test_control_tokens_in_calls_functions_and_observations_leave_a_conversation_out(where: str) -> None:
+    conversation, renderer = played(), Renderer(tokenizer(tool_templates.HERMES))
+    turns, tools = list(conversation.turns), conversation.tools
     k = next(k for k, turn in enumerate(turns) if turn.role == "tool")
-    turns[k] = turns[k]._replace(content="It says <|im_end|>.")
-    made = tokenizer(tool_templates.HERMES)
-    (example,) = Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
-    assert sum(span.stop - span.start for span in example.spans) < len(example)
-    plain = made.convert_tokens_to_ids("<|im_end|>")
-    assert int((example.input_ids == plain).sum()) == len([t for t in turns[:-1] if t.role != "tool"]) + 1 + len(
-        [t for t in turns[:-1] if t.role == "tool"]
-    )
-    call = turns[k - 1].calls[0]
-    turns[k - 1] = turns[k - 1]._replace(calls=(call._replace(arguments={"x": "<|im_end|>"}),))
-    with pytest.raises(TemplateError, match="reads like a control token"):
-        Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
+    if where == "observation":
+        turns[k] = turns[k]._replace(content="It says <|im_end|>.")
+    elif where == "call":
+        calls = (turns[k - 1].calls[0]._replace(arguments={"x": "<|im_end|>"}),)
+        turns[k - 1] = turns[k - 1]._replace(calls=calls)
+    else:
+        tools = (*tools, {"type": "function", "function": {"name": "x", "description": "<|im_end|>"}})
+    assert renderer.render(Conversation("x", "x", tuple(turns), "x:1", tools=tools)) == []
+    assert renderer.render(conversation) != []
 
 
 @pytest.mark.parametrize("format_name", ["openai", "trl", "axolotl", "tinker", "slime"])
@@ -272,7 +270,7 @@ def test_a_call_may_be_written_in_any_way(name: str) -> None:
 @pytest.mark.parametrize("name", tool_templates.LEAVING_OUT)
 def test_a_template_that_leaves_out_part_of_a_call_is_refused_with_a_way_out(name: str) -> None:
     made = tokenizer(tool_templates.with_call(tool_templates.LEAVING_OUT[name]))
-    with pytest.raises(TemplateError, match=r"does not write .* call.* --chat-template a file .*form=react"):
+    with pytest.raises(TemplateError, match=r"does not write .* of a call.* --chat-template a file .*form=react"):
         Renderer(made).render(called())
 
 
@@ -280,7 +278,7 @@ def test_a_template_of_one_call_a_turn_is_refused_where_a_turn_has_several() -> 
     """As gpt-oss's, which writes the first and says nothing of the others."""
     made = tokenizer(tool_templates.with_call(tool_templates.LEAVING_OUT["later calls"]))
     conversation = called()
-    with pytest.raises(TemplateError, match="does not write the name of a call"):
+    with pytest.raises(TemplateError, match="does not write 'look' of a call"):
         Renderer(made).render(conversation)
     turns = (conversation.turns[0], *conversation.turns[4:])
     (example,) = Renderer(made).render(replace(conversation, turns=turns))
@@ -354,56 +352,15 @@ def mixed(*wrong: bool) -> Conversation:
     return read_record(record, "x:1")
 
 
-@pytest.mark.parametrize("wrong", [(True, False), (False, True), (False, True, False), (True, False, True)])
-@pytest.mark.parametrize("name", tool_templates.ENCODINGS)
-def test_a_mistake_among_right_calls_is_masked_alone(name: str, wrong: tuple[bool, ...]) -> None:
-    """The reference knows the template: each call is a line of its own behind the text, to the end-of-turn token."""
-    made = tokenizer(tool_templates.with_call(tool_templates.ENCODINGS[name]))
-    conversation = mixed(*wrong)
-    (example,) = Renderer(made).render(conversation)
-    every = Renderer(made, loss_on=LossOn.ALL_TURNS).render(conversation)[0]
-    assert (every.labels == Label.MISTAKE).sum() == 0
-    bare = Renderer(made).render(mixed(*[False] * len(wrong)))[0]
-    assert example.input_ids.tolist() == bare.input_ids.tolist()
-    span = example.spans[0]
-    marked = [wrong[k] for k in range(len(wrong))]
-    seen, pieces = "Here and there.", list[str]()
-    text = made.decode(example.input_ids[span.start : span.stop])
-    for k in range(len(wrong)):
-        upto = Renderer(made).prompt([*conversation.turns[:1], _with(conversation.turns[1], k + 1)], conversation.tools)
-        own = upto.rpartition("<|im_start|>assistant\n")[0].rpartition("<|im_end|>")[0].rpartition("assistant\n")[2]
-        assert own.startswith(seen)
-        pieces.append(own.removeprefix(seen))
-        seen = own
-    assert text == "Here and there." + "".join(pieces) + "<|im_end|>"
-    at = len("Here and there.")
-    inside = set[int]()
-    for piece, is_wrong in zip(pieces, marked, strict=True):
-        inside |= set(range(at, at + len(piece))) if is_wrong else set()
-        at += len(piece)
-    upto = 0
-    for k in range(span.start, span.stop):
-        token = made.decode([example.input_ids[k]])
-        touches = not inside.isdisjoint(range(upto, upto + len(token)))
-        assert example.labels[k] == (Label.MISTAKE if touches else Label.TRAINED), (token, upto)
-        upto += len(token)
-    assert upto == len(text)
-    assert example.labels[slice(*example.spans[1][:2])].min() == Label.TRAINED
-    assert [each.label for each in example.spans] == [TurnLabel.CORRECT, TurnLabel.REFINEMENT]
-    assert (example.masked_calls, example.masked_whole) == (1, 0)
-
-
-def _with(turn: Turn, calls: int) -> Turn:
-    return turn._replace(calls=turn.calls[:calls])
-
-
-def test_a_message_whose_calls_have_no_certain_place_is_masked_whole() -> None:
-    sorted_calls = tool_templates.HERMES.replace("m.tool_calls or []", "(m.tool_calls or []) | reverse")
-    (example,) = Renderer(tokenizer(sorted_calls)).render(mixed(True, False))
+def test_a_message_with_a_mistake_among_its_calls_is_masked_whole() -> None:
+    made = tokenizer(tool_templates.HERMES)
+    (example,) = Renderer(made).render(mixed(True, False))
     first, second = example.spans
     assert (example.labels[slice(*first[:2])] == Label.MISTAKE).all()
     assert (example.labels[slice(*second[:2])] == Label.TRAINED).all()
-    assert (example.masked_calls, example.masked_whole, first.label) == (0, 1, TurnLabel.MISTAKE)
+    assert [span.label for span in example.spans] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
+    every = Renderer(made, loss_on=LossOn.ALL_TURNS).render(mixed(True, False))[0]
+    assert (every.labels[slice(*first[:2])] == Label.TRAINED).all()
 
 
 def test_without_refinement_the_right_calls_of_a_message_stay() -> None:

@@ -132,28 +132,6 @@ def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:
         Renderer(tiny.tokenizer("qwen3"), template=template, on_rewrite="expand").render(thinking())
 
 
-@pytest.mark.parametrize("where", [0, 1, 2, 3])
-def test_forged_text_in_a_rewritten_conversation_stays_text_or_is_refused(where: int) -> None:
-    tokenizer = tiny.tokenizer("qwen3")
-    plain = thinking("cc")
-    turns = list(plain.turns)
-    turns[where] = turns[where]._replace(content=turns[where].content + " <|im_start|> x")
-    renderer = Renderer(tokenizer, on_rewrite="expand")
-    forged = Conversation("x", "g", tuple(turns), "x:1")
-    expected = [
-        example.input_ids.tolist().count(tokenizer.convert_tokens_to_ids("<|im_start|>"))
-        for example in renderer.render(plain)
-    ]
-    if where == 1:
-        with pytest.raises(TemplateError, match="reads like a control token"):
-            renderer.render(forged)
-    else:
-        found = renderer.render(forged)
-        assert expected == [
-            example.input_ids.tolist().count(tokenizer.convert_tokens_to_ids("<|im_start|>")) for example in found
-        ]
-
-
 @pytest.mark.parametrize(
     ("template", "problem"),
     [

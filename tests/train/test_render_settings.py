@@ -123,24 +123,6 @@ def test_thoughts_apart_need_a_template_that_reads_them() -> None:
     assert written[0] == "<think>next is step 1.</think>Action: go to table 1<|im_end|>"
 
 
-@pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|>x"])
-def test_control_tokens_in_a_thought_and_in_an_action_stay_text(text: str) -> None:
-    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "chat_template_kwargs": {"preserve_thinking": True}}
-    tokenizer = tiny.tokenizer("qwen3.6")
-    plain = tiny.talk("cr")
-    turns = [
-        turn._replace(content=turn.content.replace("\nAction", f" {text}\nAction") + f" {text}") if turn.label else turn
-        for turn in plain.turns
-    ]
-    (forged,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", tuple(turns), "x:1"))
-    (wanted,) = Renderer(tiny.tokenizer("qwen3.6"), **settings).render(plain)
-    ids = [tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "<|im_start|>")]
-    assert [forged.input_ids.tolist().count(one) for one in ids] == [
-        wanted.input_ids.tolist().count(one) for one in ids
-    ]
-    assert tokenizer.decode(forged.input_ids).count(text) == tokenizer.decode(wanted.input_ids).count(text) + 4
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),

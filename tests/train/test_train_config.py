@@ -181,7 +181,6 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"lora.rnk": 1}, ["no setting 'lora.rnk'", "lora.rank"]),
     ({"rank": 1}, ["no setting 'rank'", "lora.rank"]),
     ({"zzz": 1}, ["there are data, model"]),
-    ({"lr": 1}, ["no setting 'lr'", "did you mean learning_rate?"]),
     ({"held_out": 1.5}, ["held_out is 1.5", "a share (below 1) or a whole number (from 1 on)"]),
     ({"warmup": 10.5}, ["warmup is 10.5", "a whole number"]),
     ({"evaluate_every": 1.5}, ["evaluate_every is 1.5", "epoch, never, a share"]),
@@ -357,6 +356,5 @@ def test_a_model_is_named_so_that_others_may_read_it(tmp_path: Path, monkeypatch
         for as_given in ("an-org/a-model", "models/base", "../base", str(tmp_path / "elsewhere")):
             assert published(as_given) == (as_given, None)
         assert published(str(snapshot)) == ("an-org/a-model/small", "0123abc")
-    assert published("hf://an-org/a-model", "v1") == ("an-org/a-model", "v1")
     monkeypatch.chdir(home / "work")
     assert published(str(home / "work" / "models" / "base")) == ("models/base", None)

@@ -103,20 +103,12 @@ def test_training_tells_and_writes_and_is_done_once(tmp_path: Path, launched: li
     assert len(launched) == 1
 
 
-def test_several_processes_are_started_and_write_for_themselves(tmp_path: Path, launched: list[TrainConfig]) -> None:
-    noting = Noting()
-    trainer(tmp_path / "out", processes=2).train(events=noting)
-    assert [config.processes for config in launched] == [2]
-    assert noting.told == []
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_rank_that_does_not_lead_tells_and_writes_nothing(
     tmp_path: Path, launched: list[TrainConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     noting = Noting()
-    trainer(tmp_path / "out", processes=2).train(events=noting)
+    trainer(tmp_path / "out").train(events=noting)
     assert len(launched) == 1
     assert noting.told == []
     assert not (tmp_path / "out").exists()

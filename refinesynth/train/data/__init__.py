@@ -1,11 +1,6 @@
 """Training data: conversations from run folders, exports and datasets, and the held-out split."""
 
-import sys
-
-from refinesynth.train.data import conversation_reader
 from refinesynth.train.data.conversation_reader import Reader, Split, read_configured, read_conversations, split
 from refinesynth.train.data.record_forms import read_record
 
 __all__ = ["Reader", "Split", "read_configured", "read_conversations", "read_record", "split"]
-
-sys.modules[f"{__name__}.reading"] = conversation_reader  # old name, accepted for one release

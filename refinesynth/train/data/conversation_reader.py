@@ -7,16 +7,15 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from refinesynth.errors import InputError
-from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_compressed, read_document
+from refinesynth.files.compressed import bounded_lines, open_compressed
 from refinesynth.text.distinct_names import DistinctNames
 from refinesynth.text.json_reader import load_json
-from refinesynth.train.config import HUB_NAME, TrainConfig
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.record_forms import ChatForm, read_record
 from refinesynth.train.labelled_conversation import Conversation, task_digest, without_mistakes
-from refinesynth.train.layered_settings import portable
 
 TRAJECTORIES = "trajectories.jsonl"
 
@@ -26,26 +25,12 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest record of a JSON Lines file, in bytes."""
 
 
-def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
-    """Yield every record of a file with its place, `file:line`; blank lines are skipped.
-
-    A file that begins with `[` is read whole, as a JSON list. A truncated last line, as a killed run leaves it, is
-    skipped and its place appended to `truncated`, unless no record precedes it. Raises `InputError` for other invalid lines.
-    """
-    has_records = False
+def read_file_records(path: Path) -> Generator[_Row]:
+    """Yield every record of a file with its place, `file:line`; blank lines are skipped. Raises `InputError`."""
     with open_compressed(path) as file:
         # A few compressed kilobytes can expand to one line of gigabytes: the line length is bounded.
         for number, line in bounded_lines(file, MAX_LINE_BYTES):
             location = f"{path}:{number}"
-            if not has_records and line.lstrip().startswith(b"["):
-                try:
-                    items = load_json(read_document(file, path, line))
-                except ValueError as error:
-                    raise InputError(
-                        f"{str(path)!r} begins as a JSON list and is not one ({error}); expected a whole list, or JSONL"
-                    ) from error
-                yield from ((item, f"{path}: item {index}") for index, item in enumerate(items, start=1))
-                return
             if len(line) > MAX_LINE_BYTES:
                 raise InputError(
                     f"{location}: this line is longer than {MAX_LINE_BYTES:,} bytes; expected one record a line. Split or remove it"
@@ -54,43 +39,16 @@ def read_file_records(path: Path, truncated: list[str]) -> Generator[_Row]:
                 continue
             try:
                 yield load_json(line), location
-                has_records = True
             except ValueError as error:
-                if has_records and not line.endswith(b"\n"):
-                    truncated.append(location)
-                    return
                 raise InputError(
-                    f"{location}: this line is not JSON ({error}); expected one object a line (JSONL), or one list of them. "
-                    "Fix or remove the line"
+                    f"{location}: this line is not JSON ({error}); expected one object a line (JSONL), as `jq -c '.[]'` makes of a list. "
+                    "Fix or remove the line; a run that was killed in it mends it when it is continued"
                 ) from error
-
-
-HUB_DATASETS = "hf://datasets/"
-"""Optional prefix of a dataset name on the hub."""
-_FILES = (".json", ".jsonl", *COMPRESSIONS)
-
-
-def hub_name(name: str) -> str:
-    """Remove the prefix `HUB_DATASETS`."""
-    return name.removeprefix(HUB_DATASETS)
 
 
 def is_dataset(source: object) -> bool:
     """Return True for an object of the `datasets` package, without importing the package."""
     return type(source).__module__.partition(".")[0] == "datasets"
-
-
-def stored_rows(name: str, *, hub: bool) -> Generator[_Row]:
-    """Load the rows of a hub dataset or a `save_to_disk` folder; dataset code is never run. Raises `InputError`."""
-    import datasets
-
-    library = cast("Any", datasets)
-    try:
-        loaded = library.load_dataset(name) if hub else library.load_from_disk(name)
-    except Exception as error:  # The library, the network and third-party data raise many kinds of errors.
-        prefix = f"there is no file or folder {name!r}, and on the Hugging Face hub the" if hub else "the"
-        raise InputError(f"{prefix} dataset {name!r} cannot be read: {error}") from error
-    return dataset_rows(loaded, name)
 
 
 def dataset_rows(source: Any, name: str) -> Generator[_Row]:
@@ -263,8 +221,6 @@ class Reader(Iterable[Conversation]):
             SourceSizes(name, weight) for name, (_, weight) in zip(source_names(self._sources), pairs, strict=True)
         ]
         """Counts of each source. Reading fills them, except tokens and held-out conversations."""
-        self.truncated: list[str] = []
-        """`file:line` of truncated last lines that were skipped, complete after reading."""
         self.emptied = 0
         """Conversations dropped because no correct turn was left without mistakes."""
         self._distinct_names = DistinctNames()
@@ -273,13 +229,11 @@ class Reader(Iterable[Conversation]):
 
     def remarks(self) -> Iterator[str]:
         """Notes on conversations that are left out, complete after reading."""
-        for location in self.truncated:
-            yield f"{portable(location)}: the last line is cut off, as a run that was killed leaves it; it is left out"
         if self.emptied:
             yield f"{self.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
     def open(self) -> Self:
-        """Look up every source; hub datasets are downloaded. Raises `InputError` for a source that does not exist."""
+        """Look up every source. Raises `InputError` for a source that does not exist."""
         if not self._streams:
             self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
@@ -308,11 +262,7 @@ class Reader(Iterable[Conversation]):
     def _open_rows(self, source: DataSource, number: int) -> tuple[Generator[_Row], bool]:
         """The rows of a source, and True if they are rows of a table."""
         if isinstance(source, str | Path):
-            kind = source_kind(source)
-            if kind in {"run", "file"}:
-                path = Path(source, TRAJECTORIES) if kind == "run" else Path(source)
-                return read_file_records(path, self.truncated), False
-            return stored_rows(hub_name(str(source)), hub=kind == "hub"), True
+            return read_file_records(source_file(source)), False
         if is_dataset(source):
             return dataset_rows(source, f"dataset {number}"), True
         if not isinstance(cast("Any", source), Iterable):
@@ -320,32 +270,15 @@ class Reader(Iterable[Conversation]):
         return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1)), False
 
 
-def source_kind(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
-    """The kind of a source, from its path; no file content is read and no network is used.
-
-    A missing path `a/b` is a hub dataset, unless a folder `a` exists. Raises `InputError` if the source is no usable
-    folder, and if it neither exists nor has the form of a hub name.
-    """
-    path = Path(source)
-    if path.is_dir():
-        if (path / TRAJECTORIES).is_file():
-            return "run"
-        if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
-            return "saved"
+def source_file(source: str | Path) -> Path:
+    """The file with a source's records; no content is read. Raises `InputError` if it does not exist."""
+    path = Path(source, TRAJECTORIES) if Path(source).is_dir() else Path(source)
+    if not path.exists():
         raise InputError(
-            f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
-            "or a folder that `save_to_disk` wrote"
+            f"there is no file or folder {str(path)!r}; give a run folder, or a file of JSON lines, as `to_json` of a dataset "
+            "(`datasets.load_dataset`) writes it"
         )
-    if path.exists():
-        return "file"
-    hint = ""
-    if isinstance(source, str) and HUB_NAME.fullmatch(hub_name(source)) and not source.endswith(_FILES):
-        if hub_name(source) != source or not path.parent.is_dir():
-            return "hub"
-        hint = f" (one of this name on the Hugging Face Hub is {HUB_DATASETS}{source})"
-    raise InputError(
-        f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hint}"
-    )
+    return path
 
 
 def read_conversations(
@@ -353,9 +286,8 @@ def read_conversations(
 ) -> Reader:
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
-    A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
-    object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or `organisation/name`), or an iterable of
-    trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or
+    A source is a run folder, a file (JSON Lines, also `.gz` and `.zst`), a `datasets` object, or an
+    iterable of trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or
     a pair of source and number) takes that share of a source's conversations, drawn by `seed`. Equal ids are numbered.
 
     `without_refinement` removes mistakes and the observations that follow them. `form` is the message form of

@@ -1,28 +1,20 @@
-r"""Reader of messages: roles, thoughts, loss flags and tool calls in the formats of other projects.
+"""Reader of messages in the form of chat completions, with thoughts, loss flags and tool calls.
 
-    {"tool_calls": [{"id", "type": "function", "function": {"name", "arguments"}}]}     chat completions
-    {"function_call": {"name", "arguments"}}, then role `function` with a `name`        OpenAI's older format
-    {"from": "function_call", "value": "{\"name\", \"arguments\"}"}, then `observation`  LLaMA-Factory, APIGen-MT
-    <tool_call>{"name", "arguments"}</tool_call>, then <tool_response>...</tool_response>   Hermes, in the text
+    {"role": "assistant", "tool_calls": [{"id", "type": "function", "function": {"name", "arguments"}}]}
 
 Arguments are an object or its JSON text. Functions may be wrapped in {"type": "function"}.
 """
 
-import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, cast
 
 from refinesynth.chat import action_label, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, without_nulls, write_json
+from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, without_nulls
 from refinesynth.train.labelled_conversation import THOUGHTS, FlaggedMessage, ToolCall
 
-_CALL_BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
-_RESPONSE_BLOCK = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
-_ARGUMENTS = ("arguments", "parameters", "args")
 _NULLABLE_KEYS = frozenset({"default", "const", "enum", "example", "examples"})
 """JSON schema keys for which null is a value."""
 
@@ -37,7 +29,7 @@ def read_tools(record: Mapping[str, Any], location: str, *, table: bool) -> tupl
     In a table row, absent keys are filled with null. Raises `InputError` for invalid `tools`.
     """
     try:
-        tools = [_normalize_tool(tool) for tool in _as_items(record.get("tools") or record.get("functions") or [])]
+        tools = [_normalize_tool(tool) for tool in _as_items(record.get("tools") or [])]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
             f'{location}: `tools` is not a list of {{"type": "function", "function": {{"name", "description", "parameters"}}}}, with or '
@@ -70,12 +62,9 @@ def _read_calls(value: object, subject: str) -> tuple[ToolCall, ...]:
 
 
 def _parse_call(item: Mapping[str, Any]) -> ToolCall:
-    function: Any = item.get("function") if isinstance(item.get("function"), Mapping) else item
-    name = function["name"]
-    value: Any = next((function[key] for key in _ARGUMENTS if function.get(key) is not None), None)
-    arguments: Any = value
-    for _ in range(2):  # Some records encode the arguments as JSON twice.
-        arguments = (load_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
+    function: Any = item.get("function")
+    name, value = function["name"], function.get("arguments")
+    arguments: Any = (load_json(value) if value.strip() else {}) if isinstance(value, str) else value
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
         raise ValueError(f"a call of {name!r} with arguments of {type(arguments).__name__}")
     values = cast("dict[str, Any]", arguments or {})
@@ -84,87 +73,29 @@ def _parse_call(item: Mapping[str, Any]) -> ToolCall:
     return ToolCall(str(item.get("id") or ""), name, dict(values) if isinstance(value, str) else _Arguments(values))
 
 
-def _calls_in_text(text: str) -> tuple[str, tuple[ToolCall, ...]] | None:
-    """Split a text that ends with calls into the text before the calls and the calls; None if none can be read."""
-    content, tag, rest = text.partition("<tool_call>")
-    blocks = _CALL_BLOCK.findall(tag + rest)
-    if not blocks or _CALL_BLOCK.sub("", tag + rest).strip() or action_label(text) is not None:
-        return None
-    try:
-        return content.strip(), tuple(call for block in blocks for call in _read_calls(_literal(block), ""))
-    except InputError:
-        return None
-
-
-def _literal(text: str) -> Any:
-    """Parse JSON or a Python literal; None if both fail."""
-    for parse in (load_json, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return parse(text)
-    return None
-
-
 def _link_answers(
-    messages: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], location: str, *, table: bool
+    messages: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], *, table: bool
 ) -> Iterator[FlaggedMessage]:
-    """Give every call an id and every answer its call's id. Raises `InputError` if a joint answer cannot be split."""
+    """Give every call an id and every answer its call's id: its own, else that of the next open call of its name, else
+    of any.
+    """
     numbers = count()
-    index = 0
     remove_padding = _padding_remover(messages, tools, table=table)
-    while index < len(messages):
-        message = messages[index]
-        stop = next((k for k in range(index + 1, len(messages)) if not _is_answer(messages[k])), len(messages))
-        in_text = _calls_in_text(message.content) if message.role == "assistant" and not message.calls else None
-        if in_text is not None and (stop > index + 1 or stop == len(messages)):
-            message = message._replace(content=in_text[0], calls=in_text[1])
-        if not message.calls:
-            yield message
-            index += 1
+    pending: list[ToolCall] = []
+    anonymous = True
+    for message in messages:
+        if message.calls:
+            anonymous = all(not call.id for call in message.calls)
+            pending = [call._replace(id=call.id or f"call{next(numbers):05d}") for call in message.calls]
+            yield message._replace(calls=tuple(map(remove_padding, pending)))
             continue
-        numbered = [call._replace(id=call.id or f"call{next(numbers):05d}") for call in message.calls]
-        yield message._replace(calls=tuple(map(remove_padding, numbered)))
-        yield from _with_ids(messages[index + 1 : stop], message.calls, numbered, f"{location}: message {index + 2}")
-        index = stop
-
-
-def _is_answer(message: FlaggedMessage) -> bool:
-    """Return True for a tool message, or a user message with nothing but <tool_response> blocks."""
-    return message.role == "tool" or (message.role == "user" and bool(_responses(message.content)))
-
-
-def _responses(text: str) -> list[str]:
-    """The content of the <tool_response> blocks of a text; empty if it holds anything else."""
-    return [] if _RESPONSE_BLOCK.sub("", text).strip() else _RESPONSE_BLOCK.findall(text)
-
-
-def _with_ids(
-    answers: Sequence[FlaggedMessage], calls: Sequence[ToolCall], numbered: Sequence[ToolCall], location: str
-) -> Iterator[FlaggedMessage]:
-    """Yield each answer with a call id: its own, else that of the next open call of its function, else of any."""
-    pending = list(numbered)
-    anonymous = all(not call.id for call in calls)
-    for answer in answers:
-        texts = _responses(answer.content) or [answer.content]
-        if len(texts) == 1 < len(pending) and len(answers) == 1 and (anonymous or not answer.call_id):
-            texts = _split_answers(answer.content, len(pending), location)
-        for text in texts:
-            call = next((item for item in pending if item.id == answer.call_id), None)
-            if call is None and (anonymous or not answer.call_id):
-                call = next((item for item in pending if item.name == answer.name), pending[0] if pending else None)
+        if message.role == "tool":
+            call = next((item for item in pending if item.id == message.call_id), None)
+            if call is None and (anonymous or not message.call_id):
+                call = next((item for item in pending if item.name == message.name), pending[0] if pending else None)
             pending = [item for item in pending if item is not call]
-            call_id = answer.call_id if call is None else call.id
-            yield answer._replace(role="tool", content=text, call_id=call_id)
-
-
-def _split_answers(content: str, number: int, location: str) -> list[str]:
-    """Split a JSON list of answers to several calls (LLaMA-Factory)."""
-    answers: Any = _literal(content)
-    if not isinstance(answers, list) or len(cast("list[Any]", answers)) != number:
-        raise InputError(
-            f"{location} answers {number} calls at once; expected a message for each, a JSON list of as many answers, or as many "
-            "<tool_response>. Write one message for each call"
-        )
-    return [answer if isinstance(answer, str) else write_json(answer).decode() for answer in cast("list[Any]", answers)]
+            message = message if call is None else message._replace(call_id=call.id)  # noqa: PLW2901
+        yield message
 
 
 def _padding_remover(
@@ -214,38 +145,27 @@ def _as_items(value: Any) -> list[Any]:
     return [load_json(item) if isinstance(item, str) else item for item in items]
 
 
-_ASSISTANT_FLAGS = ("loss_mask", "train")
-"""Message keys that hold a loss flag on assistant messages only: some data marks all user messages with 1."""
-FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask", *_ASSISTANT_FLAGS)
+FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
 """Message keys that hold a loss flag."""
 _UNREAD_FLAG = re.compile(r"(?:^|_)(?:train|mask|loss)")
 """Other keys of assistant messages that may hold a loss flag, such as `masked` and Axolotl's `train_detail`: refused."""
 
-_ROLES = {
-    **dict.fromkeys(("human", "user", "prompter"), "user"),
-    **dict.fromkeys(("gpt", "assistant", "model", "chatgpt", "bot", "chatbot"), "assistant"),
-    **dict.fromkeys(("system", "developer"), "system"),
-    **dict.fromkeys(("tool", "function", "observation", "ipython", "tool_response", "tool_result"), "tool"),
-    **dict.fromkeys(("function_call", "tool_call"), "call"),
-}
-"""Roles by their names in other formats. A `call` is an assistant message whose content is the call."""
+_ROLES = {"human": "user", "gpt": "assistant", "developer": "system"}
+"""Roles by their names in ShareGPT's form and of OpenAI."""
 _THINKING_KEYS = (*THOUGHTS, "thought", "thoughts")
-"""Message keys and content part types that hold thoughts."""
+"""Message keys that hold thoughts."""
 
 
 def read_messages(
     value: object, key: str, location: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
 ) -> list[FlaggedMessage]:
     """Read the messages of a record; `table`: the record is a table row. Raises `InputError` for an invalid message."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = load_json(value)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError(
             f"{location}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
         )
     parsed = [_message(item, number, location) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
-    return [*_link_answers(parsed, tools, location, table=table)]
+    return [*_link_answers(parsed, tools, table=table)]
 
 
 def _message(item: object, number: int, location: str) -> FlaggedMessage:
@@ -254,63 +174,46 @@ def _message(item: object, number: int, location: str) -> FlaggedMessage:
         raise InputError(f"{location}: {name} is {type(item).__name__}; expected an object with role and content")
     message = {key: value for key, value in cast("Mapping[str, Any]", item).items() if value is not None}
     author = message.get("role", message.get("from"))
-    role = _ROLES.get(author.strip().casefold().replace("-", "_"), author) if isinstance(author, str) else None
-    calls = _message_calls(message, role, name, location)
+    role = _ROLES.get(author, author) if isinstance(author, str) else None
+    speaks = role == "assistant"
+    called = speaks and message.get("tool_calls")
+    calls = _read_calls(message["tool_calls"], f"{location}: `tool_calls` of {name}") if called else ()
     # A message with calls may have no content.
     content = message.get("content", message.get("value", "" if calls else None))
-    texts = [""] if role == "call" else _content_texts(content, ("text", "output_text", "input_text"), "value", "text")
-    if role is None or texts is None:
+    text = _content_text(content)
+    if role is None or text is None:
         raise InputError(
             f"{location}: {name} has the keys {sorted(map(str, message))}{_unread_types(content)}; expected a role and text content"
         )
-    speaks = role in {"assistant", "call"}
+    if speaks and (message.get("function_call") or (text.endswith("</tool_call>") and action_label(text) is None)):
+        raise InputError(
+            f"{location}: {name} calls a function in a form that is not read; write the call as `tool_calls`"
+        )
     if speaks and (unread := [key for key in message.keys() - {*FLAGS} if _UNREAD_FLAG.search(str(key))]):
         raise InputError(
             f"{location}: `{min(unread)}` of {name} is not read; replace it by a boolean `loss` (true: the turn is trained on)"
         )
-    keys = (key for key in FLAGS if key in message and (speaks or key not in _ASSISTANT_FLAGS))
-    flags = {_read_flag(message[key], key, number, location) for key in keys}
+    flags = {_read_flag(message[key], key, number, location) for key in FLAGS if key in message}
     if len(flags) > 1:
         raise InputError(f"{location}: {name} says both that it is trained on and that it is not. Keep one flag")
     flag = flags.pop() if flags else None
-    if role == "assistant" and flag is not False:
+    if speaks and flag is not False:
         _refuse_untrained_parts(message.get("content"), number, location)
     answers = str(message.get("tool_call_id", "")) if role == "tool" else ""
-    text, thinking = "".join(texts), ""
-    if speaks:
-        text, thinking = _split_thinking(message, content, text, f"{location}: {name}")
-    if role == "call" and isinstance(content, str):
-        thinking = "\n\n".join(filter(None, dict.fromkeys((thinking, thinking_in(content).thinking))))
-    final_role = "assistant" if role == "call" else role
-    return FlaggedMessage(final_role, text, flag, calls, answers, thinking, str(message.get("name", "")))
+    text, thinking = _split_thinking(message, text, f"{location}: {name}") if speaks else (text, "")
+    return FlaggedMessage(role, text, flag, calls, answers, thinking, str(message.get("name", "")))
 
 
-def _message_calls(message: Mapping[str, Any], role: str | None, name: str, location: str) -> tuple[ToolCall, ...]:
-    if role == "call":
-        call = message.get("content", message.get("value"))
-        return _read_calls(thinking_in(call).text if isinstance(call, str) else call, f"{location}: the call in {name}")
-    key = "tool_calls" if message.get("tool_calls") else "function_call"
-    called = role == "assistant" and message.get(key)
-    return _read_calls(message[key], f"{location}: `{key}` of {name}") if called else ()
-
-
-def _split_thinking(message: Mapping[str, Any], content: object, text: str, location: str) -> tuple[str, str]:
+def _split_thinking(message: Mapping[str, Any], text: str, location: str) -> tuple[str, str]:
     """Split a message into text and thoughts, without duplicates. Thoughts that are only in the text stay there."""
-    candidates: list[str] = []
-    for key in _THINKING_KEYS:
-        if key in message:
-            texts = _content_texts(message[key], None, "text", "value")
-            if texts is None:
-                raise InputError(
-                    f"{location} has a `{key}` of {type(message[key]).__name__}; expected the text that was thought"
-                )
-            candidates.append("".join(texts).strip())
-    candidates += [
-        "".join(_content_texts(part, None, *_THINKING_KEYS, "text", "value", "summary") or ()).strip()
-        for part in _parts(content)
-        if part.get("type") in _THINKING_KEYS
-    ]
-    thoughts = [*dict.fromkeys(filter(None, candidates))]
+    thoughts: list[str] = []
+    for key in (key for key in _THINKING_KEYS if key in message):
+        if not isinstance(message[key], str):
+            raise InputError(
+                f"{location} has a `{key}` of {type(message[key]).__name__}; expected the text that was thought"
+            )
+        thoughts.append(message[key].strip())
+    thoughts = [*dict.fromkeys(filter(None, thoughts))]
     inline = thinking_in(text)
     if not thoughts or inline.form is None:
         return text, "\n\n".join(thoughts)
@@ -319,25 +222,15 @@ def _split_thinking(message: Mapping[str, Any], content: object, text: str, loca
     return inline.text, "\n\n".join(filter(None, thoughts))
 
 
-def _content_texts(value: Any, types: Collection[str] | None, *keys: str) -> list[str] | None:
-    """The texts of a content: a string, or parts with text under one of `keys`; None for other content.
-
-    `types` are the accepted types of text parts; thinking parts are then skipped.
-    """
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        part = cast("Mapping[str, object]", value)
-        if types is not None and part.get("type") not in types:
-            return [] if part.get("type") in _THINKING_KEYS else None
-        return next((_content_texts(part[key], None, *keys) for key in keys if part.get(key) is not None), None)
-    if not isinstance(value, list | tuple):
+def _content_text(content: object) -> str | None:
+    """The text of a content: a string, or parts of the type `text`; None for other content."""
+    if isinstance(content, str):
+        return content
+    parts = [*_parts(content)]
+    texts = [next((part[key] for key in ("text", "value") if part.get(key) is not None), None) for part in parts]
+    if not parts or len(parts) != len(cast("Sequence[object]", content)) or _unread_types(content):
         return None
-    nested = [
-        _content_texts(part, types, *keys) if types is None or isinstance(part, Mapping) else None
-        for part in cast("Sequence[object]", value)
-    ]
-    return None if None in nested else [text for part in nested for text in part or ()]
+    return "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
 
 
 def _parts(content: object) -> Iterator[Mapping[str, object]]:
@@ -347,14 +240,15 @@ def _parts(content: object) -> Iterator[Mapping[str, object]]:
 
 
 def _unread_types(content: object) -> str:
-    kinds = sorted({str(part.get("type")) for part in _parts(content)} - {"text", *_THINKING_KEYS})
+    kinds = sorted({str(part.get("type")) for part in _parts(content)} - {"text"})
     return f" and content of the type {' and '.join(map(repr, kinds))}, which is not read" if kinds else ""
 
 
 def _refuse_untrained_parts(content: object, number: int, location: str) -> None:
     """Refuse content parts marked as untrained (Axolotl), because loss flags apply to whole turns."""
     for part in _parts(content):
-        if key := next((key for key in FLAGS if part.get(key, 1) == 0), None):
+        keys = (key for key in part if key in FLAGS or _UNREAD_FLAG.search(key))
+        if key := next((key for key in keys if part[key] == 0), None):
             raise InputError(
                 f"{location}: a part of message {number} is not to be trained on (`{key}`), and here a turn is trained "
                 "on whole. Train on the run's own folder, or on an export in another format"

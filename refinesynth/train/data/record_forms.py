@@ -6,10 +6,9 @@
     {"messages": [{"role", "content", "loss"}]}             TRL, ms-swift
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
-    {"messages": [{..., "train" | "loss_mask"}]}            Axolotl, Step-3.5's data
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-Records with `messages` or `prompt` may have `tools` and tool calls; `messages.py` lists their formats.
+Records with `messages` or `prompt` may have `tools` and tool calls, in the form of chat completions (`messages.py`).
 
 Without loss flags, only the last message is trained in a prompt with completion, and in a record whose id ends with
 `#1`, `#2`, ... (split exports of refinesynth); earlier turns are `HISTORY`. All assistant turns are trained if the id
@@ -184,10 +183,9 @@ def _read_chat(
     record: Mapping[str, Any], keys: Sequence[str], location: str, *, table: bool, unflagged: bool | None = None
 ) -> Conversation:
     """Read a record of messages. Its group is the id before `#`, else the digest of the task."""
-    if unread := next((key for key in ("message_loss_mask", "loss_mask") if key in record), None):
-        raise InputError(
-            f"{location}: `{unread}` of a record is not read; replace it by a boolean `loss` of each message"
-        )
+    if unread := next((key for key in ("message_loss_mask", "loss_mask", "functions") if key in record), None):
+        instead = "`tools`, as of a chat completion" if unread == "functions" else "a boolean `loss` of each message"
+        raise InputError(f"{location}: `{unread}` of a record is not read; replace it by {instead}")
     system = record.get("system", "")
     if not isinstance(system, str):
         raise InputError(f"{location}: `system` is {type(system).__name__}; expected text")

@@ -1,6 +1,6 @@
 """Refinement tuning with torch.
 
-launch(config, events=...)      train on this rank (under torchrun), or in `config.processes` processes on this machine
+launch(config, events=...)      train on this rank, alone or under torchrun
 plan(config)                    plan only: loads no weights, writes nothing
 """
 

@@ -1,23 +1,20 @@
-"""Trained parameters: low-rank adapters instead of all weights, also over weights in 4 or 8 bits (QLoRA).
+"""Trained parameters: low-rank adapters instead of all weights, also over weights in 4 bits (QLoRA).
 
-Parameters that text never reaches (vision towers, layers with unused output) are frozen before the model is wrapped,
-because DDP would wait for their gradients. They get no adapters, which would learn nothing.
+Vision towers and their like are frozen before the model is wrapped, because DDP would wait for their gradients. They get
+no adapters, which would learn nothing.
 """
 
 import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from copy import deepcopy
 from operator import attrgetter
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-from transformers.initialization import no_init_weights
+from transformers import BitsAndBytesConfig
 
 from refinesynth.errors import InputError
 from refinesynth.extras import require
@@ -73,13 +70,6 @@ def _refuse_unknown(model: nn.Module, unknown: Sequence[str], setting: str, exam
             f"no module of {type(model).__name__} is called {' or '.join(map(repr, unknown))}; lora.{setting} are names, or ends of names, "
             f"of modules: {examples}"
         )
-
-
-def frozen_experts(model: nn.Module) -> int:
-    """Number of parameters of fused experts (one tensor for all) of which nothing is trained."""
-    fused = [(match[1], p) for name, p in model.named_parameters() if (match := _FUSED_EXPERTS.match(name))]
-    trained = {name for name, p in fused if p.requires_grad}
-    return sum(p.numel() for name, p in fused if p.ndim >= _FUSED_DIMENSIONS and name not in trained)
 
 
 def _add_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Module:
@@ -145,8 +135,8 @@ def _untie_replaced_weights(model: nn.Module) -> None:
         settings.tie_word_embeddings = False
 
 
-_WEIGHT_BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
-"""Bytes per weight: 4-bit NormalFloat with double quantization (0.127 bits, QLoRA section 3); LLM.int8()."""
+_WEIGHT_BYTES: Final = 0.5 + 0.127 / 8
+"""Bytes per weight: 4-bit NormalFloat with double quantization (0.127 bits, QLoRA section 3)."""
 _FP32_BYTES: Final = 4
 
 
@@ -154,15 +144,12 @@ def loading_options(config: TrainConfig, precision: Precision) -> dict[str, Any]
     """Quantization arguments of `from_pretrained`; empty without quantization."""
     if config.quantize is None:
         return {}
-    if config.quantize == "4bit":
-        quantization = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
-        )
-    else:
-        quantization = BitsAndBytesConfig(load_in_8bit=True)
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+    )
     on_gpu = config.device == "auto" and torch.cuda.is_available()
     # Quantized weights cannot be moved: load them on the device of the training.
     return {"quantization_config": quantization, "device_map": {"": torch.cuda.current_device() if on_gpu else "cpu"}}
@@ -184,40 +171,28 @@ def prepare_quantized(model: nn.Module) -> nn.Module:
     return require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
 
-def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:
-    """Bytes of a quantized model: linear layers except the head at `bits`, the rest in fp32."""
+def frozen_bytes(model: nn.Module) -> int:
+    """Bytes of a quantized model: linear layers except the head in 4 bits, the rest in fp32."""
     head = output_head(model)
     linear = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head}
-    return int(sum(p.numel() * (_WEIGHT_BYTES[bits] if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
+    return int(sum(p.numel() * (_WEIGHT_BYTES if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
 
 
-_FUSED_EXPERTS: Final = re.compile(r"(.*?experts?)\.")
-"""Parameters below a module of experts; its name is the group."""
-_FUSED_DIMENSIONS: Final = 3
-"""Least dimensions of a tensor that holds the weights of all experts."""
-_TOKENS: Final = 8
 _EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
 """Parameters of one expert in a list; an expert without tokens gets no gradient."""
 
 
-def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str, int]:
-    """Numbers of parameters that get no gradient from text, by name prefix.
+def unused_by_text(model: nn.Module) -> dict[str, int]:
+    """Numbers of parameters of a multimodal model outside decoder, input embeddings and head, by name prefix.
 
-    A forward and backward pass on fake tensors finds them before the model is loaded. If the pass fails, all parameters
-    except decoder, input embeddings and head count as unused in a multimodal model, and none in a text model.
-    `choose_layout` checks again with real values.
+    `choose_layout` finds other parameters without a gradient with real values, and freezes them.
     """
-    with FakeTensorMode(), no_init_weights():
-        # Grouped matrix products of experts need bf16. `from_config` writes the type into its argument: pass a copy.
-        model: nn.Module = cast("Any", AutoModelForCausalLM).from_config(
-            deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
-        )
-        try:
-            logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits
-            logits.sum().backward()
-        except Exception:  # noqa: BLE001 - third-party code may fail on fake tensors
-            return _count_by_prefix(model, _outside_text(model))
-        return without_gradient(model)
+    base = cast("Any", base_model(model))
+    if base.config.get_text_config() is base.config:
+        return {}
+    text = [base.get_decoder(), base.get_input_embeddings(), output_head(model)]
+    used = {id(p) for part in text if part is not None for p in part.parameters()}
+    return _count_by_prefix(model, {name for name, p in model.named_parameters() if id(p) not in used})
 
 
 def without_gradient(model: nn.Module) -> dict[str, int]:
@@ -236,15 +211,6 @@ def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
     """Freeze the parameters under `prefixes`."""
     for prefix in prefixes:
         cast("nn.Module | nn.Parameter", attrgetter(prefix)(model)).requires_grad_(False)
-
-
-def _outside_text(model: nn.Module) -> set[str]:
-    base = cast("Any", base_model(model))
-    if base.config.get_text_config() is base.config:
-        return set()
-    text = [base.get_decoder(), base.get_input_embeddings(), output_head(model)]
-    used = {id(p) for part in text if part is not None for p in part.parameters()}
-    return {name for name, p in model.named_parameters() if id(p) not in used}
 
 
 def _count_by_prefix(model: nn.Module, names: set[str]) -> dict[str, int]:

@@ -209,16 +209,9 @@ class Checkpoints:
     keep: Literal["all"] | int
     """Number of newest checkpoints to keep, besides the best."""
     events: Events
-    source: Path | None = None
-    """Folder with the checkpoint that the training resumed from."""
 
     def path(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step}"
-
-    def find(self, step: int) -> Path:
-        """The checkpoint of a step; without one in this folder, its path beside the checkpoint that was resumed from."""
-        path = self.path(step)
-        return path if self.source is None or path.is_dir() else self.source / path.name
 
     def write(self, progress: Progress) -> None:
         """Write and mark a checkpoint, then delete older ones. Raises `TrainingError` if writing or a check fails."""
@@ -246,7 +239,6 @@ class Checkpoints:
 
     def read(self, path: Path) -> Progress:
         """Restore everything from a checkpoint. Raises `TrainingError` if a file cannot be read."""
-        self.source = path.parent
         with file_errors(path, "read"):
             self.read_rank(path)
             values = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
@@ -258,8 +250,8 @@ class Checkpoints:
         progress.kept = progress.step
         if progress.best is None or progress.best[0] == progress.step:
             return
-        path = self.find(progress.best[0])
-        if self.source is None and not path.is_dir():
+        path = self.path(progress.best[0])
+        if not checkpoint_folders(self.folder):
             return  # nothing is saved in this training
         checkpoint = read(path)
         if isinstance(checkpoint, str):

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils import checkpoint as recomputing
 
-from refinesynth.errors import InputError
-from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import Batch
 
 CHUNK_ELEMENTS: Final = 2**27
@@ -125,50 +123,3 @@ def takes(model: nn.Module, argument: str) -> bool:
     if argument == "**":
         return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return argument in parameters
-
-
-def router_loss_coefficient(config: TrainConfig, model: nn.Module) -> float:
-    """Coefficient of the load-balancing loss, or 0. Raises `InputError` if it is set for a model without this loss."""
-    base, value = base_model(model), config.router_aux_loss
-    default = getattr(cast("Any", base).config.get_text_config(), "router_aux_loss_coef", None)
-    has_router = default is not None and takes(base, "output_router_logits")
-    if isinstance(value, float):
-        if value and not has_router:
-            raise InputError(f"router_aux_loss is {value:g}, and {type(base).__name__} has no such loss; leave it out")
-        return value
-    return float(default) if value == "auto" and config.lora is None and default is not None and has_router else 0.0
-
-
-class BalancedCall:
-    """Call of a model on `batch` that also stores the load-balancing loss.
-
-    The loss is that of transformers (Switch Transformer, equations 4 to 6), over all tokens of the pass. It is not a
-    sum over tokens and cannot be split over passes exactly. The loop uses the mean over the step's passes on all ranks,
-    weighted by tokens; adding it once per pass would multiply it by the number of micro-batches.
-    """
-
-    loss: Tensor
-    """Load-balancing loss of the last call, without the coefficient."""
-
-    def __init__(self, model: nn.Module, batch: Batch) -> None:
-        self._model, self._batch = model, batch
-        self._padded = "cu_seq_lens_q" not in batch.inputs
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the batch without padding; 0 for an empty batch."""
-        if not self._batch.ids:
-            return 0
-        return int(self._batch.lengths.sum()) if self._padded else self._batch.lengths.numel()
-
-    def __call__(self, **inputs: Any) -> Any:
-        if self._padded:  # padding is routed as well and must not count in the loss
-            ids = cast("Tensor", inputs["input_ids"])
-            inputs["attention_mask"] = (torch.arange(ids.shape[1], device=ids.device) < self._batch.lengths).long()
-        outputs = self._model(**inputs, output_router_logits=True)
-        if outputs.aux_loss is None:
-            raise InputError(
-                "the model gives no load-balancing loss though its settings name one; set router_aux_loss to off"
-            )
-        self.loss = outputs.aux_loss
-        return outputs

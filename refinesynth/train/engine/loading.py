@@ -24,17 +24,17 @@ from transformers import (
 
 from refinesynth.errors import InputError
 from refinesynth.files.gguf import is_gguf
-from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine import adapters
-from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
-from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, refuse_adapter, resolve_base
+from refinesynth.train.engine.lm_head import base_model
+from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, resolve_base
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
 from refinesynth.train.render.template import NAMED_TEMPLATES, check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
-_DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
+_DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
 """Types of the weights. `bf16` trains fp32 weights: bf16 weights would round away most steps of 5e-6."""
 _MIN_TOKENS: Final = 8
 """Minimum number of tokens of a tokenizer, without special tokens."""
@@ -50,12 +50,9 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, TOKENIZER_FILE).is_file() and not is_gguf(name):
-        name, base_revision, adapter = resolve_base(config)  # an adapter folder may have no tokenizer
-        revision = config.tokenizer_revision or base_revision
-        if adapter is not None and revision == base_revision and (adapter.folder / TOKENIZER_FILE).is_file():
-            name, revision = str(adapter.folder), None  # downloaded with the adapter
+        name, revision, _ = resolve_base(config)  # an adapter folder may have no tokenizer
     source = pretrained_arguments(name, revision)
-    with _loading_errors("tokenizer", name, config):
+    with _loading_errors("tokenizer", name):
         tokenizer: PreTrainedTokenizerBase = cast("Any", AutoTokenizer).from_pretrained(
             **source, trust_remote_code=config.trust_remote_code
         )
@@ -85,19 +82,17 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     """
     name, revision, adapter = resolve_base(config)
     source = {} if name == SCRATCH else pretrained_arguments(name, revision)
-    with _loading_errors("model", name, config):
+    with _loading_errors("model", name):
         model_config = _read_model_config(config, source, tokenizer)
         model = _make_meta_model(model_config, config)
-        unused = adapters.unused_by_text(model_config, trust_remote_code=config.trust_remote_code)
+    unused = adapters.unused_by_text(model)
     adapters.freeze(model, unused)
-    quantized_bytes = adapters.frozen_bytes(model, config.quantize) if config.quantize is not None else None
+    quantized_bytes = adapters.frozen_bytes(model) if config.quantize is not None else None
     if config.lora is not None:
         model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=True)
-    router_loss_coefficient(config, model)
     dtype = str(model_config.dtype).removeprefix("torch.") if model_config.dtype is not None else None
     shape = model_shape(model, name if adapter else config.model)
-    experts = adapters.frozen_experts(model) if config.lora is not None else 0
-    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused, frozen_experts=experts)
+    return replace(shape, dtype=dtype, frozen_bytes=quantized_bytes, unused=unused)
 
 
 def load_model(
@@ -107,26 +102,25 @@ def load_model(
     gradient_checkpointing: bool,
     tokenizer: PreTrainedTokenizerBase | None = None,
     unused: Collection[str] = (),
-    empty: bool = False,
 ) -> nn.Module:
     """Load the model of `config`, with adapters if configured, ready for training.
 
-    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: meta tensors
-    replace the weights. Raises `InputError` if the model or its safetensors are missing or incomplete.
+    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. Raises `InputError` if
+    the model or its safetensors are missing or incomplete.
     """
     base, revision, adapter = resolve_base(config)
     # Outside `_loading_errors`, which would rewrite the error.
     source: dict[str, Any] = {"local_files_only": True} if base == SCRATCH else pretrained_arguments(base, revision)
     model_class: Any = AutoModelForCausalLM
     model_config: Any = None
-    with _loading_errors("model", base, config):
+    with _loading_errors("model", base):
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         arguments = source | {"trust_remote_code": config.trust_remote_code}
-        if empty or base == SCRATCH:  # no weights are read from files
+        if base == SCRATCH:  # no weights are read from files
             model_config = _read_model_config(config, source, tokenizer)
-            model_class = type(_make_meta_model(model_config, config))
-            weights = {} if empty else _scratch_weights(model_config, config.seed)
+            model_class = LlamaForCausalLM
+            weights = _scratch_weights(model_config, config.seed)
             arguments |= {"pretrained_model_name_or_path": None, "config": model_config, "state_dict": weights}
         loaded: tuple[nn.Module, dict[str, Any]] = model_class.from_pretrained(
             **arguments,
@@ -139,9 +133,9 @@ def load_model(
         )
     model, loading_info = loaded
     if model_config is not None:
-        cast("Any", model).config.name_or_path = without_hub_prefix(base)
+        cast("Any", model).config.name_or_path = base
     missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
-    if missing and not empty:
+    if missing:
         raise InputError(
             f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
@@ -150,7 +144,7 @@ def load_model(
         model = adapters.prepare_quantized(model)
     adapters.freeze(model, unused)
     if config.lora is not None:
-        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
+        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused)
         if precision == "bf16":
             adapters.convert_trained_to_fp32(model)
     if gradient_checkpointing:
@@ -239,12 +233,10 @@ def model_shape(model: nn.Module, name: str) -> ModelShape:
 
 
 @contextmanager
-def _loading_errors(kind: str, name: str, config: TrainConfig) -> Generator[None]:
+def _loading_errors(kind: str, name: str) -> Generator[None]:
     try:
         yield
     except Exception as exc:  # The library raises many kinds of errors on third-party data.
-        if name == config.model:
-            refuse_adapter(config)  # adapters on the hub are not detected earlier
         # The first line of some messages is useless without the second: join the lines.
         problem = shorten(str(exc), _MAX_PROBLEM_LENGTH, placeholder="...") or type(exc).__name__
         if "trust_remote_code" in str(exc):

@@ -28,7 +28,7 @@ from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
-from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, BalancedCall, base_model, token_losses
+from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
 from refinesynth.train.engine.parallel import gather_objects, make_optimizer, make_schedule, start_trackers, wrap_layers
 from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit, pad_rows
@@ -59,8 +59,6 @@ class Task:
     """Saved with every checkpoint."""
     save_dtype: torch.dtype | None = None
     """Type of the finished model's weights; None: the type in training."""
-    router_aux_loss: float = 0.0
-    """Coefficient of the load-balancing loss of a mixture of experts (`lm_head.BalancedCall`)."""
     base: tuple[str, str | None] = ("", None)
     """Published name and revision of the adapters' base model."""
 
@@ -160,8 +158,7 @@ class Loop:
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         kind = accelerator.distributed_type
         packs = self.task.schedule.step(epoch, step_in_epoch)
-        tokens = int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, step_in_epoch)].sum())
-        self._tokens += tokens
+        self._tokens += int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, step_in_epoch)].sum())
         self._trained_tokens += packs.trained
         self._losses.clear()
         wrapped.train()
@@ -170,7 +167,7 @@ class Loop:
             # accelerate passes `sync_gradients` to DeepSpeed; FSDP without sync would hold unsharded gradients.
             skip_sync = kind in {DistributedType.MULTI_CPU, DistributedType.MULTI_GPU} and number < len(batches)
             with accelerator.no_sync(wrapped) if skip_sync else nullcontext():
-                loss = self.loss(batch, packs.trained, tokens)
+                loss = self.loss(batch, packs.trained)
                 # The loss is already a share of the step's mean: DeepSpeed must not divide it again.
                 options = {"scale_wrt_gas": False} if kind == DistributedType.DEEPSPEED else {}
                 accelerator.backward(loss, **options)
@@ -193,28 +190,21 @@ class Loop:
             pack = packs[self.accelerator.process_index]
             yield make([self.task.store[k] for k in pack]).to(self.accelerator.device)
 
-    def loss(self, batch: Batch, trained: int, tokens: int) -> Tensor:
+    def loss(self, batch: Batch, trained: int) -> Tensor:
         """A micro-batch's share of the step's mean loss, times the number of ranks.
 
-        `trained` and `tokens` are counts of the whole step, over all ranks and micro-batches.
+        `trained` counts tokens of the whole step, over all ranks and micro-batches.
         """
-        ranks, weight = self.task.schedule.ranks, self.task.router_aux_loss
-        share = batch.weight * ranks / max(1, trained)
-        if weight:
-            balanced = BalancedCall(self.wrapped, batch)
-            loss = self.losses(batch, balanced).sum() * share
-            loss = loss + balanced.loss * (weight * ranks * balanced.tokens / max(1, tokens))
-        else:
-            loss = self.losses(batch).sum() * share
+        loss = self.losses(batch).sum() * (batch.weight * self.task.schedule.ranks / max(1, trained))
         self._losses.append((loss.detach(), batch.ids))
         return loss
 
-    def losses(self, batch: Batch, call: Callable[..., Any] | None = None) -> Tensor:
-        """(K,) Negative log probability of the predicted tokens of `batch`; `call` replaces the wrapped model."""
+    def losses(self, batch: Batch) -> Tensor:
+        """(K,) Negative log probability of the predicted tokens of `batch`."""
         if self._noise is not None:
             self._noise.tokens = batch.lengths
         inputs = self.layout.inputs(batch)
-        return token_losses(call or self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk_elements)
+        return token_losses(self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk_elements)
 
     def _describe_non_finite(self, norm: float) -> str:
         step = self.progress.step + 1

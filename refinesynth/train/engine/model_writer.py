@@ -30,7 +30,7 @@ from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 from refinesynth.errors import TrainingError
 from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file
-from refinesynth.train.config import SCRATCH, TrainConfig, without_hub_prefix
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.engine.parallel import gather_objects, raise_on_all_ranks
 from refinesynth.train.plan import ModelShape
@@ -279,10 +279,10 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
 def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
     options: dict[str, Any] = {"revision": config.revision, "local_files_only": True}
     options["_raise_exceptions_for_missing_entries"] = False
-    path, index = (cached_file(without_hub_prefix(config.model), name, **options) for name in _WEIGHT_FILES)
+    path, index = (cached_file(config.model, name, **options) for name in _WEIGHT_FILES)
     if path is None and index is not None:
         first = min(orjson.loads(Path(index).read_bytes())["weight_map"].values())
-        path = cached_file(without_hub_prefix(config.model), first, **options)
+        path = cached_file(config.model, first, **options)
     return None if path is None else cast("Any", get_state_dict_dtype(load_state_dict(path, map_location="meta")))
 
 

@@ -4,8 +4,6 @@ Also the optimizer, the learning rate schedule and the trackers of the loop.
 """
 
 import os
-import re
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -59,15 +57,13 @@ class Distributed:
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
         # Every process of this machine raises this error: none waits for another one.
-        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
+        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", "1")))
         if gpu and local_processes > torch.cuda.device_count():
             raise InputError(
                 f"there are {local_processes} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
                 f"GPUs, or give device cpu"
             )
-        # For a plan, the ranks are not started yet.
-        ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
-        return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
+        return cls(rank(), local_rank, int(environment.get("WORLD_SIZE", "1")), "gpu" if gpu else "cpu")
 
     def devices(self) -> Devices:
         if self.kind == "cpu":
@@ -107,21 +103,16 @@ def destroy_process_group() -> None:
         dist.destroy_process_group()
 
 
-_BITSANDBYTES_NAME = re.compile(r"(paged_)?(adamw|lion)_(\d+bit)")
-
-
 def make_accelerator(config: TrainConfig, compute: ComputeSettings, distributed: Distributed) -> Accelerator:
     """Initialize the process group and accelerate; ZeRO-3 needs this before the model is loaded.
 
     Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` if DeepSpeed is not installed.
     """
-    extra, cpu = config.trainer, distributed.kind == "cpu"
+    cpu = distributed.kind == "cpu"
     is_first = not dist.is_initialized()
     if is_launched() and is_first:
-        dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=extra.ddp_timeout))
-    half = compute.precision == "bf16" or (compute.precision == "bf16-pure" and compute.deepspeed)
-    if extra.tf32 is not None:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = extra.tf32
+        dist.init_process_group("gloo" if cpu else "nccl", timeout=timedelta(seconds=config.trainer.ddp_timeout))
+    half = compute.precision == "bf16"
     # The state of an earlier training in this process would persist; accelerate has no public way to reset it.
     AcceleratorState._reset_state(reset_partial_state=is_first)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     PartialState(cpu=cpu)
@@ -161,26 +152,20 @@ def wrap_layers(accelerator: Accelerator, model: nn.Module) -> None:
     unsplit = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
     layers |= unsplit.intersection(type(module).__name__ for module in model.modules())
     plugin.transformer_cls_names_to_wrap = sorted(layers) or None
-    plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
+    plugin.cpu_ram_efficient_loading = False  # every rank has read the weights
 
 
 def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
     """Start a run in every tracker."""
     if _trackers(config):
-        name = config.trainer.run_name or Path(config.output).name
-        keys = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
-        init_options = {tracker: {key: name} for tracker, key in keys.items() if tracker in config.trainer.report_to}
-        project = config.trainer.project or os.environ.get("WANDB_PROJECT") or "refinesynth"
-        accelerator.init_trackers(project, init_kwargs=init_options)
+        accelerator.init_trackers(os.environ.get("WANDB_PROJECT") or "refinesynth")
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
     """Trackers; TensorBoard writes into the output folder, or into $TENSORBOARD_LOGGING_DIR."""
-    trackers = [name for name in config.trainer.report_to if name != "tensorboard"]
-    if len(trackers) == len(config.trainer.report_to) and not config.tensorboard:
-        return trackers
     folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", Path(config.output) / TENSORBOARD))
-    return [*trackers, TensorBoardTracker(folder.name, folder.parent)]
+    special = {"tensorboard": lambda: TensorBoardTracker(folder.name, folder.parent)}
+    return [special[name]() if name in special else name for name in config.trainer.report_to]
 
 
 def deepspeed_json(
@@ -220,26 +205,20 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
         {"params": ps, "weight_decay": decay} for ps, decay in ((decayed, config.weight_decay), (undecayed, 0.0)) if ps
     ]
     name, rate, betas = config.trainer.optim or "", config.learning_rate, config.adam_betas
-    if name in {"", "adamw_torch", "adamw_torch_fused"}:
-        fused = name.endswith("fused") or (not name and cuda) or None
-        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=fused)
-    if name == "sgd":
-        return torch.optim.SGD(groups, rate)
+    if not name:
+        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=cuda or None)
     if name == "adafactor":
         from transformers import Adafactor
 
         # The learning rate comes from the schedule, as with the other optimizers.
         return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
     library = require("bitsandbytes", "quantize").optim
-    paged, algorithm, bits = _BITSANDBYTES_NAME.fullmatch(name).groups()  # pyright: ignore[reportOptionalMemberAccess]
-    if bits == "8bit":  # with the moments of embeddings in 32 bits, as bitsandbytes advises
-        manager = library.GlobalOptimManager.get_instance()
-        for module in model.modules():
-            if isinstance(module, nn.Embedding):
-                manager.register_module_override(module, "weight", {"optim_bits": 32})
-    optimizer_class = getattr(library, f"{'Paged' if paged else ''}{'AdamW' if algorithm == 'adamw' else 'Lion'}{bits}")
-    epsilon = {"eps": config.trainer.adam_epsilon} if algorithm == "adamw" else {}
-    return optimizer_class(groups, lr=rate, betas=betas, **epsilon)
+    manager = library.GlobalOptimManager.get_instance()
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):  # moments of embeddings in 32 bits, as bitsandbytes advises
+            manager.register_module_override(module, "weight", {"optim_bits": 32})
+    optimizer_class = library.AdamW8bit if name == "adamw_8bit" else library.PagedAdamW8bit
+    return optimizer_class(groups, lr=rate, betas=betas, eps=config.trainer.adam_epsilon)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
@@ -250,7 +229,7 @@ def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
 
 def check_loop(config: TrainConfig) -> None:
     """Raises: ConfigurationError: A tracker is not installed, or the optimizer or schedule settings are invalid."""
-    for name in (*config.trainer.report_to, *(["tensorboard"] if config.tensorboard else ())):
+    for name in config.trainer.report_to:
         if find_spec(name) is None:
             raise ConfigurationError(
                 missing("tensorboard", "train")
@@ -264,41 +243,3 @@ def check_loop(config: TrainConfig) -> None:
         raise ConfigurationError(
             f"transformers does not take what is given for its schedule ({chosen}): {error}"
         ) from error
-
-
-def load_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
-    """Load a model for FSDP with `load(empty=...)`, on one rank per machine with weights. All ranks call this function.
-
-    The other ranks hold meta tensors, and accelerate broadcasts the weights: eight ranks would need 256 GB of host
-    memory for 8B parameters in fp32. A model that cannot be broadcast is loaded on every rank. Raises
-    `RefinesynthError` on every rank if one rank fails.
-    """
-    is_first = distributed.local_rank == 0
-    model, error = nn.Module(), None
-    try:
-        # transformers reads these variables when it loads a model.
-        with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
-            model = load(empty=not is_first)
-        if not is_first and not can_be_broadcast(model):
-            model = load(empty=False)
-    except RefinesynthError as exc:
-        error = exc
-    raise_on_all_ranks(error)
-    _give_meta_addresses(model)
-    return model
-
-
-def can_be_broadcast(model: nn.Module) -> bool:
-    """Return False for models with saved buffers (some routers), which accelerate would treat as parameters."""
-    return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
-
-
-def _give_meta_addresses(model: nn.Module) -> None:
-    """Give meta parameters a memory address, with which accelerate identifies the parameters of an optimizer."""
-    replacements: dict[int, nn.Parameter] = {}  # tied weights stay tied
-    for module in model.modules():
-        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            if parameter.is_meta:
-                scalar_view = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)  # a view of one number
-                replacements.setdefault(id(parameter), nn.Parameter(scalar_view, requires_grad=parameter.requires_grad))
-                setattr(module, name, replacements[id(parameter)])

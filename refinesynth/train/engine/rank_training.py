@@ -5,22 +5,21 @@ import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from transformers import PreTrainedTokenizerBase, enable_full_determinism, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging as library
 
-from refinesynth.errors import InputError, RefinesynthError, TrainingError
+from refinesynth.errors import TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints, loading, parallel
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.lm_head import base_model, router_loss_coefficient
+from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.engine.loop import Loop, Task
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
 from refinesynth.train.engine.parallel import Distributed, gather_objects
@@ -30,7 +29,7 @@ from refinesynth.train.inputs import base_name
 from refinesynth.train.layered_settings import portable_config
 from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
-from refinesynth.train.ranks import rank, write_outcome
+from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
 
@@ -80,9 +79,7 @@ def prepare_training(
     shape, devices = loading.describe_model(config, tokenizer), distributed.devices()
     compute = compute_settings(config, devices, shape)
     training, held_out = split(conversations, config.held_out, config.seed)
-    trained, held_out_data = (
-        prepare(part, renderer, config.max_length, config.over_length) for part in (training, held_out)
-    )
+    trained, held_out_data = (prepare(part, renderer, config.max_length) for part in (training, held_out))
     held_out_store = held_out_data.store if len(held_out_data.store) else None
     by_source = {source.name: source for source in reader.sizes}
     for example in trained.store:
@@ -118,22 +115,14 @@ def run_training(
         InputError: The settings cannot be used.
         TrainingError: The training cannot continue; earlier checkpoints are sound.
     """
-    is_main = rank() == 0
     try:
         with libraries_silenced():
-            result = _train(config, events if is_main else NullEvents(), inputs, sources)
-    except RefinesynthError as exc:
-        write_outcome(exc, is_main=is_main)
-        raise
+            result = _train(config, events if rank() == 0 else NullEvents(), inputs, sources)
     except torch.OutOfMemoryError as exc:
-        error = TrainingError(
+        raise TrainingError(
             f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
             f"or parallel zero3 or fsdp on more devices."
-        )
-        write_outcome(error, is_main=is_main)
-        raise error from exc
-    if is_main:
-        write_outcome(result)
+        ) from exc
     parallel.destroy_process_group()
     return result
 
@@ -142,7 +131,7 @@ def _train(
     config: TrainConfig, events: Events, prepared: PreparedTraining | None, sources: Sequence[Any] | None
 ) -> TrainResult:
     distributed = Distributed.from_environment(config)
-    (enable_full_determinism if config.trainer.full_determinism else set_seed)(config.seed)
+    set_seed(config.seed)
     prepared = prepared or prepare_training(config, distributed, sources)
     identity = _identity(config, prepared, distributed.world_size)
     # `planned` writes settings and plan into the folder; a refused command must not change them.
@@ -179,15 +168,13 @@ def _make_loop(
         raise TrainingError(
             f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
         )
-    load = partial(
-        loading.load_model,
+    model = loading.load_model(
         config,
         compute.precision,
         gradient_checkpointing=compute.gradient_checkpointing,
         tokenizer=prepared.tokenizer,
         unused=prepared.plan.model.unused,
     )
-    model = parallel.load_once(load, distributed) if compute.parallel == "fsdp" else load()
     loading.add_end_tokens(model, prepared.store)
     if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
         model.to(accelerator.device)
@@ -198,7 +185,6 @@ def _make_loop(
         identity,
         prepared.tokenizer,
         written_dtype(config, prepared.plan.model),
-        router_loss_coefficient(config, model),
         base_name(config),
     )
     return Loop(model, task, config, accelerator, events=events)
@@ -225,14 +211,7 @@ def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[
     """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
     if config.resume == "never":
         return None, []
-    if config.resume == "auto":
-        checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
-    else:
-        checkpoint, remarks = checkpoints.read(Path(config.resume)), []
-        if isinstance(checkpoint, str):
-            raise InputError(
-                f"the checkpoint {config.resume!r} cannot be used: {checkpoint}. Give another, or auto for the newest sound one."
-            )
+    checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
     if checkpoint is not None:
         checkpoints.refuse_differences(checkpoint, identity)
         remarks.append(f"Going on from {checkpoint.path}, after step {checkpoint.step}.")
@@ -242,7 +221,7 @@ def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[
 def _make_result(config: TrainConfig, loop: Loop, start: Checkpoint | None) -> TrainResult:
     progress = loop.progress
     best = progress.best[0] if progress.best is not None else None
-    if best is not None and (not loop.checkpoints.find(best).is_dir() or progress.kept not in {None, best}):
+    if best is not None and (not loop.checkpoints.path(best).is_dir() or progress.kept not in {None, best}):
         best = None
     held_out = [metrics for step, metrics in progress.evaluations if step == (best or progress.step)]
     return TrainResult(

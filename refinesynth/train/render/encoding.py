@@ -1,7 +1,6 @@
 """Encoder of text as token ids, with the character range of each token.
 
-Message text that looks like a control token is encoded by the tokenizer's model without added tokens. The ids equal
-those of transformers' `apply_chat_template(..., tokenize=True, sanitize_control_tokens=True)`.
+A conversation whose text looks like a control token is left out (`Renderer.forges`): no text becomes one.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.train.render.template import ChatMessage, TemplateError, Tools
+from refinesynth.train.render.template import TemplateError
 
 
 class CharRange(NamedTuple):
@@ -47,6 +46,7 @@ class ControlTokens:
         eos: int | None = getattr(tokenizer, "eos_token_id", None)
         if unknown is not None and unknown != eos:
             self._kind_by_id[unknown] = 0  # Ordinary text outside the vocabulary gets this token.
+        self._normalizer: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         self.eos = str(getattr(tokenizer, "eos_token", None) or "")
         """End-of-sequence token; empty if the tokenizer has none."""
 
@@ -80,14 +80,11 @@ class ControlTokens:
         match = self._special_pattern.match(text, start + len(text[start:]) - len(text[start:].lstrip()))
         return CharRange(*match.span()) if match else None
 
-    def token_start(self, text: str, position: int) -> int:
-        """`position`, or the start of the control token around it."""
-        return next((m.start() for m in self._any_pattern.finditer(text) if m.start() < position < m.end()), position)
-
-    def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[CharRange]:
-        """Ranges of the message `text[start:stop]` that would be encoded as control tokens."""
+    def forged(self, text: str, *, assistant: bool) -> bool:
+        """Return True if the text of a message would be encoded as control tokens, also after normalization."""
         pattern = self._special_pattern if assistant else self._any_pattern
-        return (CharRange(*match.span()) for match in pattern.finditer(text, start, stop))
+        normalized = text if self._normalizer is None else self._normalizer.normalize_str(text)
+        return any(pattern.search(each) for each in (text, normalized))
 
 
 def _compile_any(texts: dict[str, int]) -> re.Pattern[str]:
@@ -117,7 +114,7 @@ class Encoded(NamedTuple):
 class Encoder:
     """Encoder with one tokenizer."""
 
-    def __init__(self, tokenizer: Any, controls: ControlTokens) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         """Take a fast tokenizer. Raises `TemplateError` for a slow tokenizer, which returns no offsets."""
         if not getattr(tokenizer, "is_fast", False):
             raise TemplateError(
@@ -125,7 +122,6 @@ class Encoder:
                 "stand for. Save its fast form (a tokenizer.json) beside the model, and give that folder as --tokenizer"
             )
         self._tokenizer = tokenizer
-        self._controls = controls
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Encode whole texts; the tokenizer spreads a batch of texts over all processor cores."""
@@ -143,51 +139,20 @@ class Encoder:
         )
         return [_encoded(ids, offsets) for ids, offsets in zip(out["input_ids"], out["offset_mapping"], strict=True)]
 
-    def encode_forged(self, text: str, forged: Sequence[CharRange]) -> Encoded:
-        """Encode `text`, with the ranges `forged` (sorted) as plain text. Raises `TemplateError`."""
-        newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
-        parts: list[Encoded] = []
-        position = 0
-        for place in (*forged, CharRange(len(text), len(text))):
-            if place.start > position:
-                parts.append(self._encode_part(text[position : place.start], position, newline))
-            if place.stop > place.start:
-                parts.append(self._encode_plain(text, place, newline))
-            position = place.stop
+    def encode_apart(self, text: str, cut: int) -> Encoded:
+        """Encode `text[:cut]` and `text[cut:]` separately, as at inference."""
+        parts = self.encode([text[:cut]])[0], self._encode_part(text[cut:], cut)
         return Encoded(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def _encode_part(self, text: str, start: int, newline: Sequence[int]) -> Encoded:
+    def _encode_part(self, text: str, start: int) -> Encoded:
         """Encode the part at `start` with a newline before it: many tokenizers put a space before the first word."""
-        if start:
-            (encoded,) = self.encode(["\n" + text])
-            count = len(newline)
-            if encoded.ids[:count].tolist() == list(newline):
-                return Encoded(encoded.ids[count:], *(np.maximum(p[count:] + (start - 1), start) for p in encoded[1:]))
+        newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
+        (encoded,) = self.encode(["\n" + text])
+        count = len(newline)
+        if encoded.ids[:count].tolist() == newline:
+            return Encoded(encoded.ids[count:], *(np.maximum(p[count:] + (start - 1), start) for p in encoded[1:]))
         (encoded,) = self.encode([text])
         return Encoded(encoded.ids, encoded.starts + start, encoded.stops + start)
-
-    def _encode_plain(self, text: str, place: CharRange, newline: Sequence[int]) -> Encoded:
-        forged_text = text[place.start : place.stop]
-        ids = self._plain_ids("\n" + forged_text)
-        ids = ids[len(newline) :] if ids[: len(newline)] == list(newline) else self._plain_ids(forged_text)
-        if self._controls.kinds(np.array(ids, np.int32)).any():
-            raise TemplateError(
-                f"the tokenizer always makes a control token of {forged_text!r}; leave this conversation out"
-            )
-        # Exact offsets are not needed: the whole range lies within one message.
-        return Encoded(
-            np.array(ids, np.int32), np.full(len(ids), place.start, np.int32), np.full(len(ids), place.stop, np.int32)
-        )
-
-    def _plain_ids(self, text: str) -> list[int]:
-        """Encode without any added token."""
-        backend = self._tokenizer.backend_tokenizer
-        if backend.normalizer is not None:
-            text = backend.normalizer.normalize_str(text)
-        words = [text]
-        if backend.pre_tokenizer is not None:
-            words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-        return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
 def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
@@ -200,25 +165,14 @@ def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
     return Encoded(np.array(ids, np.int32), starts, stops)
 
 
-def refuse_forged(controls: ControlTokens, messages: Sequence[ChatMessage], tools: Tools) -> None:
-    """Raises: TemplateError: A call or a tool contains text that looks like a control token."""
-    calls = [(f"a call of message {index + 1}", message.get("tool_calls")) for index, message in enumerate(messages)]
-    for subject, value in (("a function that may be called", list(tools)), *calls):
-        for text in _texts(value):
-            place = controls.first(text, 0, len(text))
-            if place is not None:
-                raise TemplateError(
-                    f"{subject} holds text that reads like a control token ({text[slice(*place)]!r}); leave this conversation out"
-                )
-
-
-def _texts(value: object) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
+    """All texts of a JSON value, also keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, item in cast("dict[str, Any]", value).items():
             yield key
-            yield from _texts(item)
+            yield from texts_in(item)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
-            yield from _texts(item)
+            yield from texts_in(item)

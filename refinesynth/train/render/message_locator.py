@@ -11,15 +11,14 @@ model writes that token to stop.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import pairwise
+from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from refinesynth.chat import thinking_in
+from refinesynth.text.json_reader import write_json
 from refinesynth.train.labelled_conversation import THOUGHTS
-from refinesynth.train.render.encoding import CharRange, ControlTokens, refuse_forged
+from refinesynth.train.render.encoding import CharRange, ControlTokens
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, Tools
 
 _WINDOW = 40
@@ -45,17 +44,16 @@ class Located(NamedTuple):
 
     text: str
     parts: Sequence[MessagePart]
-    places: Sequence[CharRange | None]
-    """Range of every part without surrounding whitespace; None if unknown (such a part is not trained)."""
+    places: Sequence[CharRange]
+    """Range of every part without surrounding whitespace."""
     turns: dict[int, CharRange]
     """Range of each assistant turn with its end-of-turn token, by message index."""
 
     def message_ranges(self) -> dict[int, CharRange]:
-        """Range of the parts of each message, by index, without messages of which no place is known."""
+        """Range of the parts of each message, by index."""
         ranges: dict[int, CharRange] = {}
         for part, place in zip(self.parts, self.places, strict=True):
-            if place is not None:
-                ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
+            ranges[part.message] = CharRange(ranges.get(part.message, place).start, place.stop)
         return ranges
 
 
@@ -74,8 +72,8 @@ class Locator(NamedTuple):
         Raises:
             RewritesHistoryError: The template changes or moves a message, or the text does not begin with the prompt
                 of a turn.
-            TemplateError: An assistant turn has no end-of-turn token, the template omits part of a call or a function,
-                or one of those contains a control token.
+            TemplateError: An assistant turn has no end-of-turn token, or the template omits part of a call or a
+                function.
         """
         rendered, last = self._write_checked(messages), len(messages) - 1
         located = Located(rendered, message_parts(messages), self._find_parts(rendered, messages), {})
@@ -93,7 +91,7 @@ class Locator(NamedTuple):
         located = located._replace(text=text)
         self._refuse_headers(located, messages)
         self._refuse_different_openings(located, messages)
-        return _check_marks(located)
+        return _check_text(located, messages)
 
     def locate_last(self, messages: Sequence[ChatMessage]) -> Located:
         """Locate the last message, an assistant message; the template may rewrite earlier messages.
@@ -102,8 +100,7 @@ class Locator(NamedTuple):
         """
         rendered = self._write_checked(messages)
         last, earlier = len(messages) - 1, messages[:-1]
-        parts = message_parts(messages)
-        last_parts = [part for part in parts if part.message == last]
+        last_parts = [part for part in message_parts(messages) if part.message == last]
         prompt = self._write(earlier, prompt=True)
         places = find_in_order(last_parts, rendered, len(prompt)) if rendered.startswith(prompt) else []
         if not places:  # The prompt may open the message itself (<think>). `_turn_start` refuses a prompt that differs.
@@ -116,43 +113,32 @@ class Locator(NamedTuple):
         message = CharRange(places[0].start, places[-1].stop) if places else None
         start = self._turn_start(messages, last, rendered, message)
         text, stop = self._cut_at_end(messages, rendered, message)
-        turns = {last: CharRange(start, stop)}
-        return _check_marks(Located(text, parts, (*self._find_prompt_parts(text, earlier), *places), turns))
+        return _check_text(Located(text, last_parts, places, {last: CharRange(start, stop)}), messages)
 
     def _write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
         return self.template.write(messages, prompt=prompt, tools=self.tools)
 
     def _write_checked(self, messages: Sequence[ChatMessage]) -> str:
         if self.calls:
-            refuse_forged(self.controls, messages, self.tools)
             self.template.refuse_unwritten(messages, self.tools)
         return self._write(messages)
 
     # Messages.
 
-    def _find_marked(
-        self, text: str, messages: Sequence[ChatMessage], numbers: Iterable[int], *, prompt: bool = False
-    ) -> tuple[str, list[tuple[int, CharRange]]]:
-        """Render with marks around the parts `numbers`; return the text without marks, and number and range of each part.
+    def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
+        """Ranges of the parts in `text`, from a rendering with marks around them, of characters that are not in `text`.
 
-        The marks are of characters that are not in `text`.
+        Raises `RewritesHistoryError` if a part is incomplete or out of order.
         """
+        parts = message_parts(messages)
         opening, middle, closing = _unused_characters(text, messages)
-        heads = {number: f"{opening}{number}{middle}" for number in numbers}
-        marked = self._write(_with_marks(messages, heads, closing), prompt=prompt)
+        marked = self._write(_with_marks(messages, opening, middle, closing))
         pattern = re.compile(f"{opening}([0-9]+){middle}([^{closing}]*){closing}")
-        found: list[tuple[int, CharRange]] = []
-        shift = 0  # the length of all marks before
+        unmarked, found, shift = pattern.sub(r"\2", marked), list[tuple[int, CharRange]](), 0
         for match in pattern.finditer(marked):
-            start = match.start() - shift
+            start = match.start() - shift  # without the marks before
             found.append((int(match[1]), CharRange(start, start + len(match[2]))))
             shift += len(match[0]) - len(match[2])
-        return pattern.sub(r"\2", marked), found
-
-    def _find_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
-        """Ranges of the parts in `text`. Raises `RewritesHistoryError` if a part is incomplete or out of order."""
-        parts = message_parts(messages)
-        unmarked, found = self._find_marked(text, messages, range(len(parts)))
         numbers = [number for number, _ in found]
         places = dict(found)
         for number, part in enumerate(parts):
@@ -166,50 +152,6 @@ class Locator(NamedTuple):
         if unmarked != text:
             raise RewritesHistoryError("what it writes depends on what the messages hold")
         return [place for _, place in found]
-
-    def _find_prompt_parts(self, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
-        """Ranges of the parts in the prompt at the beginning of `text`; None for assistant and changed parts."""
-        parts = message_parts(messages)
-        inputs = [number for number, part in enumerate(parts) if part.role != "assistant"]
-        places = dict(self._find_marked(text, messages, inputs, prompt=True)[1])
-        if any(number not in places or text[slice(*places[number])] != parts[number].core for number in inputs):
-            return [None] * len(parts)
-        return [places.get(number) for number in range(len(parts))]
-
-    def find_calls(self, messages: Sequence[ChatMessage], index: int, located: Located) -> tuple[CharRange, ...] | None:
-        """Ranges of the calls of message `index`; None if they are not certain.
-
-        A range begins at the token with which a model decides to make the call and ends at the next decision. The
-        message is rendered with 0, 1, ... calls and one extra call: a call begins where two successive texts differ.
-        That place must lie after the message's text and within its turn. A changed name must change the range's text.
-        """
-        message, turn = messages[index], located.turns[index]
-        calls: list[Any] = message["tool_calls"]
-        versions = [[*calls, calls[-1]][:number] for number in range(len(calls) + 2)]
-        for number, call in enumerate(calls):
-            function = {**call["function"], "name": f"{call['function']['name']}_"}
-            versions.append([*calls[:number], {**call, "function": function}, *calls[number + 1 :]])
-        ranges = located.message_ranges()
-        min_start = ranges[index].stop if index in ranges else turn.start
-        base = {key: value for key, value in message.items() if key != "tool_calls"}
-        for following in ((), messages[index + 1 :]):
-            with suppress(TemplateError):
-                variants = [{**base, "tool_calls": version} if version else base for version in versions]
-                texts = [self._write([*messages[:index], variant, *following]) for variant in variants]
-                fewer, full, renamed = (texts[: len(calls) + 2], texts[len(calls)], texts[len(calls) + 2 :])
-                edges = [self.controls.token_start(text, _common(text, longer)) for text, longer in pairwise(fewer)]
-                places = [CharRange(*pair) for pair in pairwise(edges)]
-                inside = all(
-                    span.start <= _common(full, text) < span.stop for span, text in zip(places, renamed, strict=True)
-                )
-                if (
-                    inside
-                    and located.text.startswith(full[: edges[-1]])
-                    and min_start <= edges[0]
-                    and edges[-1] < turn.stop
-                ):
-                    return tuple(places)
-        return None
 
     # Turns.
 
@@ -372,14 +314,13 @@ def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
     ]
 
 
-def _with_marks(messages: Sequence[ChatMessage], heads: Mapping[int, str], closing: str) -> list[ChatMessage]:
+def _with_marks(messages: Sequence[ChatMessage], opening: str, middle: str, closing: str) -> list[ChatMessage]:
     """Put marks inside the surrounding whitespace of each part, because a template may strip whitespace."""
     marked = [dict(message) for message in messages]
     for number, part in enumerate(message_parts(messages)):
-        if number in heads:
-            left = part.text[: len(part.text) - len(part.text.lstrip())]
-            right = part.text[len(left) + len(part.core) :]
-            marked[part.message][part.key] = f"{left}{heads[number]}{part.core}{closing}{right}"
+        left = part.text[: len(part.text) - len(part.text.lstrip())]
+        right = part.text[len(left) + len(part.core) :]
+        marked[part.message][part.key] = f"{left}{opening}{number}{middle}{part.core}{closing}{right}"
     return [*marked]
 
 
@@ -396,16 +337,39 @@ def _common(text: str, other: str) -> int:
     return len(commonprefix((text, other)))  # noqa: RUF071 - characters are meant
 
 
-def _check_marks(located: Located) -> Located:
-    """Return `located`; raise `RewritesHistoryError` if a thinking mark precedes content that holds thoughts."""
+_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+def _check_text(located: Located, messages: Sequence[ChatMessage]) -> Located:
+    """Return `located`.
+
+    Raises:
+        RewritesHistoryError: A thinking mark precedes content that holds thoughts.
+        TemplateError: A turn lacks a word of its calls.
+    """
     for part, place in zip(located.parts, located.places, strict=True):
-        if part.role != "assistant" or place is None or part.key != "content" or thinking_in(part.text).form is None:
+        if part.role != "assistant" or part.key != "content" or thinking_in(part.text).form is None:
             continue
         preceding = located.text[: place.start].rstrip()
         mark = preceding[max(map(preceding.rfind, ("<", "[", "\u25c1"))) :]
         if thinking_in(mark).form is not None:
             raise RewritesHistoryError(
                 f"it writes {mark!r} before the thoughts that message {part.message + 1} holds itself"
+            )
+    for index, place in located.turns.items():
+        text = located.text[slice(*place)].casefold()
+        calls = [call["function"] for call in messages[index].get("tool_calls") or ()]
+        names = [str(function["name"]).casefold() for function in calls]
+        written = write_json([function["arguments"] for function in calls]).decode().casefold()
+        words = {word for word in _WORD.findall(_ESCAPE.sub(" ", written)) if word not in text}
+        missing = [name for name in names if text.count(name) < names.count(name)]
+        missing += sorted(words - ({"null"} if "none" in text else set()))
+        if missing:
+            raise TemplateError(
+                f"the chat template does not write {missing[0]!r} of a call in message {index + 1}, so a model tuned on it would not "
+                "learn to call. Give as --chat-template a file with a template that writes name and arguments of all tool_calls, or "
+                "train a run folder on text (form=react)"
             )
     return located
 

@@ -4,17 +4,18 @@ A conversation is refused if a label is not certain.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel, refuse_history
-from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder
-from refinesynth.train.render.message_locator import Located, Locator
+from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder, texts_in
+from refinesynth.train.render.message_locator import Located, Locator, message_parts
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.tokens import Label, Rendered, Span
 
@@ -28,8 +29,6 @@ class LabelTask(NamedTuple):
     trained: tuple[bool, ...]
     separate_turn: int | None = None
     """Turn that is encoded separately from its prompt; None: the whole text is encoded at once."""
-    masked: Mapping[int, tuple[CharRange, ...] | None] = MappingProxyType({})
-    """Ranges of mistaken calls, by trained turn; None for a turn that is masked as a whole because of them."""
 
 
 class _Prompt(NamedTuple):
@@ -45,7 +44,7 @@ class Labeller:
     def __init__(self, tokenizer: Any, controls: ControlTokens) -> None:
         self._tokenizer = tokenizer
         self._controls = controls
-        self._encoder = Encoder(tokenizer, controls)
+        self._encoder = Encoder(tokenizer)
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
 
     def label(self, tasks: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
@@ -53,45 +52,24 @@ class Labeller:
 
         Raises `TemplateError` if the labels of a task are not certain.
         """
-        forged = [self._forged_ranges(task) for task in tasks]
-        unforged = [task for task, places in zip(tasks, forged, strict=True) if not places]
-        batch = iter(self._encoder.encode([task.located.text for task in unforged]))
-        encoded: list[Encoded] = []
-        for task, places in zip(tasks, forged, strict=True):
-            try:
-                encoded.append(self._encoder.encode_forged(task.located.text, places) if places else next(batch))
-            except TemplateError as error:
-                raise TemplateError(f"{task.conversation.location}: {error}") from error
+        whole = iter(self._encoder.encode([task.located.text for task in tasks if task.separate_turn is None]))
+        encoded = [
+            next(whole)
+            if task.separate_turn is None
+            else self._encoder.encode_apart(task.located.text, task.located.turns[task.separate_turn].start)
+            for task in tasks
+        ]
         prompts = [self._prompts(*each) for each in zip(tasks, encoded, strict=True)]
         # Most prompts share their end: each distinct end is encoded once.
         ends = sorted({prompt.end for turn_prompts in prompts for prompt in turn_prompts.values()})
         encoded_ends = zip(ends, self._encoder.encode(ends), strict=True)
         tokens = {end: encoded_end.ids.tobytes() for end, encoded_end in encoded_ends}
-        return [self._label_one(*each, tokens) for each in zip(tasks, encoded, forged, prompts, strict=True)]
-
-    def _forged_ranges(self, task: LabelTask) -> list[CharRange]:
-        """Ranges to encode separately, sorted: message text that looks like a control token, and the cut at `separate_turn`."""
-        located = task.located
-        ranges: list[CharRange] = []
-        for part, place in zip(located.parts, located.places, strict=True):
-            assistant = part.role == "assistant"
-            if place is not None:
-                ranges += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
-            elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
-                raise TemplateError(
-                    f"{task.conversation.location}: a message holds text that reads like a control token, and the chat template changes that "
-                    "message, so it cannot be kept apart; leave this conversation out"
-                )
-        if task.separate_turn is not None:
-            start = located.turns[task.separate_turn].start
-            ranges.append(CharRange(start, start))
-        return sorted(ranges)
+        return [self._label_one(*each, tokens) for each in zip(tasks, encoded, prompts, strict=True)]
 
     def _label_one(
         self,
         task: LabelTask,
         encoded: Encoded,
-        forged: Sequence[CharRange],
         prompts: Mapping[int, _Prompt],
         ends: Mapping[str, bytes],
         /,
@@ -101,9 +79,8 @@ class Labeller:
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
         spans: list[Span] = []
         for index, place in located.turns.items():
-            turn_label = conversation.turns[index].label or TurnLabel.HISTORY
-            if task.masked.get(index, ()) is None:
-                turn_label = TurnLabel.MISTAKE
+            turn = conversation.turns[index]
+            turn_label = TurnLabel.MISTAKE if turn.mistakes else turn.label or TurnLabel.HISTORY
             start, stop = self._token_range(task, encoded, place)
             self._refuse_textual_end(task, encoded, index, stop)
             spans.append(Span(start, stop, turn_label))
@@ -111,8 +88,7 @@ class Labeller:
                 prompt = prompts[index]
                 is_same = encoded.ids[prompt.token : start].tobytes() == ends[prompt.end]
                 if not is_same:  # the whole prompt may still give the same tokens
-                    earlier = [forged_range for forged_range in forged if forged_range.stop <= place.start]
-                    alone = self._encoder.encode_forged(located.text[: place.start], earlier)
+                    (alone,) = self._encoder.encode([located.text[: place.start]])
                     is_same = encoded.ids[:start].tobytes() == alone.ids.tobytes()
                 if not is_same:
                     return RewritesHistoryError(
@@ -120,13 +96,10 @@ class Labeller:
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
                     )
                 labels[start:stop] = Label.TRAINED
-                for wrong in task.masked.get(index) or ():
-                    labels[encoded.index_at(wrong.start) : encoded.index_after(wrong.stop)] = Label.MISTAKE
             elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
-        self._refuse_control_tokens(task, encoded)
-        n = sum(places is None for places in task.masked.values())
-        return Rendered(task.id, encoded.ids, labels, tuple(spans), masked_calls=len(task.masked) - n, masked_whole=n)
+        self._refuse_two_beginnings(encoded.ids)
+        return Rendered(task.id, encoded.ids, labels, tuple(spans))
 
     def _prompts(self, task: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
@@ -168,7 +141,7 @@ class Labeller:
         located = task.located
         places = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == index]
         calls = bool(task.conversation.turns[index].calls)  # Templates may write calls with control tokens.
-        first = stop - 1 if calls or places[-1] is None else encoded.index_at(places[-1].stop)
+        first = stop - 1 if calls or not places else encoded.index_at(places[-1].stop)
         if not self._controls.kinds(encoded.ids[first:stop]).any():
             raise TemplateError(
                 f"{task.conversation.location}: the tokenizer makes no control token of what ends message {index + 1}, an assistant's "
@@ -176,26 +149,12 @@ class Labeller:
                 "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
             )
 
-    def _refuse_control_tokens(self, task: LabelTask, encoded: Encoded) -> None:
-        """Raises: TemplateError: The tokenizer encodes message text as a control token, or the text has two BOS."""
-        ids, located = encoded.ids, task.located
+    def _refuse_two_beginnings(self, ids: NDArray[np.int32]) -> None:
+        """Raises: TemplateError: The text has two BOS."""
         if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
             raise TemplateError(
                 "the chat template begins with two beginning-of-sequence tokens; take one out of it and give it as chat_template"
             )
-        kinds = self._controls.kinds(ids)
-        parts = [pair for pair in zip(located.parts, located.places, strict=True) if pair[1] is not None]
-        tokens = np.flatnonzero(kinds)
-        owners = np.searchsorted([place.stop for _, place in parts if place], encoded.starts[tokens], side="right")
-        for token, k in zip(map(int, tokens), map(int, owners), strict=True):
-            part, place = parts[k] if k < len(parts) else (None, None)
-            if part is None or place is None or encoded.stops[token] <= place.start:
-                continue
-            if part.role != "assistant" or kinds[token] != 1:
-                raise TemplateError(
-                    f"{task.conversation.location}: the tokenizer makes a control token of text in message {part.message + 1} "
-                    f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
-                )
 
 
 def _is_outside(outside: str, inside: str) -> bool:
@@ -222,8 +181,7 @@ class Renderer:
     tokens that a model would write are trained, including each end-of-turn token. Text after the last turn is cut off.
 
     If a tokenizer merges tokens across a prompt's end, prompt and turn are encoded separately, as at inference, and
-    each trained turn becomes an example (`on_rewrite`). Message text that looks like a control token is encoded as
-    text. Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
+    each trained turn becomes an example (`on_rewrite`). Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
     """
 
     def __init__(
@@ -282,7 +240,8 @@ class Renderer:
         return self._template.write(messages, prompt=True, tools=tools)
 
     def render(self, conversation: Conversation) -> list[Rendered]:
-        """Render one conversation: one example, several if it is expanded, or none without an assistant turn.
+        """Render one conversation: one example, several if it is expanded, or none without an assistant turn, and none if
+        it `forges` control tokens.
 
         Raises:
             RewritesHistoryError: The template rewrites earlier turns and `on_rewrite` is `refuse`, or a trained turn.
@@ -290,6 +249,14 @@ class Renderer:
             InputError: A turn contains half a character, or `loss_on` needs labels that the record does not have.
         """
         return next(self.render_many([conversation]))
+
+    def forges(self, conversation: Conversation) -> bool:
+        """Return True if text of a message, call or function looks like a control token; no example is made of it."""
+        messages = self._messages(conversation)
+        parts = ((part.text, part.role == "assistant") for part in message_parts(messages))
+        calls = texts_in([list(conversation.tools), *(message.get("tool_calls") for message in messages)])
+        texts = chain(parts, ((text, False) for text in calls))
+        return any(self._controls.forged(text, assistant=assistant) for text, assistant in texts)
 
     def render_many(self, conversations: Iterable[Conversation]) -> Iterator[list[Rendered]]:
         """Render conversations in batches, in order; several times faster than `render` on several cores."""
@@ -302,29 +269,16 @@ class Renderer:
 
     def _label_tasks(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
-        if not messages:
+        if not messages or self.forges(conversation):
             return []
         trained = conversation.trained(self.loss_on)
         try:
-            locator = self._make_locator(conversation)
-            located = locator.locate(messages)
-            return [self._mask_mistakes(LabelTask(conversation.id, conversation, located, trained), locator, messages)]
+            located = self._make_locator(conversation).locate(messages)
+            return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expand(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.location}: {error}") from error
-
-    def _mask_mistakes(self, task: LabelTask, locator: Locator, messages: Sequence[ChatMessage]) -> LabelTask:
-        """Add the ranges of mistaken calls in mixed turns; a turn without certain ranges is not trained."""
-        masked: dict[int, tuple[CharRange, ...] | None] = {}
-        for index in task.located.turns:
-            turn = task.conversation.turns[index]
-            if turn.mistakes and task.trained[index] and self.loss_on is not LossOn.ALL_TURNS:
-                places = locator.find_calls(messages, index, task.located)
-                placed_calls = zip(places or (), turn.calls, strict=False)
-                masked[index] = places and tuple(place for place, call in placed_calls if call.id in turn.mistakes)
-        trained = (train and masked.get(index, ()) is not None for index, train in enumerate(task.trained))
-        return task._replace(trained=tuple(trained), masked=masked)
 
     def _make_locator(self, conversation: Conversation) -> Locator:
         calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
@@ -356,7 +310,7 @@ class Renderer:
             raise self._rewrite_error(conversation, error) from error
         try:
             locator = self._make_locator(conversation)
-            tasks = (
+            return [
                 LabelTask(
                     f"{conversation.id}@{index + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
@@ -365,8 +319,7 @@ class Renderer:
                     index if separate else None,
                 )
                 for index in targets
-            )
-            return [self._mask_mistakes(task, locator, messages[: len(task.trained)]) for task in tasks]
+            ]
         except RewritesHistoryError as inner:
             raise self._rewrite_error(conversation, inner) from inner
         except TemplateError as inner:
@@ -417,7 +370,7 @@ class Renderer:
     def _joined_fields(self, turn: Turn, location: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
         mark, problem = thinking_in(content).form, ""
-        if mark is not None and any(self._controls.forged(mark, 0, len(mark), assistant=True)):
+        if mark is not None and self._controls.forged(mark, assistant=True):
             problem = "is a special token to the tokenizer, and special tokens in a message stay text"
         elif mark is not None and self._template.thought and mark not in self._template.source.casefold():
             problem = "is nothing to the chat template, which writes thoughts otherwise"

@@ -20,7 +20,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -130,18 +129,8 @@ class ChatTemplate:
                 return str(arguments) in self.write(messages, tools=tools)
         return True
 
-    @cached_property
-    def omitted_call_part(self) -> Mapping[tuple[bool, bool], str | None]:
-        """The part of a call that the template omits, or None, by (tools given, several calls per turn).
-
-        Two turns of calls are rendered with a mark for each name, key and value; the opposite truth value must change
-        the text. None also if the template raises for all such turns.
-        """
-        cases = product(((), (_PROBE,)), (1, 2))
-        return {(bool(tools), calls > 1): self._find_omitted_part(tools, calls) for tools, calls in cases}
-
     def refuse_unwritten(self, messages: Sequence[ChatMessage], tools: Tools) -> None:
-        """Raises: TemplateError: The first prompt lacks the name of a function, or the template omits part of a call."""
+        """Raises: TemplateError: The first prompt lacks the name of a function."""
         task = messages[: next(index for index, message in enumerate(messages) if message["role"] == "assistant")]
         prompt = self.write(task, prompt=True, tools=tools)
         names = [str(tool["function"]["name"]) for tool in tools]
@@ -153,49 +142,6 @@ class ChatTemplate:
                 f"the chat template does not write the function {missing[0]!r} that may be called; give a template that writes tools "
                 "as chat_template, or train on text (form=react)"
             )
-        max_calls = max(len(message.get("tool_calls") or ()) for message in messages)
-        if max_calls and (part := self.omitted_call_part[bool(tools), max_calls > 1]):
-            raise TemplateError(
-                f"the chat template does not write {part} of a call, so a model tuned on it would not learn to call. Give as "
-                "--chat-template a file with a template that writes name and arguments of all tool_calls, or train a run folder on "
-                "text (form=react)"
-            )
-
-    def _find_omitted_part(self, tools: Tools, calls: int) -> str | None:
-        # Some templates accept no content with a call, or only strings as arguments.
-        for rich, content in product((True, False), ("words", "")):
-            with suppress(TemplateError):
-                (written, marks), (opposite, _) = (
-                    self._marked_calls(tools, calls, content, truth=truth, rich=rich) for truth in (True, False)
-                )
-                missing = (meaning for mark, meaning in marks.items() if mark not in written)
-                return next(missing, "a truth value" if rich and written == opposite else None)
-        return None
-
-    def _marked_calls(
-        self, tools: Tools, calls: int, content: str, *, truth: bool, rich: bool
-    ) -> tuple[str, dict[str, str]]:
-        """Render a turn with `calls` calls and one with a single call; return the text and the meaning of each mark."""
-        marks: dict[str, str] = {}
-
-        def mark(meaning: str) -> str:
-            marks[token := f"zq{len(marks)}qz"] = meaning
-            return token
-
-        messages: list[ChatMessage] = [{"role": "user", "content": "words"}]
-        for number in (calls, 1):
-            call_messages: list[dict[str, Any]] = []
-            for _ in range(number):
-                name, arguments = mark("the name"), dict[str, Any]({mark("a key"): mark("a text")})
-                if rich:
-                    marks[str(digits := 90_000_000 + len(marks))] = "a number"
-                    nested = {mark("a nested key"): [mark("a nested text")]}
-                    arguments |= {mark("a key"): value for value in ("", None, truth, digits, nested)}
-                call = ToolCall(f"call{len(marks):05}", name, arguments)
-                call_messages.append(call.message(text=self.arguments_as_text))
-            messages.append({"role": "assistant", "content": content, "tool_calls": call_messages})
-            messages += [{"role": "tool", "content": "words", "tool_call_id": call["id"]} for call in call_messages]
-        return self.write(messages, tools=tools), marks
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:

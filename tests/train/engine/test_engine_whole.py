@@ -1,7 +1,6 @@
 """Whole trainings in this process, from text to a saved model that others can load."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
 from refinesynth.train.engine import model_writer
@@ -268,22 +267,3 @@ def test_a_template_by_name_that_is_not_made_for_the_model_is_refused(model: Pat
     for look in (trainer.plan, trainer.preview):
         with pytest.raises(InputError, match=r"'llama-3' is not made for this model.*chat_template=null"):
             look()
-
-
-def test_what_was_left_out_in_reading_is_told(model: Path, tmp_path: Path):
-    path = tmp_path / "torn.jsonl"
-    path.write_text("\n".join(json.dumps(each) for each in records()) + '\n{"id": "c9", "mess')
-    notes = Notes()
-    trainer = Trainer(model=model, data=path, output=tmp_path / "out", precision="fp32", max_steps=1, **FIELDS)
-    assert any("torn.jsonl:9" in remark for remark in trainer.plan().remarks)
-    trainer.train(events=notes)
-    assert any("torn.jsonl:9: the last line is cut off" in remark for remark in notes.plan.remarks)
-    # On its own, what a person may start next is not taken for one of several processes.
-    assert "RANK" not in os.environ
-
-
-def test_data_in_memory_is_not_given_to_processes_that_are_to_be_started(model: Path, tmp_path: Path):
-    trainer = Trainer(model=model, data=records(), output=tmp_path / "out", processes=2)
-    with pytest.raises(ConfigurationError, match="in memory"):
-        trainer.train()
-    assert not (tmp_path / "out").exists()
