@@ -6,7 +6,6 @@ nor on their speed: commits and curation follow the order of the personas, until
 
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -21,7 +20,7 @@ from refinesynth.personas import Personas
 from refinesynth.run import CompletedEpisode, RunStats, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.progress import LimitingFactor, Progress, Surroundings
-from refinesynth.trajectory import Persona, Trajectory
+from refinesynth.trajectory import Persona
 
 PlayEpisode = Callable[[int, Persona], Awaitable[CompletedEpisode]]
 """Plays the persona at a position; raises only errors that end the run, `BudgetSpent` and cancellation."""
@@ -83,8 +82,6 @@ class Pool:
     has_capacity: Callable[[], bool] = lambda: True
     """Returns False while no episode may be started; call `Pool.recheck` when that changes."""
     curate: Curate | None = None
-    on_accepted: Callable[[Trajectory], None] | None = None
-    """Called with each trajectory right after its commit."""
     on_progress: Callable[[Progress], None] | None = None
     surroundings: Callable[[], Surroundings] | None = None
 
@@ -111,8 +108,6 @@ class Pool:
         self._accepted_before = self._finished.accepted
         self._written_count = self.folder.committed.accepted
         """Committed trajectories; `folder.committed` also counts commits in progress."""
-        self._undelivered = deque[CompletedEpisode]()
-        """Appended episodes with a commit that may be incomplete; empty without `on_accepted`."""
 
     @property
     def reached(self) -> bool:
@@ -382,15 +377,8 @@ class Pool:
         return after
 
     async def _commit(self, episodes: list[CompletedEpisode]) -> None:
-        if self.on_accepted is not None:
-            self._undelivered.extend(episodes)
         await self.folder.append(*episodes)
         self._written_count += sum(finished.line.trajectories for finished in episodes)
-        # Commits complete in order, but the tasks that wait for them may resume in any order.
-        while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
-            for trajectory in self._undelivered.popleft().trajectories:
-                if self.on_accepted is not None:
-                    self.on_accepted(Trajectory.from_json(trajectory))
 
     def report(self) -> None:
         if self.on_progress is not None:

@@ -327,9 +327,7 @@ def _redacted(value: JsonValue) -> JsonValue:
 
 
 _P = ParamSpec("_P")
-_Q = ParamSpec("_Q")
 _R = TypeVar("_R")
-_S = TypeVar("_S")
 
 _TAB = " " * 4
 
@@ -413,18 +411,3 @@ def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callabl
         return function
 
     return with_descriptions
-
-
-def with_signature_of(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
-    """Give a function of keyword arguments the parameters of `other`, also for editors and `help`."""
-    signature = inspect.signature(other)
-
-    def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:
-        @wraps(function)
-        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _S:
-            return function(**_bound(function.__name__, signature, *args, **kwargs))  # pyright: ignore[reportCallIssue] - as bound
-
-        wrapper.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
-        return wrapper
-
-    return with_its_signature

@@ -28,7 +28,7 @@ from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.trajectory import Persona, Trajectory
+from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -70,9 +70,6 @@ class StartedRun:
 @asynccontextmanager
 async def begin(
     request: Request,
-    *,
-    on_accepted: Callable[[Trajectory], None] | None = None,
-    has_capacity: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[StartedRun, None]:
     """Open the parts of a run and create its pool; the folder is created after the check of personas and models.
 
@@ -102,7 +99,7 @@ async def begin(
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
             await roles.bound_by_slots()
-            # Opening the models checks their keys; this comes before a persona is taken from a stream.
+            # Opening the models checks their keys; this comes before a persona is taken from an iterator.
             request.refuse_without_player(roles.models)
         source = open_source(settings.personas, settings.scripts, column=settings.column)
         personas = await stack.enter_async_context(source)
@@ -145,9 +142,8 @@ async def begin(
             limit=EpisodeLimit(maximum, minimum, probe.limiters, lambda: open_roles.workers_state().capacity, prefetch),
             queued=open_roles.queued,
             may_start=tracker.may_start,
-            has_capacity=lambda: (uploads is None or uploads.has_capacity()) and has_capacity(),
+            has_capacity=(lambda: True) if uploads is None else uploads.has_capacity,
             curate=None if curator is None else curator.curate,
-            on_accepted=on_accepted,
             on_progress=request.on_progress,
             surroundings=probe.read,
         )

@@ -1,18 +1,12 @@
-"""`synthesize` and `stream`: a run from personas to a folder of accepted trajectories."""
+"""`synthesize`: a run from personas to a folder of accepted trajectories."""
 
-import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-import anyio
 from anyio import get_cancelled_exc_class
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.backends import Backend, BackendSpec, Completion
-from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
@@ -20,12 +14,10 @@ from refinesynth.rules import Rule
 from refinesynth.run.run_folder import ScriptSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
-from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import Request, configured, described_by, with_config_file, with_signature_of
+from refinesynth.synthesis.request import Request, configured, described_by
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.setup import StartedRun, begin
-from refinesynth.trajectory import Trajectory
+from refinesynth.synthesis.setup import begin
 
 
 @configured
@@ -115,85 +107,3 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
             error.add_note(f"What was finished is in {folder!r}; the same call with output={folder!r} goes on with it.")
             raise
     return run.result()
-
-
-class TrajectoryStream:
-    """Accepted trajectories in the order of the personas, each as soon as it is committed. Iterate it once."""
-
-    def __init__(self, run: StartedRun, receiver: MemoryObjectReceiveStream[Trajectory]) -> None:
-        self._run = run
-        self._receiver = receiver
-        self._failure: Exception | None = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Trajectory:
-        """Return the next trajectory; raises the errors of `synthesize` if the run failed."""
-        try:
-            trajectory = await self._receiver.receive()
-        except anyio.EndOfStream:
-            self.raise_failure()
-            raise StopAsyncIteration from None
-        self._run.pool.recheck()
-        return trajectory
-
-    @property
-    def path(self) -> Path:
-        return self._run.folder.path
-
-    @property
-    def progress(self) -> Progress:
-        """Present counts of the run."""
-        return self._run.pool.progress
-
-    def result(self) -> SynthesisResult:
-        """Return the present result on disk, which is final after the last trajectory or the `async with` block."""
-        return self._run.result()
-
-    async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
-        with send:
-            try:
-                await self._run.pool.run()
-            except Exception as error:  # noqa: BLE001
-                self._failure = error
-
-    def raise_failure(self) -> None:
-        """Raise the run's failure, once."""
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-
-@with_signature_of(synthesize)
-def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
-    """Run `synthesize` with these arguments; `async with` gives an iterator over the trajectories as they are committed.
-
-    A slow consumer slows the run down: no episode is started while as many trajectories wait in memory as episodes may
-    be in flight. Leaving the block early stops the run cleanly. The same call continues it and gives only new
-    trajectories; accepted ones that the consumer did not take are in `result()` and on disk.
-
-    Raises:
-        InputError: A setting cannot be used.
-        RunStopped: No episode can continue; raised by the iteration, or else at the end of the block.
-    """
-    return _stream(Request.of(with_config_file(arguments)))
-
-
-@asynccontextmanager
-async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
-    # Unbounded, because a commit cannot wait; `has_capacity` limits the buffer.
-    send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
-
-    maximum = max_in_flight_of(request.settings.concurrency, workers=request.settings.workers)
-
-    def has_capacity() -> bool:
-        return receive.statistics().current_buffer_used < maximum
-
-    with send, receive:
-        async with begin(request, on_accepted=send.send_nowait, has_capacity=has_capacity) as run:
-            trajectories = TrajectoryStream(run, receive)
-            async with background_tasks() as tasks:
-                tasks.start_soon(trajectories.drive, send)
-                yield trajectories
-            trajectories.raise_failure()

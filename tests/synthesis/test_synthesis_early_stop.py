@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from run_records import FEWER, contents, events, kept, scratch
 
 from refinesynth.run import RunConfig, RunFolder, RunStats
-from refinesynth.synthesis import SynthesisResult, stream, synthesize
+from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.pool import Pool, stops_early
 
 NOTHING = "rehearsal:no_success=1.0"
@@ -95,12 +95,6 @@ async def test_a_run_in_which_nothing_is_accepted_says_so_and_goes_on_when_it_is
     assert more.episodes == 5
     assert more.config.early_stop == 5
     assert SynthesisResult.open(tmp_path / "run").stopped_early is None
-
-
-async def test_so_does_a_stream(tmp_path: Path) -> None:
-    async with stream(None, 9, NOTHING, play="narrated", early_stop=2, output=tmp_path / "run") as trajectories:
-        assert [one.id async for one in trajectories] == []
-    assert trajectories.result().stopped_early == "nothing_accepted"
 
 
 async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_path: Path) -> None:
