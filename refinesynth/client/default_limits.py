@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import anyio
 
 from refinesynth.backends.backend import Backend, Mixed
-from refinesynth.backends.names import replayed_folder
 from refinesynth.backends.providers import key_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import entry_of
@@ -57,8 +56,7 @@ def bound_of(role: Role, backend: Backend) -> int | None:
     """
     if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
-    built_in = backend.is_rehearsal or replayed_folder(backend) is not None
-    return None if built_in or has_bound(backend.extra) or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
+    return None if backend.is_rehearsal or has_bound(backend.extra) or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
 
 
 def has_bound(arguments: Mapping[str, Any]) -> bool:

@@ -210,7 +210,7 @@ class BackendModel(Model):
                 seeded = _reseeded(request, pending.faults[ErrorCategory.CONTENT])
                 response = await self._answer(seeded, parameters, pending)
             except RefinesynthError:
-                # Raised by our own completion functions, such as a replay, already classified.
+                # Raised by our own completion functions, such as batches, already classified.
                 raise
             except Exception as error:  # noqa: BLE001 - every error is classified
                 fault = classify_error(error, self.backend)

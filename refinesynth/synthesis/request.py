@@ -141,7 +141,7 @@ class Request:
         settings, play = self.settings, plays.find(self.settings.play)
         drafts = _rule_from("rules", settings.rules, partial(_default_rules, play, settings))
         scripts = _rule_from("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
-        prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
+        prompts = Prompts(settings.prompts, rules=(drafts, scripts))
         return EpisodeSettings(
             **{name: getattr(settings, name) for name in PlaySettings.model_fields},
             rules=drafts,
@@ -152,20 +152,6 @@ class Request:
             real_state=(settings.real_state or "") if settings.real else None,
             scripted=settings.scripts is not None,
         )
-
-    def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """Return the rules of a replayed run: recorded answers are found by prompts, which state numbers from the rules."""
-        from refinesynth import rules
-        from refinesynth.backends import resolve_roles
-        from refinesynth.backends.names import recorded_run, replayed_folder
-
-        for role, backend in resolve_roles(self.settings.backend).items():
-            folder = next(filter(None, map(replayed_folder, backend.members)), None)
-            with suppress(InputError):  # a role without records, or a rule that is not installed here
-                if folder is not None:
-                    run = recorded_run(folder, role)
-                    return rules.parse(run.rules), rules.parse(run.script_rules)
-        return ()
 
     def record(
         self,

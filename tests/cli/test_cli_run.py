@@ -223,7 +223,6 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
         (["--prompts", "no-such-folder"], "no-such-folder"),
         (["--otel"], "--otel makes spans, and nothing is set up to send them"),
         (["--resume"], "No such option: --resume"),
-        (["--backend", "replay:nowhere"], "there is no run to replay"),
         (["no-such-file.jsonl"], "there is no file 'no-such-file.jsonl'"),
     ],
 )

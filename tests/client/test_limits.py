@@ -53,7 +53,6 @@ BOUNDED = frozenset({Role.PLAYER, Role.DUNGEON_MASTER})
             768,
         ),
         ({"model": "rehearsal"}, None, None),
-        ({"model": "replay:runs/first"}, None, None),
     ],
 )
 def test_a_turn_is_bounded_unless_the_model_thinks(settings: dict[str, Any], player: int, master: int) -> None:

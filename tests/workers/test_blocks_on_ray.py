@@ -19,7 +19,6 @@ import anyio
 import anyio.to_thread
 import orjson
 import pytest
-from server_manners import Mannered, bare
 from stage import settings_for
 
 from refinesynth import __version__, rules, synthesize
@@ -324,15 +323,6 @@ async def test_what_a_killed_block_had_paid_for_is_taken_over_by_a_run_in_one_pr
     folder.parent.symlink_to(tmp_path / "whole")
     with pytest.raises(RunFolderError, match="blocks' is a link"):
         await synthesize(n=3, output=tmp_path / "run")
-
-
-async def test_a_run_of_workers_is_replayed_where_a_server_lacks_features(tmp_path: Path) -> None:
-    """Findings of blocks are kept in the run's journal: a replay asks in the form that was paid for."""
-    asked: Any = {"n": 6, "player_form": "tools"}
-    made = await synthesize(call=Mannered(bare), workers=2, output=tmp_path / "made", **asked)
-    again = await synthesize(backend=f"replay:{tmp_path / 'made'}", output=tmp_path / "again", **asked)
-    assert len(made) == 6
-    assert [one.turns for one in again] == [one.turns for one in made]
 
 
 def test_settings_that_a_node_cannot_read_are_refused_with_what_to_do(tmp_path: Path) -> None:
