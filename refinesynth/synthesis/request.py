@@ -19,7 +19,6 @@ from pydantic import BaseModel, JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.tracing import Tracing
 from refinesynth.episode import plays
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
@@ -50,7 +49,6 @@ class Request:
 
     settings: RunSettings
     fresh: bool = False
-    tracing: Tracing | None = None
     on_progress: Callable[[Progress], None] | None = None
     call: "Completion | None" = None
     actions: "tuple[ActionSpec, ...]" = ()

@@ -13,7 +13,6 @@ import anyio
 import anyio.to_thread
 
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.tracing import traced
 from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
@@ -237,9 +236,8 @@ class EpisodeRoles:
                 yield OpenRoles(blocks.play, blocks.state, blocks.queued)
             return
         try:
-            with traced(self._request.tracing):
-                async with self.batches.running() if self.batches else nullcontext():
-                    yield OpenRoles(partial(self._play_here, folder, tracker))
+            async with self.batches.running() if self.batches else nullcontext():
+                yield OpenRoles(partial(self._play_here, folder, tracker))
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):
@@ -278,7 +276,6 @@ class EpisodeRoles:
             host=gethostname(),
             report_every=max(0.1, settings.workers / MAX_REPORTS_PER_S),
             log_level=level_of(settings.log_level),
-            tracing=self._request.tracing,
         )
 
 

@@ -8,7 +8,6 @@ from anyio import get_cancelled_exc_class
 
 from refinesynth.backends import Backend, BackendSpec, Completion
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
 from refinesynth.rules import Rule
 from refinesynth.run.run_folder import ScriptSource
@@ -67,7 +66,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     workers: int = 1,
     cluster: str | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
-    tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     progress: bool = False,
     call: Completion | None = None,
@@ -85,7 +83,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     Args:
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
         progress: Show the counts below the cell of a notebook, if there is no `on_progress`.
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`. What it

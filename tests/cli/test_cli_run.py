@@ -221,7 +221,6 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
         (["--mistakes", "many"], "mistakes is 'many'; expected one of: spread"),
         (["--attempts", "drafts=0"], "attempts is 'drafts=0'; drafts: "),
         (["--prompts", "no-such-folder"], "no-such-folder"),
-        (["--otel"], "--otel makes spans, and nothing is set up to send them"),
         (["--resume"], "No such option: --resume"),
         (["no-such-file.jsonl"], "there is no file 'no-such-file.jsonl'"),
     ],

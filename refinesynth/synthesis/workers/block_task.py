@@ -29,7 +29,6 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.failure_policy import RequestCounts
 from refinesynth.client.routing import limiters_in
-from refinesynth.client.tracing import Tracing, traced
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import EpisodeSettings, episode_id, play_episode
 from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
@@ -144,7 +143,6 @@ class BlockSettings:
     report_every: float
     """Seconds between two reports."""
     log_level: int = logging.INFO
-    tracing: Tracing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +246,6 @@ class _BlockPlayer(logging.Handler):
             stack.callback(logger.setLevel, logger.level)
             logger.addHandler(self)
             logger.setLevel(self._settings.log_level)
-            stack.enter_context(traced(self._settings.tracing))
             journal = stack.enter_context(closing(Journal(self._make_folder(stack) / JOURNAL)))
             await self._lacking.merge(self._block.unsupported)
             try:
