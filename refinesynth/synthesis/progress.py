@@ -1,16 +1,14 @@
-"""Progress of a run: its counts, cost and backends at one moment, and its line in a notebook."""
+"""Progress of a run: its counts, cost and backends at one moment."""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
-from refinesynth.errors import InputError
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Usage
 
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
-
-_UPDATE_S = 0.5
-"""Minimum seconds between two updates of the line; each is a message to the browser."""
 
 
 class LimitingFactor(StrEnum):
@@ -176,26 +171,3 @@ def trouble_of(limiter: "RateLimiter", *, now: float) -> str | None:
 def _seconds(seconds: float) -> str:
     rounded = math.ceil(seconds)
     return f"{rounded} s" if rounded < 120 else f"{rounded // 60} min"  # noqa: PLR2004
-
-
-def shown_in_notebook() -> Callable[[Progress], None]:
-    """Return a function that shows progress as text below a notebook's cell. Raises InputError: there is no notebook."""
-    try:
-        shell, display = import_module("IPython"), import_module("IPython.display")
-    except ModuleNotFoundError:
-        shell = display = None
-    if shell is None or display is None or shell.get_ipython() is None:
-        raise InputError(
-            "progress=True shows a line in a notebook, and this is none; elsewhere give on_progress, such as print"
-        )
-    line = display.display({"text/plain": ""}, raw=True, display_id=True)
-    last_update = 0.0
-
-    def show(progress: Progress) -> None:
-        nonlocal last_update
-        now = time.monotonic()
-        if now - last_update >= _UPDATE_S or not progress.in_flight:
-            last_update = now
-            line.update({"text/plain": str(progress)}, raw=True)
-
-    return show

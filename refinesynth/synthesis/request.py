@@ -25,7 +25,7 @@ from refinesynth.extras import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.settings import Curation, PlaySettings, RunSettings
 from refinesynth.settings.run import with_current_names
-from refinesynth.synthesis.progress import Progress, shown_in_notebook
+from refinesynth.synthesis.progress import Progress
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
@@ -57,10 +57,6 @@ class Request:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Make a request from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
-        show_progress = arguments.get("progress", False) and arguments.get("on_progress") is None
-        arguments = {name: value for name, value in arguments.items() if name != "progress"}
-        if show_progress:
-            arguments["on_progress"] = shown_in_notebook()
         call_settings = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
         settings = RunSettings.make({name: value for name, value in arguments.items() if name not in call_settings})
         for problem in _problems(settings, arguments.get("repairer")):

@@ -12,7 +12,6 @@ from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.run_folder import waiting_note
 from refinesynth.run.stats import Spending, TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
-from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
 _Record = TypeVar("_Record")
@@ -213,19 +212,3 @@ class SynthesisResult:
         if self.bad_personas:
             sentence += f" {self.bad_personas:,} rows of the source are no personas."
         return sentence
-
-    def _repr_html_(self) -> str:
-        cost = "unknown" if self.cost_usd is None else f"${self.cost_usd:,.2f}"
-        rows = {
-            "folder": str(self.path),
-            "accepted": f"{len(self):,} of {self.n:,}",
-            "episodes": f"{self.episodes:,}",
-            "scripts refused": f"{self.scripts_refused:,}",
-            "drafts refused": f"{self.drafts_refused:,}",
-            **{f"by {rule}": f"{count:,}" for rule, count in self.by_rule.most_common()},
-            "tokens": f"{self.usage.input_tokens:,} in, {self.usage.output_tokens:,} out",
-            "cost": cost,
-        }
-        if self.shortfall:
-            rows["note"] = self.shortfall
-        return html_table(rows.items())

@@ -67,7 +67,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     cluster: str | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     on_progress: Callable[[Progress], None] | None = None,
-    progress: bool = False,
     call: Completion | None = None,
 ) -> SynthesisResult:
     """Start personas until `n` trajectories are accepted, the personas run out, or the first `early_stop` episodes give none.
@@ -84,7 +83,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
-        progress: Show the counts below the cell of a notebook, if there is no `on_progress`.
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`. What it
             costs is known only where the backends give their prices (`input_price`, `output_price`).
 
