@@ -18,7 +18,7 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
-from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
+from refinesynth.client.limiter.rate_limits import headers_of, retry_after_in
 from refinesynth.client.reporting import redact
 
 _QUOTED_CHARS = 400
@@ -217,11 +217,7 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     page = _page_excerpt(error, status, text)
     # Servers report a missing model in JSON; a page comes from a gateway.
     rule = _BROKEN if page is not None and status == _NOT_FOUND else _matching_rule(error, status, text)
-    retry_after = None
-    if rule.action is FailureAction.RETRY:
-        retry_after = read_rate_headers(headers_of(error)).retry_after
-        if retry_after is None and rule.category is ErrorCategory.RATE_LIMIT:
-            retry_after = wait_in_words(text)
+    retry_after = retry_after_in(headers_of(error)) if rule.action is FailureAction.RETRY else None
     text = text if page is None else f"a web page: {page!r}"
     description = rule.template.format(
         text=text if len(text) <= _QUOTED_CHARS else f"{text[:_QUOTED_CHARS]}...",

@@ -26,7 +26,6 @@ from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, r
 from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.rate_limits import headers_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
     affinity_of,
@@ -343,13 +342,12 @@ class BackendModel(Model):
         except RefinesynthError:
             raise
         except Exception as error:
-            permit.failed(classify_error(error, self.backend), headers=headers_of(error))
+            permit.failed(classify_error(error, self.backend))
             raise
         permit.answered(
             seconds=anyio.current_time() - start,
             output_tokens=answer.usage.output_tokens,
             billed=answer.usage.total_tokens,
-            headers=headers_of(raw),
         )
         return answer
 

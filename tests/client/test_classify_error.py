@@ -303,28 +303,6 @@ def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() 
     assert "sent a stream in place of an answer" in fault.message
 
 
-@pytest.mark.parametrize(
-    ("words", "seconds"),
-    [
-        ("Rate limit reached. Please try again in 1.5s. Visit", 1.5),
-        ("Please try again in 6m0s", 360.0),
-        ("try again in 20ms", 0.02),
-        ("Rate limit is exceeded. Try again in 20 seconds.", 20.0),
-        ("Please retry after 26 seconds", 26.0),
-        ('{"@type": "RetryInfo", "retryDelay": "12s"}', 12.0),
-        ('"retry_after": 5}', 5.0),
-        ("retryAfterMs=1500,", 1.5),
-        ("try again in 1 hour 5 minutes", 3900.0),
-        ("please wait before trying again", None),
-    ],
-)
-def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float | None) -> None:
-    assert classify_error(StatusError(429, words), BACKEND).retry_after == seconds
-    assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).retry_after == 3.0
-    # What a server says that is down may be an echo.
-    assert classify_error(StatusError(500, words), BACKEND).retry_after is None
-
-
 def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
         monkeypatch.delenv(name, raising=False)
