@@ -126,17 +126,6 @@ _INVALID = re.compile(
     re.IGNORECASE,
 )
 """Words of an invalid request; with `_OVERLOADED`, classifies errors that have neither a status nor a code."""
-_STREAM_NEEDED = re.compile(
-    r"\bstream\b\W{0,3}(parameter )?((must|should|has to|needs to) be|to|is required to be|=|:)\W{0,4}(set to )?\W{0,3}true\b"
-    r"|stream\W{0,3}((is |was )?set to\W{0,3}|is\W{0,3})?false\W{0,3}(is |was )?not (supported|allowed|permitted)"
-    r"|non[ _-]?stream\w*( \w{1,20}){0,3} (is|are) (currently )?(not|un) ?(yet |currently )?(supported|allowed|available)|not (support|allow)\w*( \w{1,20})? non[ _-]?stream"
-    r"|only (be used |used |supports? |allows? |accepts? |available |works? )?(in |with |for |via )?(the )?stream(s|ing|ed)?\b(?!\W{0,4}(is |set to )?false)|stream(ing)?( mode| requests?| responses?| calls?)? only\b"
-    r"|requires? (the )?(use of )?stream(ing)?\b|streaming( mode)? is required(?! for)|must (use|enable) stream"
-    r"|(仅|只)(支持|能).{0,6}(流式|stream)|(必须|请).{0,6}(流式|stream)|不支持非流式",
-    re.IGNORECASE,
-)
-_SSE = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
-"""Beginning of an event stream in place of a completion, as quoted by litellm and the direct client."""
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
     r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spend(ing)? limit|payment required|arrear|account (is )?(deactivated|suspended)"
@@ -286,13 +275,6 @@ _NO_CREDIT = "has no credit left for this key; top it up or choose another backe
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
 
-_STREAM_ADVICE = (
-    "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
-)
-_STREAMS_ONLY = _stop(ErrorCategory.REJECTED, f"gives streamed answers only. {_STREAM_ADVICE}", pattern=_STREAM_NEEDED)
-# Retried: a single streamed response may be an accident.
-_STREAMED = _retry(ErrorCategory.DEFECT, f"sent a stream in place of an answer. {_STREAM_ADVICE}")
-
 _BUSY = _retry(ErrorCategory.RATE_LIMIT, "says that there are too many requests ({text})", frozenset({429}))
 _FAILED = _retry(ErrorCategory.SERVER, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)}))
 _TOO_LONG = "cannot read a prompt of this length ({text})"
@@ -334,8 +316,6 @@ def _matching_rule(error: Exception, status: int | None, text: str) -> _Rule:
         (_SETTINGS, name == "UnsupportedParamsError"),
         (_LOADING, status in _LOADING.statuses and _LOADING.matches(0, text)),
         (_BUSY, _BUSY.matches(status or 0, text) and _PER_MINUTE.search(text) is not None),
-        (_STREAMS_ONLY, _STREAM_NEEDED.search(text) is not None),
-        (_STREAMED, _SSE.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
     chosen = next((rule for rule, applies in special_cases if applies), None)

@@ -271,38 +271,6 @@ def test_what_says_nothing_of_an_error_is_none(body: dict[str, object]) -> None:
     assert read_reply(orjson.dumps(body), {}) == body
 
 
-STREAMS = (
-    "Stream must be set to true",
-    "stream=false is not supported",
-    "Non-streaming is not supported",
-    "This model only support stream mode, please enable the stream parameter to access the model.",
-    "Non-streaming requests are currently not supported",
-    "Streaming is required",
-    "the parameter `stream` must be true",
-    "该模型仅支持流式输出",
-)
-NO_STREAMS = ("stream must be false", "Streaming is not supported", "n > 1 only works with stream=false", "no stream")
-
-
-def test_a_server_that_only_streams_stops_the_run_in_words() -> None:
-    for words in STREAMS:
-        fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
-        assert (fault.action, fault.category) == (FailureAction.STOP, ErrorCategory.REJECTED), words
-        assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
-    for words in NO_STREAMS:
-        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).action is FailureAction.ABANDON, (
-            words
-        )
-
-
-def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() -> None:
-    with pytest.raises(HttpError) as caught:
-        read_reply(b'data: {"choices": []}\n\ndata: [DONE]', {"content-type": "text/event-stream"})
-    fault = classify_error(caught.value, BACKEND)
-    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.DEFECT)
-    assert "sent a stream in place of an answer" in fault.message
-
-
 def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
         monkeypatch.delenv(name, raising=False)
