@@ -250,7 +250,6 @@ _SHOWN_EVENTS = frozenset(
         "store",
         "workers_wait",
         "block_lost",
-        "tool_parser",
         "real_tools",
     }
 )

@@ -220,7 +220,7 @@ class ReadCompletion:
             return self, None
         calls, text, artefact, is_clear = repair_calls(self.calls, self.text, tools)
         if not is_clear:
-            raise ParserFault(
+            raise UnusableAnswer(
                 f"gave a call that is none of its tools ({artefact}), as a server's "
                 "tool parser leaves it; check the server's tool parser"
             )
@@ -252,10 +252,6 @@ class ReadCompletion:
         # Weaker models write the arguments of the only tool as text instead of calling it.
         arguments = repaired(self.text, tools[0].parameters_json_schema)
         return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
-
-
-class ParserFault(UnusableAnswer):
-    """A tool call that the server's tool parser made unreadable."""
 
 
 @cache

@@ -18,8 +18,6 @@ _CONNECT_RETRIES = 3
 """Retries for a server that was never reached; their waits add up to 5 to 9 seconds."""
 _CONTENT_CATEGORIES = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
 """Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
-_MIN_PARSED_CALLS = 3
-"""Number of a backend's first completions with tool calls; artefacts in all of them indicate a faulty tool parser."""
 _MAX_FRUITLESS = 5
 """Requests given up before a backend's first usable completion that indicate wrong settings."""
 _SETTINGS_TO_CHECK = {
@@ -93,8 +91,6 @@ class FailurePolicy:
         self._limiter = limiter
         self._fruitless_count = 0
         self._uncertain_count = 0
-        self._call_count = 0
-        self._artefact_count = 0
 
     def wait(self, fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
@@ -156,17 +152,6 @@ class FailurePolicy:
         """Record an answer to a request, usable or not, and the features of the server that it proves."""
         self._proved_features.update(_used_features(request).values())
         self._uncertain_count = 0
-
-    def note_calls(self, artefact: str | None) -> None:
-        """Record a completion with tool calls and its artefact; warn once if the first three all have an artefact."""
-        self._call_count += 1
-        self._artefact_count += artefact is not None
-        if self._call_count == self._artefact_count == _MIN_PARSED_CALLS:
-            text = (
-                f"{self._backend.label} gives calls that its server's tool parser did not read right ({artefact}), each "
-                "time so far; what is clear is put right, the rest is asked for again; check the server's tool parser"
-            )
-            report("tool_parser", self._backend, text)
 
     @property
     def max_wait(self) -> float:

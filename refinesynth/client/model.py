@@ -22,7 +22,7 @@ from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
-from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
+from refinesynth.client.completion_parsing import ReadCompletion, read_completion
 from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
@@ -276,13 +276,7 @@ class BackendModel(Model):
             # Some providers hide the thoughts and report only their tokens.
             self._uses_bounds, self._thinks = False, True
         answer.check(max_tokens=bound_in(request))
-        try:
-            answer, artefact = answer.with_repaired_calls(parameters)
-        except ParserFault as fault:
-            policy.note_calls(str(fault))
-            raise
-        if answer.calls:
-            policy.note_calls(artefact)
+        answer, artefact = answer.with_repaired_calls(parameters)
         parts = answer.parts(parameters)
         policy.usable = True
         policy.answered += paid is None
