@@ -19,8 +19,6 @@ REHEARSAL = "rehearsal"
 _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential|cookie)", re.IGNORECASE)
 
 
-SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
-"""Marks by which a provider recognizes the requests of one conversation."""
 REMOVED: Mapping[str, str] = {
     "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
 }
@@ -78,9 +76,6 @@ class Backend(BaseModel):
     path: Literal["auto", "direct", "litellm"] = "auto"
     """Transport: `litellm` through its SDK, `direct` over our own HTTP client for OpenAI-compatible servers; both
     give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more requests may be in flight."""
-    session_headers: str = "auto"
-    """Marks by which a provider recognizes the requests of one conversation and finds their cached beginning; `auto`
-    takes the provider's. Every request of an episode carries `x-session-id`."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
@@ -158,17 +153,6 @@ class Backend(BaseModel):
         if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
             raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not a key")
         return name
-
-    @field_validator("session_headers", mode="before")
-    @classmethod
-    def _check_preset(cls, value: object) -> object:
-        if value in ("sglang", "dynamo") or isinstance(value, list | tuple):
-            text = "Backend: session_headers has presets for OpenAI and Anthropic alone; routers know an episode by x-session-id"
-            warnings.warn(text, FutureWarning, stacklevel=2)
-            return "none"
-        if value not in SESSION_PRESETS:
-            raise ValueError(f"session_headers is one of {', '.join(SESSION_PRESETS)}")
-        return value
 
     @model_validator(mode="after")
     def _check_extra(self) -> Self:

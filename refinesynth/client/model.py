@@ -28,12 +28,11 @@ from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, Req
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
-    affinity_of,
     can_force_tools,
     is_open,
     output_mode,
     profile_of,
-    with_affinity,
+    with_cache_marks,
 )
 from refinesynth.client.session import current_request, stopped_clock
 from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
@@ -113,7 +112,6 @@ class BackendModel(Model):
         self._litellm_provider = split_model(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
-        self._affinity = affinity_of(backend)
         self._forms: dict[int, _Forms] = {}
         """Id of a parameters object to its forms; a role, or a player of one script, reuses one object."""
         self._policy = FailurePolicy(backend, self.limiter)
@@ -316,7 +314,9 @@ class BackendModel(Model):
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
-                answer = await self._complete(with_affinity(request, self._affinity, context), permit)
+                is_marked = self._litellm_provider == "anthropic" and context.session.id
+                sent = with_cache_marks(request, context.role) if is_marked else request
+                answer = await self._complete(sent, permit)
                 cost = self._price(answer.usage)
             except BaseException:
                 reservation.release()
