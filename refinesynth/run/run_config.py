@@ -1,7 +1,7 @@
 """config.json: the settings of a run, and their comparison for a resumed run."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from os.path import commonprefix
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -22,9 +22,6 @@ _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connection
 
 FIXABLE_SETTINGS = frozenset({"max_tokens", "output_mode", "extra"})
 """Settings of a backend that may be the reason for the lack of any usable answer."""
-
-_REMOVED_SETTINGS: Mapping[str, JsonValue] = {"grounding.two_steps": False}
-"""Removed settings, each with the value that equals its absence."""
 
 _LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
@@ -78,9 +75,6 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        if "patience" in fields:
-            # `patience` is the name of `early_stop` in earlier versions.
-            fields = {"early_stop" if name == "patience" else name: value for name, value in fields.items()}
         defaults = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
         if unknown := fields.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
@@ -161,10 +155,6 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
-    elif name in _REMOVED_SETTINGS and new is None:
-        if old != _REMOVED_SETTINGS[name]:
-            required = write_json(_REMOVED_SETTINGS[name]).decode()
-            yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {required} can be resumed"
     else:
         before, after = write_json(old).decode(), write_json(new).decode()
         # Two long chains of rules may have a long common beginning.

@@ -7,7 +7,6 @@ trajectories.jsonl   accepted trajectories, one `Trajectory` per line, in the or
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` per line
 events.jsonl         events with their times
 run.lock             lock, with the process that writes
-view/                logs for a viewer, of earlier versions; may be deleted
 """
 
 import errno
@@ -178,19 +177,10 @@ def waiting_note(count: int) -> str:
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
     """Return the sums of the completions of merged runs, which have no journal here."""
-    refuse_worker_journals(journal)
     try:
         return _ROWS.validate_json(journal.note(CARRIED) or b"[]")
     except ValueError as error:
         raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its sums of other journals") from error
-
-
-def refuse_worker_journals(journal: JournalReader) -> None:
-    """Raise StorageError for a run of an earlier version, whose workers kept journals of their own."""
-    if journal.note("workers") is not None:
-        raise StorageError(
-            f"{str(journal.path)!r} is of a version whose workers kept journals of their own; use the version that wrote it"
-        )
 
 
 def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, events, kept, scratch
 
-from refinesynth.run import RunConfig, RunFolder, RunStats
+from refinesynth.run import RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.pool import Pool, stops_early
 
@@ -106,6 +106,3 @@ async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_
     ):
         result = await synthesize(None, 9, NOTHING, play="narrated", output=tmp_path / "run", **former)  # pyright: ignore[reportArgumentType]
     assert (result.episodes, result.config.early_stop) == (2, 2)
-    asked = result.config.model_dump(mode="json")
-    asked["patience"] = asked.pop("early_stop")
-    assert RunConfig.model_validate(asked) == result.config, "as an earlier version wrote it"
