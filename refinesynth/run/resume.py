@@ -26,7 +26,7 @@ from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, EpisodeRecord, Journal, JournalReader, PaidCompletion
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
-from refinesynth.run.run_config import FIXABLE_SETTINGS, RunConfig, differences
+from refinesynth.run.run_config import RunConfig, differences
 from refinesynth.run.run_folder import (
     CONFIG,
     JOURNAL,
@@ -98,11 +98,7 @@ def _refuse_other_files(path: Path) -> None:
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
     earlier = RunFolder.open(path)
-    changed = differences(earlier.config, config)
-    if changed and not earlier.has_finished():
-        # Such a run may have stopped because of a wrong setting, and continues with the right one.
-        changed = differences(earlier.config, config, ignored=FIXABLE_SETTINGS)
-    if changed:
+    if changed := differences(earlier.config, config):
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
             f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"

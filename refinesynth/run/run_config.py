@@ -20,9 +20,6 @@ from refinesynth.trajectory import PlayName, explain
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connections", "personas", "versions"})
 """Fields that do not change an episode. `personas` is among them: a resumed run compares the personas themselves."""
 
-FIXABLE_SETTINGS = frozenset({"max_tokens", "output_mode", "extra"})
-"""Settings of a backend that may be the reason for the lack of any usable answer."""
-
 _LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
 _MAX_CHARS = 200
@@ -131,22 +128,11 @@ def stable_repr(value: object) -> str:
     return _ADDRESS.sub("", repr(value))
 
 
-def differences(before: RunConfig, after: RunConfig, *, ignored: frozenset[str] = frozenset()) -> list[str]:
-    """Return the changed settings that affect the data, each as `field: old -> new`.
-
-    Changes of the backend settings in `ignored` do not count.
-    """
+def differences(before: RunConfig, after: RunConfig) -> list[str]:
+    """Return the changed settings that affect the data, each as `field: old -> new`."""
     old, new = (config.model_dump(mode="json") for config in (before, after))
-    for models in (old["models"], new["models"]):
-        models.update((role, _without_keys(backend, ignored)) for role, backend in models.items())
     names = (name for name in dict.fromkeys([*old, *new]) if name not in _MAY_CHANGE)
     return [line for name in names for line in _changes(name, old.get(name), new.get(name))]
-
-
-def _without_keys(data: JsonValue, names: frozenset[str]) -> JsonValue:
-    if isinstance(data, list):
-        return [_without_keys(item, names) for item in data]
-    return {name: value for name, value in data.items() if name not in names} if isinstance(data, dict) else data
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:

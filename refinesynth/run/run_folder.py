@@ -106,11 +106,6 @@ class RunFolder:
         waiting = sum(line.trajectories for line in self.waiting_lines())
         return waiting if waiting and self.totals().accepted < self.config.n else 0
 
-    def has_finished(self) -> bool:
-        """Return True if an episode has finished, or without a journal."""
-        with self._journal() as journal:
-            return journal is None or bool(journal.committed.count or journal.held_indices())
-
     def trajectories(self, *, on_invalid: Callable[[RunFolderError], None] = _raise_error) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.
 
