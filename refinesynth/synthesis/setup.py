@@ -57,9 +57,7 @@ class StartedRun:
         if stop_reason is not None:
             ended = explain_early_stop(folder.config.early_stop, folder.committed)
         elif self.pool.budget_spent:
-            tracker, progress = self.tracker, self.pool.progress
-            accepted = progress.accepted + progress.kept
-            ended = explain_spent_budget(tracker.budget, tracker.spent, accepted=accepted, n=folder.config.n)
+            ended = f"the budget of {self.tracker.budget} is spent"
         elif (count := self.pool.personas_read) is not None:
             ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
         reader = RunFolder(folder.path, folder.config)
@@ -315,28 +313,6 @@ def tracker_of(
         )
     episodes = stats.episodes + len(waiting)
     return BudgetTracker(budget, spent=earlier, ended=ended, episodes=episodes, prices=prices)
-
-
-def explain_spent_budget(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
-    """Return a clause with the budget for `n` trajectories, extrapolated from the cost per `accepted` trajectory, waiting ones
-    included.
-    """
-    if not accepted:
-        return f"the budget of {budget} is spent before the first was accepted"
-    needs: list[str] = []
-    if budget.usd is not None and spent.cost_usd is not None:
-        mean = spent.cost_usd / accepted
-        needs.append(f"{mean:.2g} USD for each so far, about {max(_with_margin(n * mean), budget.usd):,.6g} USD in all")
-    if budget.tokens is not None:
-        mean = spent.tokens / accepted
-        tokens = max(_with_margin(n * mean), budget.tokens)
-        needs.append(f"{mean:,.0f} tokens for each so far, about {tokens:,.0f} tokens in all")
-    return f"the budget of {budget} is spent, and {n:,} trajectories need a higher one ({'; '.join(needs)})"
-
-
-def _with_margin(amount: float) -> float:
-    """Return the amount plus at least 10 %, rounded to two digits."""
-    return float(f"{1.16 * amount:.1e}")
 
 
 async def _curator(curation: Curation | None) -> "Curator | None":
