@@ -1,5 +1,6 @@
 """Run or estimate from start to report: synthesis with a display, and the stop after a signal."""
 
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,7 +34,6 @@ from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, estimate
-from refinesynth.synthesis.gc_tuning import tune_gc
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -103,7 +103,8 @@ def import_backends(options: Mapping[str, Any]) -> None:
 
 def run_displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
     """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
-    tune_gc()
+    # The exit does not traverse the objects of litellm, which takes too long after Ctrl-C.
+    gc.freeze()
     with interruptible() as interrupt:
         display.open()
         try:
