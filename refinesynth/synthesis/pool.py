@@ -79,8 +79,6 @@ class Pool:
     """Returns the number of started episodes that wait for a worker process."""
     may_start: Callable[[int], bool] = lambda _in_flight: True
     """Returns True if the budget pays for one more episode in addition to this number in flight."""
-    has_capacity: Callable[[], bool] = lambda: True
-    """Returns False while no episode may be started; call `Pool.recheck` when that changes."""
     curate: Curate | None = None
     on_progress: Callable[[Progress], None] | None = None
     surroundings: Callable[[], Surroundings] | None = None
@@ -143,10 +141,6 @@ class Pool:
             last_reason=totals.last_reason,
             surroundings=self.surroundings,
         )
-
-    def recheck(self) -> None:
-        """Let the feeder check again whether it may start an episode."""
-        self._changed.set()
 
     async def run(self) -> None:
         """Play until the run ends; return at once, without an event, if `n` is reached already.
@@ -250,7 +244,6 @@ class Pool:
             in_flight >= min(limit, self._target_in_flight())
             or index >= self.folder.committed.episodes + window(limit, prefetch=self.limit.prefetch)
             or not self.may_start(in_flight)
-            or not self.has_capacity()
         )
 
     def _target_in_flight(self) -> int:
@@ -275,13 +268,13 @@ class Pool:
         except BudgetSpent:
             self._started_count -= 1
             self.report()
-            self.recheck()
+            self._changed.set()
             return
         if finished.doubtful:
             self._finished.add(finished.line)
             self._doubtful.append(finished)
             self.report()
-            self.recheck()
+            self._changed.set()
             return
         # Without an await before the shield, a cancelled episode is either unfinished or in the journal.
         with anyio.CancelScope(shield=True):
@@ -310,7 +303,7 @@ class Pool:
         )
         if committed_before != self.folder.committed.episodes:
             self.report()
-        self.recheck()
+        self._changed.set()
         if self._is_over:
             self._cancel_scope.cancel()
 

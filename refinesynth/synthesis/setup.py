@@ -137,7 +137,6 @@ async def begin(
             limit=EpisodeLimit(maximum, grows, prefetch),
             queued=open_roles.queued,
             may_start=tracker.may_start,
-            has_capacity=(lambda: True) if uploads is None else uploads.has_capacity,
             curate=None if curator is None else curator.curate,
             on_progress=request.on_progress,
             surroundings=probe.read,
@@ -149,7 +148,7 @@ async def begin(
             if settings.real:
                 _warn_of_tools(settings)
             if uploads is not None:
-                await uploads.begin(pool.recheck)
+                await uploads.begin()
         yield StartedRun(pool, tracker)
 
 
