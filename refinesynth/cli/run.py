@@ -141,8 +141,6 @@ def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) 
                 f"grounding is {file_grounding!r} in the file; expected its settings by name, such as terse: true"
             )
         values["grounding"] = {**cast("Mapping[str, Any]", file_grounding), **grounding}
-    if "contaminated" in values.get("curation", {}) and "contamination" not in values["curation"]:
-        raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
     for name in values.keys() & {"rules", "script_rules"}:
         values[name] = read_chain(flag(name), values[name])
     return values

@@ -14,7 +14,7 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.run_report import advice, contamination, continue_command, funnel, next_commands
+from refinesynth.cli.run_report import advice, continue_command, funnel, next_commands
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import (
@@ -211,8 +211,6 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
         console.print()
         if shortfall is not None:
             say(f"{shortfall}", "yellow")
-        if result.contaminated:
-            say(contamination(result.contaminated), "yellow")
         if result.stopped_early is not None:
             say(advice(result, arguments))
         # The advice after an early stop already names `show --refused`.

@@ -120,14 +120,6 @@ class RunFolder:
         part = self.committed_part()
         return _read_values(self.rejected_file, Refused, part and part.rejected_end, _raise_error)
 
-    def contaminated(self) -> set[str]:
-        """Return the ids of kept trajectories that share words with an evaluation set, from events.jsonl."""
-        if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
-            return set()
-        lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
-        events = (event for event in map(event_in, lines) if event.get("event") == "contaminated")
-        return {name for event in events if isinstance(name := event.get("trajectory"), str)}
-
     def committed_part(self) -> Committed | None:
         """Return the number of committed episodes and the valid sizes of the files; None without a journal."""
         with self._journal() as journal:

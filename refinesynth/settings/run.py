@@ -89,10 +89,8 @@ class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
     """Similarity to an earlier script, above 0 and up to 1, from which on a script's trajectories are refused; by
     default none are."""
     contamination: Annotated[tuple[str, ...], Option(RULES, "FILE")] = ()
-    """Files of evaluation sets that scripts and trajectories are compared with. A continued run needs files with the
-    same content."""
-    contaminated: Annotated[Literal["report", "refuse"], Option(RULES)] = "report"
-    """Treatment of a trajectory that shares a run of words with a contamination file."""
+    """Files of evaluation sets; a trajectory that shares a run of words with one is refused. A continued run needs files
+    with the same content."""
     words: int = Field(default=13, ge=3, le=100)
     """Length of such a run of words."""
 

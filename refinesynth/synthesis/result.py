@@ -64,8 +64,6 @@ class SynthesisResult:
         """Sums over all finished episodes, in the files or not."""
         self.pending = len(waiting)
         """Finished episodes that are not in the files, because an earlier one is unfinished or `n` was reached."""
-        self.contaminated = len(folder.contaminated())
-        """Kept trajectories that share words with an evaluation set."""
         self.bad_personas = bad_personas
         """Rows without a persona in the part of the source that was read; 0 for an opened result."""
 

@@ -34,12 +34,8 @@ if TYPE_CHECKING:
 
     from refinesynth.backends import Backend, Role
     from refinesynth.client.budget.tracker import BudgetTracker, Price
-    from refinesynth.diversity import Overlap
     from refinesynth.synthesis.curator import Curator
     from refinesynth.synthesis.workers.block_task import BlockSettings
-
-_MAX_LOGGED = 5
-"""Maximum number of overlaps with evaluation sets in the log, per trajectory."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,6 @@ async def begin(
         spent, waiting = folder.spent(), folder.waiting_lines()
         tracker = tracker_of(budget, prices, spent=spent, stats=folder.committed, waiting=waiting)
         if curator is not None:
-            curator.report = partial(_report_overlaps, folder)
             learn = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
             await anyio.to_thread.run_sync(learn)
 
@@ -320,12 +315,6 @@ async def _curator(curation: Curation | None) -> "Curator | None":
     from refinesynth.synthesis.curator import Curator
 
     return await anyio.to_thread.run_sync(Curator.of, curation)  # it reads evaluation sets
-
-
-def _report_overlaps(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
-    first = [{"where": item.where, "words": item.words, "source": item.source} for item in overlaps[:_MAX_LOGGED]]
-    # `milestones` ignores the log level: the report counts these events.
-    folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=first)
 
 
 def _warn_of_tools(settings: RunSettings) -> None:

@@ -160,15 +160,6 @@ async def test_a_line_that_no_run_wrote_is_named(tmp_path: Path, line: bytes) ->
         next(reading)
 
 
-async def test_a_damaged_line_of_events_is_passed_over(tmp_path: Path) -> None:
-    folder = await write(tmp_path / "run", True)
-    CONFIG.model_copy(update={"curation": {"evaluation": "digest"}}).save(folder.config_file)
-    lines = (b'{"event":"contaminated"', b'{"event":"contaminated"}', b'["contaminated"]', b'"contaminated"', b"\0\xff")
-    good = b'{"event":"contaminated","trajectory":"000000"}'
-    folder.events_file.write_bytes(b"".join(line + b"\n" for line in (*lines, good, *lines)))
-    assert RunStatus.of(RunFolder.open(folder.path)).contaminated == 1
-
-
 @pytest.mark.parametrize(
     "change",
     [

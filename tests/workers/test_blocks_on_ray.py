@@ -127,7 +127,7 @@ async def test_several_trajectories_by_mixed_models_are_curated_alike_in_any_num
         "backend": {"default": "rehearsal", "player": ["rehearsal", "rehearsal:natural_mistake=0.5"]},
         "episodes_per_script": 2,
         "branches": 2,
-        "curation": Curation(contamination=(str(tmp_path / "known.jsonl"),), contaminated="refuse"),
+        "curation": Curation(contamination=(str(tmp_path / "known.jsonl"),)),
     }
     one = await synthesize(output=tmp_path / "one", concurrency=1, **asked)
     two = await synthesize(output=tmp_path / "two", concurrency=40, workers=2, **asked)
