@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from refinesynth.run.merging import Merged, merge
     from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, Mix
     from refinesynth.settings.setting_presets import paper, small
-    from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
+    from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, synthesize
     from refinesynth.trajectory import (
         ActionSpec,
         Draft,
@@ -99,7 +99,6 @@ __all__ = [
     "personas",
     "rules",
     "small",
-    "stream",
     "synthesize",
     "testing",
     "train",

@@ -37,9 +37,6 @@ async def synthesis() -> None:
     )
     await rs.synthesize(n=1, rules=rs.rules.strict() & MyRule(), on_progress=on_progress)
     await rs.synthesize(n=1, rules="strict() & MyRule()")
-    async with rs.stream(["a nurse"], n=1) as trajectories:
-        async for trajectory in trajectories:
-            assert_type(trajectory, rs.Trajectory)
 
 
 async def runs_and_evaluations() -> None:

@@ -55,7 +55,7 @@ def test_the_reference_is_made_from_the_package(site: Path) -> None:
     top = (site / "reference" / "refinesynth.html").read_text("utf-8")
     public = [name for name in refinesynth.__all__ if name[0].isupper()]
     assert [name for name in public if f'id="refinesynth.{name}"' not in top] == []
-    for function in ("synthesis.synthesize.synthesize", "stream", "evaluate.evaluate"):
+    for function in ("synthesis.synthesize.synthesize", "evaluate.evaluate"):
         assert f'id="refinesynth.{function}"' in top
 
 

@@ -1,101 +1,19 @@
-"""Names of backends: presets, the rehearsal with its faults, runs to replay, litellm model strings, roles."""
+"""Names of backends: presets, the rehearsal with its faults, litellm model strings, roles."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from pydantic import BaseModel, BeforeValidator, JsonValue, ValidationError
+from pydantic import ValidationError
 
 from refinesynth.backends.backend import REHEARSAL, Backend, Mixed
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import known_models, known_providers
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
-from refinesynth.trajectory import explain
 
 if TYPE_CHECKING:
     from refinesynth.rehearsal import Faults
-
-
-REPLAY = "replay"
-
-
-def _as_list(value: object) -> object:
-    return cast("object", value) if isinstance(value, list) else [value]
-
-
-_Settings = Annotated[tuple[Mapping[str, JsonValue], ...], BeforeValidator(_as_list)]
-"""Settings of a role's backends; more than one for a mixture."""
-
-
-class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
-    """Part of a run's config.json that a replay needs. `run.RunConfig` describes the whole file; this package may not
-    import it, and it refuses some files of other versions that can be replayed.
-    """
-
-    seed: int
-    models: Mapping[str, _Settings]
-    """Role name to the backend settings that change its answers."""
-    connections: Mapping[str, _Settings]
-    """Role name to the other backend settings."""
-    rules: str = ""
-    """Rule chain for drafts, as text; empty if the file has none."""
-    script_rules: str = ""
-    """Rule chain for scripts, as text."""
-
-    @classmethod
-    def read(cls, folder: Path) -> "ReplayedRun":
-        """Read the configuration of the run in `folder`. Raises ConfigurationError: it cannot be read or replayed."""
-        try:
-            run = cls.model_validate_json((folder / "config.json").read_bytes())
-        except OSError as error:
-            raise ConfigurationError(
-                f"{REPLAY}:{folder}: there is no run to replay: config.json cannot be read ({error.strerror or error})"
-            ) from error
-        except ValidationError as error:
-            raise ConfigurationError(f"{REPLAY}:{folder}: config.json is not a run's: {explain(error)}") from error
-        if not journal_of(folder).exists():
-            raise ConfigurationError(f"{REPLAY}:{folder}: that run has no journal, so there are no answers to replay")
-        return run
-
-    def backend(self, role: Role) -> Backend:
-        """Return the backend of `role`, with the settings that affect requests. Raises ConfigurationError: none."""
-        if role.value not in self.models:
-            raise ConfigurationError(
-                f"the replayed run has no answers of the {role.value}, only of {', '.join(self.models)}; replay with the "
-                f"same play and roles, or name another backend for that role"
-            )
-        pairs = zip(self.models[role.value], self.connections.get(role.value, ({},)), strict=True)
-        try:
-            return Mixed.of(
-                [Backend.model_validate({**model, "base_url": server.get("base_url")}) for model, server in pairs]
-            )
-        except (ValueError, ConfigurationError) as error:
-            raise ConfigurationError(f"the replayed run's backend cannot be read: {error}") from error
-
-
-def replayed_folder(backend: Backend) -> Path | None:
-    """Return the folder of the run that a backend replays; None for another backend."""
-    prefix, colon, folder = backend.model.partition(":")
-    return Path(folder) if colon and prefix == REPLAY else None
-
-
-def recorded_run(folder: Path, role: Role) -> ReplayedRun:
-    """Return the run that recorded `role`: the one in `folder`, or the one that it replayed for that role."""
-    seen: list[Path] = []
-    while folder not in seen:
-        seen.append(folder)
-        run = ReplayedRun.read(folder)
-        replayed = replayed_folder(run.backend(role))
-        if replayed is None:
-            return run
-        folder = replayed
-    raise ConfigurationError(f"{REPLAY}:{folder}: replays of replays go round in circles")
-
-
-def journal_of(folder: Path) -> Path:
-    return folder / "journal.sqlite"
 
 
 BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]
@@ -117,10 +35,10 @@ _FALLBACKS: Mapping[Role, tuple[str, ...]] = {
 
 
 def resolve(spec: str | Backend) -> Backend:
-    """Return the backend of a name: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model string.
+    """Return the backend of a name: a preset, `rehearsal:FAULT=RATE,...`, or a litellm model string.
 
     Raises:
-        ConfigurationError: The name is unknown, the rehearsal's faults are invalid, or the run cannot be replayed.
+        ConfigurationError: The name is unknown, or the rehearsal's faults are invalid.
     """
     if isinstance(spec, Backend):
         return spec
@@ -134,11 +52,6 @@ def resolve(spec: str | Backend) -> Backend:
         model = f"{REHEARSAL}:{argument}"
         rehearsal_faults(model)
         return Backend(name=REHEARSAL, model=model)
-    if kind.casefold() == REPLAY:
-        if not argument:
-            raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")
-        ReplayedRun.read(Path(argument))
-        return Backend(model=f"{REPLAY}:{argument}")
     if not name or name.split() != [name]:
         raise ConfigurationError(f"{spec!r} is no backend; give one of {_join(PRESETS)} or a litellm model string")
     _check_litellm_name(name)

@@ -34,7 +34,6 @@ def run(
     play: PlayOption = None,
     fresh: Annotated[bool, option(panel=OUTPUT)] = False,
     json: Annotated[bool, option(panel=OUTPUT)] = False,
-    otel: Annotated[bool, option(panel=OUTPUT)] = False,
     dry_run: Annotated[bool, option(panel=ADVANCED)] = False,
     sample: Annotated[int | None, option(panel=ADVANCED, min=1)] = None,
     show_config: Annotated[bool, option(panel=ADVANCED)] = False,
@@ -57,13 +56,11 @@ def run(
             fallback.SETTING=VALUE sets it alone.
         fresh: Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.
         json: The report as one JSON object.
-        otel: Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.
         dry_run: Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.
         sample: With --dry-run: how many personas to play, by default 8.
         show_config: Print every setting, its meaning and its origin, as a file. Runs nothing.
     """
     from refinesynth.cli.run_display import estimate_and_report, run_and_report
-    from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
     from refinesynth.settings.setting_presets import paper, small
@@ -89,9 +86,6 @@ def run(
     if show_config:
         _show_config(merged, layers)
         return
-    if otel:
-        _check_span_exporter()
-        merged["tracing"] = Tracing()
     if dry_run:
         merged.pop("output", None)
         raise typer.Exit(estimate_and_report(merged, sample=sample, json=json))
@@ -129,17 +123,6 @@ def _read_config(path: Path) -> dict[str, Any]:
                 note(f"! {warning.message}")
 
 
-def _check_span_exporter() -> None:
-    """Raise ConfigurationError if no exporter of spans is set up."""
-    from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
-
-    if isinstance(get_tracer_provider(), ProxyTracerProvider):
-        raise ConfigurationError(
-            "--otel makes spans, and nothing is set up to send them: install refinesynth[otel] and run "
-            "`opentelemetry-instrument refinesynth run --otel ...`, with OTEL_EXPORTER_OTLP_ENDPOINT"
-        )
-
-
 def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) -> dict[str, Any]:
     """The typed settings; those of grounded play are merged over the file's. Raises ConfigurationError."""
     from refinesynth.cli.rules import read_chain
@@ -158,8 +141,6 @@ def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) 
                 f"grounding is {file_grounding!r} in the file; expected its settings by name, such as terse: true"
             )
         values["grounding"] = {**cast("Mapping[str, Any]", file_grounding), **grounding}
-    if "contaminated" in values.get("curation", {}) and "contamination" not in values["curation"]:
-        raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
     for name in values.keys() & {"rules", "script_rules"}:
         values[name] = read_chain(flag(name), values[name])
     return values

@@ -1,5 +1,6 @@
 """Run or estimate from start to report: synthesis with a display, and the stop after a signal."""
 
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.run_report import advice, contamination, continue_command, funnel, next_commands
+from refinesynth.cli.run_report import advice, continue_command, funnel, next_commands
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import (
@@ -25,7 +26,6 @@ from refinesynth.errors import (
     StorageError,
 )
 from refinesynth.files.output_folder import is_url, next_old_path
-from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.status import RunStatus
@@ -34,7 +34,6 @@ from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, estimate
-from refinesynth.synthesis.gc_tuning import tune_gc
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -104,7 +103,8 @@ def import_backends(options: Mapping[str, Any]) -> None:
 
 def run_displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
     """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
-    tune_gc()
+    # The exit does not traverse the objects of litellm, which takes too long after Ctrl-C.
+    gc.freeze()
     with interruptible() as interrupt:
         display.open()
         try:
@@ -165,9 +165,8 @@ def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
 
 
 def _limit_lines(options: Mapping[str, Any], location: Path | str) -> list[str]:
-    """Lines on the default bounds of completions, and on prompts that do not fit the context of their model."""
+    """Line on the default bounds of completions, if there are any."""
     from refinesynth.client.default_limits import bound_of
-    from refinesynth.episode.prompt_preview import context_warnings
     from refinesynth.synthesis.request import Request
 
     request = Request.of({**options, "output": location})
@@ -179,9 +178,7 @@ def _limit_lines(options: Mapping[str, Any], location: Path | str) -> list[str]:
         if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].members[0])) is not None
     }
     limits = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
-    lines = [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
-    warnings = anyio.run(partial(context_warnings, shipped()[0], settings=settings, backends=backends))
-    return [*lines, *(f"! {warning}" for warning in warnings)]
+    return [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
 
 
 def _transport_clause(options: Mapping[str, Any]) -> str:
@@ -214,8 +211,6 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
         console.print()
         if shortfall is not None:
             say(f"{shortfall}", "yellow")
-        if result.contaminated:
-            say(contamination(result.contaminated), "yellow")
         if result.stopped_early is not None:
             say(advice(result, arguments))
         # The advice after an early stop already names `show --refused`.
@@ -250,7 +245,6 @@ _SHOWN_EVENTS = frozenset(
         "store",
         "workers_wait",
         "block_lost",
-        "tool_parser",
         "real_tools",
     }
 )

@@ -68,14 +68,6 @@ def funnel(result: SynthesisResult) -> RenderableType:
     return Group(table, *map(styled, failures), "", *(styled(line, "dim") for line in (usage_line, *shares) if line))
 
 
-def contamination(count: int) -> str:
-    """Warning about overlaps of kept trajectories with evaluation sets."""
-    return (
-        f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
-        f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
-    )
-
-
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
     run = shlex.quote(str(path))
     commands: list[str] = []

@@ -14,7 +14,7 @@ from refinesynth.cli.display import failure_reasons
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run
-from refinesynth.cli.run_report import amount, by_outcome, contamination, estimated
+from refinesynth.cli.run_report import amount, by_outcome, estimated
 from refinesynth.cli.terminal import labelled, note, output, print_json, say, styled
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.journal.journal_values import model_of
@@ -85,8 +85,6 @@ def _overview(current: RunStatus) -> Iterator[tuple[str, RenderableType]]:
             yield "", styled(f"{count:,} by {one_line(rule, size=40)}", "dim")
     for index, reason in enumerate(failure_reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
         yield "" if index else "why none", styled(reason)
-    if current.contaminated:
-        yield "", styled(contamination(current.contaminated), "yellow")
     if current.elapsed is not None:
         yield "elapsed", duration(current.elapsed)
     if event := current.last_event:

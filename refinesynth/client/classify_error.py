@@ -8,17 +8,15 @@ text of an error decide instead. No rule needs litellm; they apply to any comple
 import json
 import os
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
-from refinesynth.client.limiter.rate_limits import headers_of, read_rate_headers, wait_in_words
+from refinesynth.client.limiter.rate_limits import headers_of, retry_after_in
 from refinesynth.client.reporting import redact
 
 _QUOTED_CHARS = 400
@@ -79,9 +77,6 @@ class ClassifiedError:
     """HTTP status, if any; litellm invents a status for errors without one."""
     arguments: tuple[str, ...] = ()
     """Arguments of the request that the server names, in its order."""
-    page: str | None = None
-    """Title or beginning of a web page received instead of a completion. From a server that never answered, a page
-    suggests a wrong URL. None if the status already explains the page: key, load or size."""
 
 
 class UnusableAnswer(Exception):
@@ -126,17 +121,6 @@ _INVALID = re.compile(
     re.IGNORECASE,
 )
 """Words of an invalid request; with `_OVERLOADED`, classifies errors that have neither a status nor a code."""
-_STREAM_NEEDED = re.compile(
-    r"\bstream\b\W{0,3}(parameter )?((must|should|has to|needs to) be|to|is required to be|=|:)\W{0,4}(set to )?\W{0,3}true\b"
-    r"|stream\W{0,3}((is |was )?set to\W{0,3}|is\W{0,3})?false\W{0,3}(is |was )?not (supported|allowed|permitted)"
-    r"|non[ _-]?stream\w*( \w{1,20}){0,3} (is|are) (currently )?(not|un) ?(yet |currently )?(supported|allowed|available)|not (support|allow)\w*( \w{1,20})? non[ _-]?stream"
-    r"|only (be used |used |supports? |allows? |accepts? |available |works? )?(in |with |for |via )?(the )?stream(s|ing|ed)?\b(?!\W{0,4}(is |set to )?false)|stream(ing)?( mode| requests?| responses?| calls?)? only\b"
-    r"|requires? (the )?(use of )?stream(ing)?\b|streaming( mode)? is required(?! for)|must (use|enable) stream"
-    r"|(仅|只)(支持|能).{0,6}(流式|stream)|(必须|请).{0,6}(流式|stream)|不支持非流式",
-    re.IGNORECASE,
-)
-_SSE = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
-"""Beginning of an event stream in place of a completion, as quoted by litellm and the direct client."""
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
     r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spend(ing)? limit|payment required|arrear|account (is )?(deactivated|suspended)"
@@ -170,12 +154,6 @@ _UNREADABLE = re.compile(
     r"body is no JSON|invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
     re.IGNORECASE,
 )
-_PAGE_START = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
-_QUOTED_PAGE = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
-"""Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
-_TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
-_PAGE_CHARS = 80
-"""Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
         r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE
@@ -196,10 +174,6 @@ _NETWORK_LIBRARIES = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aio
 _REFUSED_ERRORS = (ConnectionRefusedError, gaierror)
 _CONNECT_ERRORS = frozenset({"ConnectError", "ClientConnectorError"})
 """httpx's and aiohttp's errors for a failed connection; operating systems word the reasons differently."""
-_TLS = re.compile(r"\[SSL\b|\bSSL(Cert\w+)?Error|certificate_?verify_?failed|\bTLSV?1?_", re.IGNORECASE)
-_CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|certificate is not valid|self[- ]signed", re.IGNORECASE)
-_PLAIN_HTTP = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
-"""OpenSSL's error messages about a server that speaks plain HTTP."""
 _DROPPED_ERRORS = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Errors of an established connection; litellm raises them, too, as httpx's ConnectError."""
 
@@ -214,21 +188,13 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     if isinstance(error, UnusableAnswer):
         return ClassifiedError(error.action, error.category, f"{backend.label} {redact(str(error), key=key)}")
     status, text = _status_of(error), _text_of(error, key)
-    page = _page_excerpt(error, status, text)
-    # Servers report a missing model in JSON; a page comes from a gateway.
-    rule = _BROKEN if page is not None and status == _NOT_FOUND else _matching_rule(error, status, text)
-    retry_after = None
-    if rule.action is FailureAction.RETRY:
-        retry_after = read_rate_headers(headers_of(error)).retry_after
-        if retry_after is None and rule.category is ErrorCategory.RATE_LIMIT:
-            retry_after = wait_in_words(text)
-    text = text if page is None else f"a web page: {page!r}"
+    rule = _matching_rule(error, status, text)
+    retry_after = retry_after_in(headers_of(error)) if rule.action is FailureAction.RETRY else None
     description = rule.template.format(
         text=text if len(text) <= _QUOTED_CHARS else f"{text[:_QUOTED_CHARS]}...",
         how="an error in its answer" if in_body else f"HTTP {status}",
         model=backend.model,
         key=_key_advice(backend),
-        trust=_trust_advice(),
         server=f" at {backend.base_url}" if backend.base_url else "",
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
@@ -237,9 +203,8 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     certain = rule.action is not FailureAction.STOP or not by_text_alone or not _has_answer(error, status)
     message = redact(f"{backend.label} {description}", key=key)
     status = None if in_body else status
-    return ClassifiedError(
-        rule.action, rule.category, message, retry_after, certain, status, _named_arguments(text, backend), page
-    )
+    arguments = _named_arguments(text, backend)
+    return ClassifiedError(rule.action, rule.category, message, retry_after, certain, status, arguments)
 
 
 @dataclass(frozen=True)
@@ -271,14 +236,6 @@ _LOADING = _retry(
 """llama.cpp, text-generation-inference and others. Requires both status and words, and no words of a failure."""
 _TIMEOUT = _retry(ErrorCategory.TIMEOUT, "gave no answer within {timeout}")
 _UNREACHED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server} ({text})")
-_UNTRUSTED = _stop(
-    ErrorCategory.UNREACHED, "shows a TLS certificate{server} that is not trusted here; {trust} ({text})"
-)
-_NO_TLS = _stop(
-    ErrorCategory.UNREACHED,
-    "does not speak TLS{server}, as https:// says; give a base_url that begins with http:// ({text})",
-)
-_TLS_FAILED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server}, because TLS failed ({text})")
 _DROPPED = _retry(ErrorCategory.SERVER, "broke off the connection{server} ({text})")
 _BROKEN = _retry(ErrorCategory.SERVER, "sent something that is no completion ({text})")
 _DEFECT = _stop(ErrorCategory.DEFECT, "cannot be asked: {error}: {text}")
@@ -289,13 +246,6 @@ _REJECTED = _abandon(ErrorCategory.REJECTED, "rejects the request with {how} ({t
 _NO_CREDIT = "has no credit left for this key; top it up or choose another backend ({text})"
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
-
-_STREAM_ADVICE = (
-    "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
-)
-_STREAMS_ONLY = _stop(ErrorCategory.REJECTED, f"gives streamed answers only. {_STREAM_ADVICE}", pattern=_STREAM_NEEDED)
-# Retried: a single streamed response may be an accident.
-_STREAMED = _retry(ErrorCategory.DEFECT, f"sent a stream in place of an answer. {_STREAM_ADVICE}")
 
 _BUSY = _retry(ErrorCategory.RATE_LIMIT, "says that there are too many requests ({text})", frozenset({429}))
 _FAILED = _retry(ErrorCategory.SERVER, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)}))
@@ -324,9 +274,6 @@ _SERVER_ERROR = 500
 """Also litellm's status for an unreachable server, a broken body and its own failure."""
 _SUCCESS = 200
 """litellm's status for a body that is no JSON."""
-_NOT_FOUND = 404
-_PAGE_STATUSES = frozenset({401, 402, 403, 408, 413, 429})
-"""Statuses below 500 that keep their meaning when the body is a web page."""
 _ACCOUNT_STATUSES = frozenset({401, 402, 403, 404, 429})
 """Statuses sent before the server reads the prompt; their text is about the account or the model."""
 
@@ -338,8 +285,6 @@ def _matching_rule(error: Exception, status: int | None, text: str) -> _Rule:
         (_SETTINGS, name == "UnsupportedParamsError"),
         (_LOADING, status in _LOADING.statuses and _LOADING.matches(0, text)),
         (_BUSY, _BUSY.matches(status or 0, text) and _PER_MINUTE.search(text) is not None),
-        (_STREAMS_ONLY, _STREAM_NEEDED.search(text) is not None),
-        (_STREAMED, _SSE.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
     chosen = next((rule for rule, applies in special_cases if applies), None)
@@ -356,7 +301,7 @@ def _matching_rule(error: Exception, status: int | None, text: str) -> _Rule:
 def _rule_without_answer(error: Exception, status: int | None, text: str) -> _Rule | None:
     """Return the row for a fault whose status is invented or missing; None if a server may have sent the 500."""
     if _is_network_error(error):
-        return _tls_fault(error, text) or (_UNREACHED if _is_unconnected(error) else _DROPPED)
+        return _UNREACHED if _is_unconnected(error) else _DROPPED
     if status == _SUCCESS or any(isinstance(cause, _PARSE_ERRORS) for cause in causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
@@ -381,22 +326,6 @@ def _is_network_error(error: Exception) -> bool:
     )
 
 
-def _tls_fault(error: Exception, text: str) -> _Rule | None:
-    message = " ".join([text, *(str(cause) for cause in causes_of(error))])
-    if not _TLS.search(message) and not any(isinstance(cause, ssl.SSLError) for cause in causes_of(error)):
-        return None
-    if _CERTIFICATE.search(message):
-        return _UNTRUSTED
-    return _NO_TLS if _PLAIN_HTTP.search(message) else _TLS_FAILED
-
-
-def _trust_advice() -> str:
-    file = os.environ.get("SSL_CERT_FILE")
-    if file and not Path(file).exists():
-        return f"SSL_CERT_FILE names {file!r}, and no such file is there"
-    return "name the file with its authority's certificate in the variable SSL_CERT_FILE"
-
-
 def _is_unconnected(error: Exception) -> bool:
     causes = list(causes_of(error))
     is_connect_error = any(kind.__name__ in _CONNECT_ERRORS for cause in causes for kind in type(cause).__mro__)
@@ -407,22 +336,6 @@ def _is_unconnected(error: Exception) -> bool:
 def _has_answer(error: Exception, status: int | None) -> bool:
     """Return True if a server responded. The error's class counts as well: litellm invents a status without one."""
     return status is not None and type(error).__name__ != "APIConnectionError"
-
-
-def _page_excerpt(error: Exception, status: int | None, text: str) -> str | None:
-    unread = _UNREADABLE.search(text) is not None
-    # litellm reports a page that came with status 200 as a 500.
-    if not unread and (status in _PAGE_STATUSES or (status or 0) >= _SERVER_ERROR):
-        return None
-    start = (_QUOTED_PAGE if unread else _PAGE_START).search(text)
-    is_html = "text/html" in headers_of(error).get("content-type", "").casefold() and (unread or text.startswith("<"))
-    if start is None and not is_html:
-        return None
-    if (title := _TITLE.search(text)) is not None:
-        return title[1].strip()
-    excerpt = text[0 if start is None else start.start(1) :][:_PAGE_CHARS]
-    # Up to the last tag: litellm may append text to the page.
-    return excerpt[: excerpt.rfind(">") + 1] or excerpt
 
 
 def _key_advice(backend: Backend) -> str:

@@ -7,7 +7,6 @@ from random import uniform
 from typing import Any
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
@@ -17,13 +16,8 @@ from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, 
 
 _CONNECT_RETRIES = 3
 """Retries for a server that was never reached; their waits add up to 5 to 9 seconds."""
-_PAGE_RETRIES = 1
-"""Retries for a server that sends web pages and never answered: a gateway's page goes away, that of a wrong address
-stays."""
 _CONTENT_CATEGORIES = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
 """Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
-_MIN_PARSED_CALLS = 3
-"""Number of a backend's first completions with tool calls; artefacts in all of them indicate a faulty tool parser."""
 _MAX_FRUITLESS = 5
 """Requests given up before a backend's first usable completion that indicate wrong settings."""
 _SETTINGS_TO_CHECK = {
@@ -35,8 +29,7 @@ _SETTING_OF_ARGUMENT = {"response_format": "output_mode", "tools": "output_mode"
 """Arguments of a request that another setting determines."""
 _REFUSALS = frozenset({ErrorCategory.REJECTED, ErrorCategory.NOT_FOUND})
 _CRASH_STATUS = 500
-_MAX_CRASHES = 2
-"""Crashes after which a request with a schema is tried once without the schema."""
+"""Status with which some servers refuse a feature that they name."""
 _LOADING_RETRY_S = 5.0
 """Minimum seconds between two attempts while a model loads."""
 _MAX_UNCERTAIN = 20
@@ -73,8 +66,6 @@ class PendingRequest:
     """Seconds waited for a server that loads its model."""
     default_bound: int | None = None
     """Default bound of the role's completion; None if the request is sent without it."""
-    crashes: int = 0
-    """Faults that look like a crash of the server."""
     answered_before: int = 0
     """Usable answers of the backend before this request began."""
 
@@ -83,7 +74,7 @@ class FailurePolicy:
     """Decision for each failure of one backend: retry, abandon the episode, or stop the run.
 
     Backend faults have the retry budget `Backend.retries`; content faults and defects have `Backend.content_retries`
-    each. A server that never answered is given up after 3 retries without a connection, or after its second web page.
+    each. A server that never answered is given up after 3 retries without a connection.
     """
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
@@ -97,8 +88,6 @@ class FailurePolicy:
         self._limiter = limiter
         self._fruitless_count = 0
         self._uncertain_count = 0
-        self._call_count = 0
-        self._artefact_count = 0
 
     def wait(self, fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
@@ -144,8 +133,6 @@ class FailurePolicy:
         faults, backend, has_answered = pending.faults, self._backend, self._limiter.has_answered
         if fault.action is not FailureAction.RETRY or (fault.retry_after or 0.0) > self.max_wait:
             return False
-        if fault.page is not None and not has_answered and faults.total() > _PAGE_RETRIES:
-            return False
         if fault.category is ErrorCategory.UNREACHED and not has_answered and faults[fault.category] > _CONNECT_RETRIES:
             return False
         # A resumed run replays the failed answers of its journal: their cause may be gone, so retries begin anew.
@@ -163,17 +150,6 @@ class FailurePolicy:
         self._proved_features.update(_used_features(request).values())
         self._uncertain_count = 0
 
-    def note_calls(self, artefact: str | None) -> None:
-        """Record a completion with tool calls and its artefact; warn once if the first three all have an artefact."""
-        self._call_count += 1
-        self._artefact_count += artefact is not None
-        if self._call_count == self._artefact_count == _MIN_PARSED_CALLS:
-            text = (
-                f"{self._backend.label} gives calls that its server's tool parser did not read right ({artefact}), each "
-                "time so far; what is clear is put right, the rest is asked for again; check the server's tool parser"
-            )
-            report("tool_parser", self._backend, text)
-
     @property
     def max_wait(self) -> float:
         """Longest accepted Retry-After and model loading time, in seconds; shorter if a fallback backend exists."""
@@ -182,8 +158,6 @@ class FailurePolicy:
 
     def error(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
         """Return the error for a request that is given up after this fault."""
-        if fault.page is not None and not self._limiter.has_answered:
-            return RunStopped(_no_api_message(self._backend, fault.page))
         is_stop = fault.action is FailureAction.STOP
         if is_stop and (fault.certain or not self.answered):
             return _run_stopped(fault.message)
@@ -233,10 +207,9 @@ class FailurePolicy:
 def _missing_feature(
     fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any], proved: Container[str]
 ) -> UnsupportedFeature | None:
-    """Return the feature to omit from `request` after this fault; None if no missing feature explains the fault.
+    """Return the feature to omit from `request` after this fault; None if the server names no feature it may lack.
 
-    Some servers crash on a schema without naming it: the second crash leads to one attempt without the schema, the
-    third restores it. `proved` holds the features that the server supports.
+    `proved` holds the features that the server supports.
     """
     if fault.category not in _REFUSALS and fault.status != _CRASH_STATUS:
         return None
@@ -247,14 +220,7 @@ def _missing_feature(
         # Servers without tools may name `tool_choice` instead of `tools`.
         of_tools = name == UnsupportedFeature.TOOL_CHOICE and "tools" in request
         names += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
-    feature = next((UnsupportedFeature(name) for name in names if name in candidates), None)
-    if feature is None and fault.status == _CRASH_STATUS:
-        pending.crashes += 1
-        if pending.crashes > _MAX_CRASHES:
-            pending.omitted -= {UnsupportedFeature.SCHEMA}
-        elif pending.crashes == _MAX_CRASHES and UnsupportedFeature.SCHEMA in candidates:
-            return UnsupportedFeature.SCHEMA
-    return feature
+    return next((UnsupportedFeature(name) for name in names if name in candidates), None)
 
 
 def _used_features(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
@@ -270,16 +236,6 @@ def _used_features(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
     if isinstance(schema, Mapping) and "json_schema" in schema:
         features[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {schema['json_schema']['name']}"
     return features
-
-
-def _no_api_message(backend: Backend, page: str) -> str:
-    server = server_of(backend)
-    setting = "its address" if server is None else f"base_url ({server})"
-    hint = "" if server is not None and server.rstrip("/").endswith("/v1") else ", which mostly ends in /v1"
-    return (
-        f"{backend.label} is asked at an address where no completion API is: a web page came back, {page!r}. Check {setting}{hint}, "
-        f"and whether a login or a proxy stands in between."
-    )
 
 
 def _run_stopped(message: str) -> RunStopped:

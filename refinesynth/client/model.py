@@ -22,19 +22,17 @@ from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
-from refinesynth.client.completion_parsing import ParserFault, ReadCompletion, read_completion
+from refinesynth.client.completion_parsing import ReadCompletion, read_completion
 from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.limiter.rate_limits import headers_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
-    affinity_of,
     can_force_tools,
     is_open,
     output_mode,
     profile_of,
-    with_affinity,
+    with_cache_marks,
 )
 from refinesynth.client.session import current_request, stopped_clock
 from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
@@ -114,7 +112,6 @@ class BackendModel(Model):
         self._litellm_provider = split_model(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
-        self._affinity = affinity_of(backend)
         self._forms: dict[int, _Forms] = {}
         """Id of a parameters object to its forms; a role, or a player of one script, reuses one object."""
         self._policy = FailurePolicy(backend, self.limiter)
@@ -210,7 +207,7 @@ class BackendModel(Model):
                 seeded = _reseeded(request, pending.faults[ErrorCategory.CONTENT])
                 response = await self._answer(seeded, parameters, pending)
             except RefinesynthError:
-                # Raised by our own completion functions, such as a replay, already classified.
+                # Raised by our own completion functions, such as batches, already classified.
                 raise
             except Exception as error:  # noqa: BLE001 - every error is classified
                 fault = classify_error(error, self.backend)
@@ -277,13 +274,7 @@ class BackendModel(Model):
             # Some providers hide the thoughts and report only their tokens.
             self._uses_bounds, self._thinks = False, True
         answer.check(max_tokens=bound_in(request))
-        try:
-            answer, artefact = answer.with_repaired_calls(parameters)
-        except ParserFault as fault:
-            policy.note_calls(str(fault))
-            raise
-        if answer.calls:
-            policy.note_calls(artefact)
+        answer, artefact = answer.with_repaired_calls(parameters)
         parts = answer.parts(parameters)
         policy.usable = True
         policy.answered += paid is None
@@ -323,7 +314,9 @@ class BackendModel(Model):
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
             try:
-                answer = await self._complete(with_affinity(request, self._affinity, context), permit)
+                is_marked = self._litellm_provider == "anthropic" and context.session.id
+                sent = with_cache_marks(request, context.role) if is_marked else request
+                answer = await self._complete(sent, permit)
                 cost = self._price(answer.usage)
             except BaseException:
                 reservation.release()
@@ -343,13 +336,12 @@ class BackendModel(Model):
         except RefinesynthError:
             raise
         except Exception as error:
-            permit.failed(classify_error(error, self.backend), headers=headers_of(error))
+            permit.failed(classify_error(error, self.backend))
             raise
         permit.answered(
             seconds=anyio.current_time() - start,
             output_tokens=answer.usage.output_tokens,
             billed=answer.usage.total_tokens,
-            headers=headers_of(raw),
         )
         return answer
 

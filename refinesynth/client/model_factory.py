@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from refinesynth.backends.backend import Backend, Completion
-from refinesynth.backends.names import rehearsal_faults, replayed_folder
+from refinesynth.backends.names import rehearsal_faults
 from refinesynth.backends.providers import key_of, key_variables, split_model
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
@@ -127,10 +127,6 @@ def open_models(
     """Backend, True for provider batches, and the model."""
 
     def model_of(role: Role, backend: Backend) -> "Model":
-        if call is None and (folder := replayed_folder(backend)) is not None:
-            from refinesynth.client.replay import open_replay
-
-            return open_replay(folder, role)
         batched = batches is not None and role in BATCHED
         model = next((model for known, batch, model in opened if (known, batch) == (backend, batched)), None)
         if model is None:

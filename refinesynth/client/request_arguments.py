@@ -1,4 +1,4 @@
-"""Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models; session affinity.
+"""Arguments of a chat completion from pydantic-ai's messages and parameters; capabilities of models; cache marks.
 
 Capabilities come from pydantic-ai's profiles: litellm's flags claim native JSON schemas for DeepSeek and deny them to
 local models.
@@ -29,8 +29,6 @@ from pydantic_ai.settings import ModelSettings
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.providers import PROVIDERS, provider_of, split_model
 from refinesynth.backends.role import Role
-from refinesynth.client.http.transport import is_openai_server
-from refinesynth.client.session import RequestContext
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.text.json_reader import scrub
 
@@ -266,44 +264,18 @@ def can_force_tools(backend: Backend, profile: ModelProfile) -> bool:
     return profile.get("supports_forced_tool_choice", True) and profile.get(name, True)
 
 
-CONVERSATION_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
-"""Roles whose requests in an episode extend each other. Other roles' prompts share their beginning in all episodes."""
+def with_cache_marks(request: dict[str, Any], role: str) -> dict[str, Any]:
+    """Return the request with the marks by which Anthropic caches the beginning of a conversation.
 
-
-def with_affinity(request: dict[str, Any], kind: str, context: RequestContext) -> dict[str, Any]:
-    """Return the request with the marks of a preset (`affinity_of`), by which a provider finds the cached prefix of the
-    conversation.
-
-    A request of no episode stays unchanged. The journal's digest excludes the marks, so they do not affect which
-    answers are recalled.
+    The DungeonMaster's instructions recur in all episodes, and a Player's conversation grows by messages. Nothing else is
+    marked: a cache write that no request reads costs a quarter more. The journal's digest excludes the marks.
     """
-    role, episode = context.role, context.session.id
-    if not episode:
-        return request
-    if kind == "openai" and role in CONVERSATION_ROLES:
-        # OpenAI routes by prefix: a key per episode would separate the requests that share one in all episodes.
-        body = {"prompt_cache_key": f"{episode}-{role}", **request.get("extra_body", {})}
-        return {**request, "extra_body": body}
-    if kind != "anthropic":
-        return request
-    # The DungeonMaster's instructions recur in all episodes, and a Player's conversation grows by messages. Nothing
-    # else is marked: a cache write that no request reads costs a quarter more.
     messages: list[dict[str, Any]] = list(request["messages"])
-    if role in CONVERSATION_ROLES and messages[0]["role"] == "system":
+    if role in {Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER} and messages[0]["role"] == "system":
         messages[0] = _with_cache_mark(messages[0])
     if role in {Role.PLAYER, Role.REPAIRER}:
         messages[-1] = _with_cache_mark(messages[-1])
     return {**request, "messages": messages}
-
-
-def affinity_of(backend: Backend) -> str:
-    """Return the affinity preset of a backend, with `auto` resolved."""
-    if backend.session_headers != "auto":
-        return backend.session_headers
-    provider = split_model(backend.model)[0]
-    if provider == "openai" and is_openai_server(backend):
-        return "openai"
-    return "anthropic" if provider == "anthropic" else "none"
 
 
 def _with_cache_mark(message: dict[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,7 @@ class RoundRobinModel(WrapperModel):
 
 def mixture(models: Sequence[Model]) -> Model:
     """Return one model for all of `models`; a single model itself."""
-    flat = [item for model in models for item in (model.models if isinstance(model, RoundRobinModel) else (model,))]
-    return RoundRobinModel(flat) if len(flat) > 1 else flat[0]
+    return RoundRobinModel(models) if len(models) > 1 else models[0]
 
 
 def in_turn(model: Model, number: int) -> Model:

@@ -36,7 +36,6 @@ from refinesynth.client import token_usage
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, UsageCounter
 from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.token_usage import usage_of
-from refinesynth.client.tracing import instrumented
 from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
 from refinesynth.journal.journal_values import DIGEST_SIZE, ESTIMATED, PaidCompletion, model_of
@@ -91,7 +90,7 @@ class Session:
     _steps: Counter[str] = field(default_factory=Counter[str])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
-        return SessionModel(instrumented(model), session=self, role=role)
+        return SessionModel(model, session=self, role=role)
 
     def next_seed(self, role: Role) -> int:
         """Return the seed of the role's next request, from 0 to 2**31 - 1."""

@@ -12,7 +12,7 @@ from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
 from refinesynth.client.reporting import report
 from refinesynth.errors import StorageError
-from refinesynth.journal import Journal, JournalReader
+from refinesynth.journal import Journal
 
 
 class UnsupportedFeature(StrEnum):
@@ -52,14 +52,11 @@ class UnsupportedFeatures:
 
     def open(self, journal: Journal) -> None:
         """Read the lacks that earlier processes of the run found, and write new ones to `journal`."""
-        self.read(journal)
-        self._journal = journal
-
-    def read(self, journal: JournalReader) -> None:
         try:
             self._add_all(_NOTE_ADAPTER.validate_json(journal.note(_NOTE) or b"{}"))
         except ValidationError as error:
             raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its note {_NOTE!r}") from error
+        self._journal = journal
 
     def to_json(self) -> bytes:
         """Return the known lacks, for `merge` in another process."""

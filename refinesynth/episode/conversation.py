@@ -20,7 +20,6 @@ from refinesynth.actions.matching import lenient_action, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
-from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import EpisodeContext, Turns, invalid_answer
 from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
@@ -205,9 +204,7 @@ class Conversation(ABC):
         failure: object = None
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.begin_draft(after=len(turns))
-            with span("attempt", stage="draft", number=self.record.drafts) as attempt:
-                draft, verdict = await self._converse(turns, feedback)
-                attempt.set_attribute(ACCEPTED, verdict.accepted)
+            draft, verdict = await self._converse(turns, feedback)
             if verdict.accepted:
                 return draft
             self.record.refuse_draft(draft, verdict.violations)

@@ -17,7 +17,6 @@ from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.session import CompletionCache, Session, deadline
-from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Turns, judged
 from refinesynth.episode.plays import find
@@ -75,18 +74,15 @@ async def play_episode(
         InputError: The play is unknown, or returned a draft that its verifier had not accepted.
     """
     name = episode_id(persona, index=index, settings=settings)
-    with span("episode", root=True, episode=name, index=index) as current:
-        session = Session(
-            id=name,
-            seed=episode_seed(index=index, settings=settings),
-            index=index,
-            memory=memory,
-            tracker=tracker or BudgetTracker(),
-            bounded=settings.bounded,
-        )
-        outcome = await _Episode(EpisodeRecord(session, persona), settings, models).outcome()
-        current.set_attribute(ACCEPTED, outcome.accepted)
-    return outcome
+    session = Session(
+        id=name,
+        seed=episode_seed(index=index, settings=settings),
+        index=index,
+        memory=memory,
+        tracker=tracker or BudgetTracker(),
+        bounded=settings.bounded,
+    )
+    return await _Episode(EpisodeRecord(session, persona), settings, models).outcome()
 
 
 class _Episode:

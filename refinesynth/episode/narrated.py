@@ -5,7 +5,6 @@ feedback. A violation without a verified prefix, such as too few mistakes, resta
 """
 
 from refinesynth.backends.role import Role
-from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
@@ -26,10 +25,8 @@ class NarratedPlay(Play):
         verified, violations = start, tuple[Violation, ...]()
         while record.drafts < context.settings.attempts.drafts:
             record.begin_draft(after=len(verified))
-            with span("attempt", stage="draft", number=record.drafts) as attempt:
-                draft = await narrator.tell(script, verified, violations=violations)
-                verdict = await verifier.verify(draft)
-                attempt.set_attribute(ACCEPTED, verdict.accepted)
+            draft = await narrator.tell(script, verified, violations=violations)
+            verdict = await verifier.verify(draft)
             if verdict.accepted:
                 return draft
             record.refuse_draft(draft, verdict.violations)

@@ -17,7 +17,6 @@ from pydantic_ai.models import Model
 from refinesynth.backends.role import Role
 from refinesynth.client.routing import in_turn
 from refinesynth.client.session import Session
-from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
@@ -196,8 +195,7 @@ async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: 
     while record.scripts < settings.attempts.scripts:
         record.begin_script()
         try:
-            with span("attempt", stage="script", number=record.scripts):
-                script = await writer.write(record.persona, violations=violations, previous=previous)
+            script = await writer.write(record.persona, violations=violations, previous=previous)
         except InvalidAnswer as error:
             previous, violations = None, (invalid_answer(0, error),)
             record.refuse_script(None, violations, text=str(error))
@@ -217,12 +215,8 @@ async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: 
 
 def judged(script: Script, rules: Rule, needs: Rule) -> Verdict:
     draft = Draft(script=script, finished=False)
-    with span("verify", stage="script") as verifying:
-        verdict = verify(draft, rules)
-        if verdict.accepted:
-            verdict = verify(draft, needs)
-        verifying.set_attribute(ACCEPTED, verdict.accepted)
-    return verdict
+    verdict = verify(draft, rules)
+    return verify(draft, needs) if verdict.accepted else verdict
 
 
 def invalid_answer(turn: int, error: InvalidAnswer) -> Violation:

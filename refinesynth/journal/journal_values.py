@@ -139,9 +139,6 @@ class EpisodeRecord:
 
     def __init__(self, paid: Sequence[PaidCompletion] = ()) -> None:
         self._paid = {(completion.role, completion.step, completion.digest): completion for completion in paid}
-        self._unused: dict[bytes, dict[tuple[str, int], PaidCompletion]] = {}
-        for completion in self._paid.values():
-            self._unused.setdefault(completion.digest, {})[completion.role, completion.step] = completion
 
     def __iter__(self) -> Iterator[PaidCompletion]:
         return iter(self._paid.values())
@@ -152,17 +149,6 @@ class EpisodeRecord:
     def get(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
         """Return the completion of this request at this role and step; None if there is none."""
         return self._paid.get((role, step, digest))
-
-    def take(self, role: str, step: int, digest: bytes) -> PaidCompletion | None:
-        """Return the unused completion of this request at this role and step, else its first unused one elsewhere.
-
-        Each completion is returned once. Under other rules, the same request may come earlier or later.
-        """
-        unused = self._unused.get(digest)
-        if not unused:
-            return None
-        key = (role, step)
-        return unused.pop(key if key in unused else next(iter(unused)))
 
 
 Row: TypeAlias = tuple[Any, ...]

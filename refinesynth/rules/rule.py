@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.errors import RuleFailed
 from refinesynth.text.json_reader import scrub
-from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Draft, Trajectory
 
 _LOG = logging.getLogger("refinesynth.rules")
@@ -61,13 +60,6 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     violations: tuple[Violation, ...]
     verified_turns: int = Field(ge=0)
     """Length of the verified prefix in turns, from which generation may continue; all turns of an accepted draft."""
-
-    def _repr_html_(self) -> str:
-        rows = [("accepted" if self.accepted else "refused", f"{self.verified_turns:,} turns verified")]
-        rows += [
-            (one.rule, f"turn {one.turn + 1}: {one.message} ({one.code}, {one.severity})") for one in self.violations
-        ]
-        return html_table(rows)
 
 
 @runtime_checkable

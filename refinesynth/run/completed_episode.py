@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -24,28 +24,8 @@ UNREADABLE = "unreadable"
 _MIN_DISTRACTOR_SHARE = 0.5
 _MIN_PRECONDITIONS = 4
 
-_REMOVED_KEYS = ("guesses", "guessed", "borrowed")
-"""Keys of earlier versions, which are ignored."""
-
-_ABANDONED_KEY = "by giving the plan up"
-"""Key of `longer` for abandoned mistakes in an earlier version."""
-
 SLOW_REPAIRS = {"after a second try": "again", "later": "late"}
 """Kind of a slow repair to the field of `Refinements` with its count."""
-
-
-def upgraded_stats(data: object) -> object:
-    """Return the statistics of an earlier version under their present names."""
-    if not isinstance(data, dict):
-        return data
-    stats = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _REMOVED_KEYS}
-    if "unrelated" in stats:
-        stats["unanswered"] = stats.pop("unrelated")
-    longer = stats.get("longer")
-    if isinstance(longer, dict) and _ABANDONED_KEY in longer:
-        kinds = dict(cast("dict[str, int]", longer))
-        stats |= {"abandoned": kinds.pop(_ABANDONED_KEY), "longer": kinds}
-    return stats
 
 
 class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
@@ -74,7 +54,7 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
     repair_turns: dict[str, int] = Field(default_factory=dict[str, int])
     """Total of the player's turns up to these answers, by kind of mistake."""
     tenths: tuple[float, ...] = ()
-    """Mistakes in each tenth of the plays (`mistakes_by_tenth`); empty in earlier versions."""
+    """Mistakes in each tenth of the plays (`mistakes_by_tenth`); empty without trajectories."""
     clean: int = 0
     transient: int = 0
     """Number of transient failures of right actions."""
@@ -86,8 +66,6 @@ class EpisodeStats(BaseModel, frozen=True, extra="forbid"):
     """Number of refused scripts by the first rejecting rule, or `UNREADABLE`."""
     passed: int = 0
     """Number of played scripts: 1 if there is a trajectory or a refused draft, else 0."""
-
-    _read_earlier = model_validator(mode="before")(upgraded_stats)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
@@ -188,8 +166,7 @@ class EpisodeLine(JournalModel):
     id: str
     persona: str
     accepted: bool
-    trajectories: int = Field(default_factory=lambda fields: int(fields["accepted"]), ge=0)
-    """Number of trajectories; absent in lines of versions with at most one trajectory per episode."""
+    trajectories: int = Field(ge=0)
     reason: str | None
     """Reason for the absence of trajectories; None if there is a trajectory."""
     lost: bool = False
@@ -269,7 +246,7 @@ class CompletedEpisode:
 
     def waiting_entry(self) -> Entry:
         """Return the journal's entry, with the lines, for the time until the commit to the files."""
-        # Earlier versions, with at most one trajectory, wrote an empty line for none.
+        # An empty line stands for no trajectory.
         return self._entry(held=b"\n".join((*(self.trajectories or (b"",)), *self.rejected)))
 
     def written_entry(self, *, trajectories_end: int, rejected_end: int) -> Entry:

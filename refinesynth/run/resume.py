@@ -1,8 +1,7 @@
 """Resume of a run, step by step.
 
 1. `_take`: lock the folder for this process; with `fresh`, move the old run aside.
-2. `_refuse_changes`, `_refuse_second_attempts`: refuse settings that would change the data, and runs of an earlier
-version that has played failed personas again, or whose workers kept journals of their own.
+2. `_refuse_changes`: refuse settings that would change the data.
 3. `_repair`: cut lines that the journal does not count; remove episodes with missing lines from the journal.
 4. `EarlierEpisodes`: compare and skip the personas of committed and waiting episodes.
 5. `EpisodeMemory`: answer the requests of an outstanding episode from the journal, as far as they were paid for.
@@ -27,7 +26,7 @@ from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.journal import Committed, EpisodeRecord, Journal, JournalReader, PaidCompletion
 from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
-from refinesynth.run.run_config import FIXABLE_SETTINGS, RunConfig, differences
+from refinesynth.run.run_config import RunConfig, differences
 from refinesynth.run.run_folder import (
     CONFIG,
     JOURNAL,
@@ -35,7 +34,6 @@ from refinesynth.run.run_folder import (
     folder_errors,
     holds_run,
     refuse_irregular_files,
-    refuse_worker_journals,
 )
 from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Persona
@@ -59,8 +57,6 @@ def claim(path: Path, config: RunConfig, *, fresh: bool, stack: ExitStack) -> tu
         config.save(path / CONFIG)
     folder = RunFolder(path, config)
     journal = stack.enter_context(closing(Journal(folder.journal_file)))
-    # Before any change: the version that began the run can still continue it.
-    _refuse_second_attempts(path, journal, n=config.n)
     counted = journal.committed.count
     missing = _repair(folder, journal)
     if config != RunConfig.load(folder.config_file):
@@ -102,11 +98,7 @@ def _refuse_other_files(path: Path) -> None:
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
     earlier = RunFolder.open(path)
-    changed = differences(earlier.config, config)
-    if changed and not earlier.has_finished():
-        # Such a run may have stopped because of a wrong setting, and continues with the right one.
-        changed = differences(earlier.config, config, ignored=FIXABLE_SETTINGS)
-    if changed:
+    if changed := differences(earlier.config, config):
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
             f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
@@ -116,18 +108,6 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
             f"{str(path)!r} has lost {earlier.journal_file.name}, which says what of the rest counts and what was paid for; put "
             f"it back, or start over with --fresh (in Python fresh=True), which keeps the old folder. What was accepted can still be "
             f"exported"
-        )
-
-
-def _refuse_second_attempts(path: Path, journal: Journal, *, n: int) -> None:
-    """Refuse a run below `n` in which an earlier version has played failed personas again, or kept several journals."""
-    refuse_worker_journals(journal)
-    totals = RunStats() if journal.totals is None else RunStats.from_json(journal.totals)
-    if journal.note("second_tries") is not None and totals.accepted < n:
-        raise RunFolderError(
-            f"an earlier version has played failed personas of {str(path)!r} again (--retry-failed), and this one goes on "
-            f"with no such run. It can still be read, exported and merged: make what is missing in a new run, then "
-            f"`refinesynth merge` both"
         )
 
 

@@ -1,7 +1,7 @@
 """config.json: the settings of a run, and their comparison for a resumed run."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from os.path import commonprefix
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -19,12 +19,6 @@ from refinesynth.trajectory import PlayName, explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "early_stop", "connections", "personas", "versions"})
 """Fields that do not change an episode. `personas` is among them: a resumed run compares the personas themselves."""
-
-FIXABLE_SETTINGS = frozenset({"max_tokens", "output_mode", "extra"})
-"""Settings of a backend that may be the reason for the lack of any usable answer."""
-
-_REMOVED_SETTINGS: Mapping[str, JsonValue] = {"grounding.two_steps": False}
-"""Removed settings, each with the value that equals its absence."""
 
 _LEAD_CHARS = 20
 """Number of characters shown before the first difference."""
@@ -78,9 +72,6 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        if "patience" in fields:
-            # `patience` is the name of `early_stop` in earlier versions.
-            fields = {"early_stop" if name == "patience" else name: value for name, value in fields.items()}
         defaults = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
         if unknown := fields.keys() - cls.model_fields.keys() - PlaySettings.model_fields.keys():
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
@@ -137,22 +128,11 @@ def stable_repr(value: object) -> str:
     return _ADDRESS.sub("", repr(value))
 
 
-def differences(before: RunConfig, after: RunConfig, *, ignored: frozenset[str] = frozenset()) -> list[str]:
-    """Return the changed settings that affect the data, each as `field: old -> new`.
-
-    Changes of the backend settings in `ignored` do not count.
-    """
+def differences(before: RunConfig, after: RunConfig) -> list[str]:
+    """Return the changed settings that affect the data, each as `field: old -> new`."""
     old, new = (config.model_dump(mode="json") for config in (before, after))
-    for models in (old["models"], new["models"]):
-        models.update((role, _without_keys(backend, ignored)) for role, backend in models.items())
     names = (name for name in dict.fromkeys([*old, *new]) if name not in _MAY_CHANGE)
     return [line for name in names for line in _changes(name, old.get(name), new.get(name))]
-
-
-def _without_keys(data: JsonValue, names: frozenset[str]) -> JsonValue:
-    if isinstance(data, list):
-        return [_without_keys(item, names) for item in data]
-    return {name: value for name, value in data.items() if name not in names} if isinstance(data, dict) else data
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
@@ -161,10 +141,6 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
-    elif name in _REMOVED_SETTINGS and new is None:
-        if old != _REMOVED_SETTINGS[name]:
-            required = write_json(_REMOVED_SETTINGS[name]).decode()
-            yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {required} can be resumed"
     else:
         before, after = write_json(old).decode(), write_json(new).decode()
         # Two long chains of rules may have a long common beginning.

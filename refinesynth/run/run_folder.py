@@ -7,7 +7,6 @@ trajectories.jsonl   accepted trajectories, one `Trajectory` per line, in the or
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` per line
 events.jsonl         events with their times
 run.lock             lock, with the process that writes
-view/                logs for a viewer, of earlier versions; may be deleted
 """
 
 import errno
@@ -107,11 +106,6 @@ class RunFolder:
         waiting = sum(line.trajectories for line in self.waiting_lines())
         return waiting if waiting and self.totals().accepted < self.config.n else 0
 
-    def has_finished(self) -> bool:
-        """Return True if an episode has finished, or without a journal."""
-        with self._journal() as journal:
-            return journal is None or bool(journal.committed.count or journal.held_indices())
-
     def trajectories(self, *, on_invalid: Callable[[RunFolderError], None] = _raise_error) -> Iterator[Trajectory]:
         """Yield the accepted trajectories in the order of the personas.
 
@@ -125,14 +119,6 @@ class RunFolder:
         """Yield the refused scripts and drafts in the order of the personas; raises the errors of `trajectories`."""
         part = self.committed_part()
         return _read_values(self.rejected_file, Refused, part and part.rejected_end, _raise_error)
-
-    def contaminated(self) -> set[str]:
-        """Return the ids of kept trajectories that share words with an evaluation set, from events.jsonl."""
-        if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
-            return set()
-        lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
-        events = (event for event in map(event_in, lines) if event.get("event") == "contaminated")
-        return {name for event in events if isinstance(name := event.get("trajectory"), str)}
 
     def committed_part(self) -> Committed | None:
         """Return the number of committed episodes and the valid sizes of the files; None without a journal."""
@@ -178,19 +164,10 @@ def waiting_note(count: int) -> str:
 
 def _carried(journal: JournalReader) -> list[SpentRow]:
     """Return the sums of the completions of merged runs, which have no journal here."""
-    refuse_worker_journals(journal)
     try:
         return _ROWS.validate_json(journal.note(CARRIED) or b"[]")
     except ValueError as error:
         raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its sums of other journals") from error
-
-
-def refuse_worker_journals(journal: JournalReader) -> None:
-    """Raise StorageError for a run of an earlier version, whose workers kept journals of their own."""
-    if journal.note("workers") is not None:
-        raise StorageError(
-            f"{str(journal.path)!r} is of a version whose workers kept journals of their own; use the version that wrote it"
-        )
 
 
 def summed(rows: Iterable[SpentRow]) -> list[SpentRow]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
 from refinesynth.journal.journal_values import ESTIMATED, model_of
 from refinesynth.outcome import Refused
-from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, refusals_by_rule, upgraded_stats
+from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, refusals_by_rule
 from refinesynth.trajectory import Persona, Trajectory, Usage
 from refinesynth.trajectory.positions import TENTHS, summed
 
@@ -51,8 +51,6 @@ class TrajectoryStats(BaseModel, extra="forbid"):
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 
-    _read_earlier = model_validator(mode="before")(upgraded_stats)
-
     def add(self, stats: EpisodeStats) -> None:
         self.trajectories += len(stats.turns)
         self.tenths = summed((self.tenths, stats.tenths or (0.0,) * TENTHS))
@@ -83,8 +81,8 @@ class RunStats(JournalModel):
 
     episodes: int = 0
     accepted: int = 0
-    fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
-    """Episodes with a trajectory; absent in sums of versions with at most one trajectory per episode."""
+    fruitful: int = 0
+    """Episodes with a trajectory."""
     lost: int = 0
     """Episodes without a trajectory because the backend failed or the deadline passed."""
     scripts_refused: int = 0
@@ -102,7 +100,7 @@ class RunStats(JournalModel):
     last_reason: str | None = None
     """Reason of the last episode without a trajectory, shortened."""
     reasons: Counter[str] = Field(default_factory=Counter[str])
-    """Number of episodes without a trajectory by reason; empty in sums of earlier versions."""
+    """Number of episodes without a trajectory by reason."""
 
     def add(self, line: EpisodeLine) -> None:
         self.episodes += 1

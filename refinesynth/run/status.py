@@ -108,8 +108,6 @@ class RunStatus:
     totals: RunStats
     """Sums over finished episodes, `waiting` ones included."""
     variety: DiversityStats
-    contaminated: int
-    """Kept trajectories that share words with an evaluation set."""
     outstanding: tuple[Outstanding, ...]
     spent: tuple[SpentRow, ...]
     spending: Spending
@@ -137,7 +135,6 @@ class RunStatus:
             waiting=len(waiting),
             totals=totals,
             variety=DiversityStats.of(folder, in_files),
-            contaminated=len(folder.contaminated()),
             outstanding=tuple(folder.outstanding()),
             spent=tuple(spent),
             spending=Spending.of(spent, in_files),

@@ -66,8 +66,7 @@ class RunWriter(RunFolder):
         """Continue the run in `path`, or begin a run; with `fresh`, after moving an existing run aside.
 
         Lines that the journal does not count are cut. Episodes with missing lines (a deletion, a power cut) are removed
-        from the journal and played again with their paid completions. While no episode has finished, the settings in
-        `FIXABLE_SETTINGS` may change.
+        from the journal and played again with their paid completions.
 
         Raises:
             RunFolderError: Other files are in the folder, a live process holds its lock, or settings that change the data

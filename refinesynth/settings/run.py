@@ -89,10 +89,8 @@ class Curation(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=
     """Similarity to an earlier script, above 0 and up to 1, from which on a script's trajectories are refused; by
     default none are."""
     contamination: Annotated[tuple[str, ...], Option(RULES, "FILE")] = ()
-    """Files of evaluation sets that scripts and trajectories are compared with. A continued run needs files with the
-    same content."""
-    contaminated: Annotated[Literal["report", "refuse"], Option(RULES)] = "report"
-    """Treatment of a trajectory that shares a run of words with a contamination file."""
+    """Files of evaluation sets; a trajectory that shares a run of words with one is refused. A continued run needs files
+    with the same content."""
     words: int = Field(default=13, ge=3, le=100)
     """Length of such a run of words."""
 
@@ -286,8 +284,8 @@ class RunSettings(PlaySettings):
     """The run folder, or a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. An existing run is
     continued with the same personas in the same order; further ones may follow."""
     concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MAX_PLAYS), Option(LIMITS, "auto|N")] = "auto"
-    """Maximum number of episodes in flight. `auto` starts with 16, or fewer for a small `n`, and grows while the
-    servers keep up, to at most 1,024 per worker or a quarter of the memory."""
+    """Maximum number of episodes in flight. `auto` starts with 16 and allows twice as many as have finished, to
+    at most 1,024 per worker or a quarter of the memory."""
     workers: Annotated[StrictInt, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Number of processes that play, each on one core; budget and rate limits apply to all together. More than one
     requires Ray (extra `cluster`), and rules and completion functions that can be pickled."""

@@ -178,8 +178,6 @@ def _check(part: Part, previous: Ends) -> None:
 UPLOAD_INTERVAL = 30.0
 """Seconds between two segments: the work at risk while the store is reachable. Without new content, an empty segment
 shows that the process lives."""
-MAX_LAG = 600.0
-"""Seconds that the store may lag behind before no new episode begins."""
 _RETRY_S = 2.0
 """Seconds between two attempts to upload at the end."""
 
@@ -210,24 +208,17 @@ class Uploads:
         self._cache = cache
         self._path = run_folder_in(cache)
         self._holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=datetime.now(UTC))
-        self._complete_at = time.monotonic()
         self._is_failing = False
         self._tasks: TaskGroup | None = None
         self._has_begun = False
 
-    def has_capacity(self) -> bool:
-        """Return True while the store lags less than `MAX_LAG` seconds."""
-        return time.monotonic() - self._complete_at < MAX_LAG
-
     async def upload(self, *, ended: bool = False) -> None:
         """Upload all new content, or an empty segment; with `ended`, as the last segment of this process."""
-        start = time.monotonic()
         has_more = True
         while has_more:
             part = await run_sync(next_part, self._path, self.stored.ends)
             added = await self._add(part, ended=ended and not part.full)
             has_more = part.full or not added
-        self._complete_at = start
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
@@ -253,15 +244,15 @@ class Uploads:
                 await self._try_to_finish(failure.add_note, retry_s=_FAILURE_RETRY_S)
             raise failure
 
-    async def begin(self, on_caught_up: Callable[[], None]) -> None:
-        """Start the uploads of an existing run; call `on_caught_up` when the store has caught up.
+    async def begin(self) -> None:
+        """Start the uploads of an existing run.
 
         The first segment, before any paid request, proves that the store is writable and claims the run.
         """
         await self.upload()
         self._has_begun = True
         if self._tasks is not None:
-            self._tasks.start_soon(self.upload_regularly, on_caught_up)
+            self._tasks.start_soon(self.upload_regularly)
 
     async def _try_to_finish(self, report: Callable[[str], None], *, retry_s: float) -> None:
         try:
@@ -269,11 +260,10 @@ class Uploads:
         except (RunFolderError, StorageError) as error:
             report(str(error))
 
-    async def upload_regularly(self, on_caught_up: Callable[[], None]) -> None:
-        """Upload regularly until cancelled, also while the store is down; call `on_caught_up` after a lag."""
+    async def upload_regularly(self) -> None:
+        """Upload regularly until cancelled, also while the store is down."""
         while True:
             await anyio.sleep(UPLOAD_INTERVAL)
-            had_capacity = self.has_capacity()
             try:
                 await self.upload()
             except StorageError as error:
@@ -284,8 +274,6 @@ class Uploads:
                 if self._is_failing:
                     warn(f"{self._store} takes what is new again; all is there")
                 self._is_failing = False
-            if not had_capacity and self.has_capacity():
-                on_caught_up()
 
     async def finish(self, *, retry_s: float) -> None:
         """Upload all new content; retry for `retry_s` seconds."""

@@ -3,15 +3,13 @@
 from refinesynth.synthesis.dry_run import Estimate, estimate
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import Records, SynthesisResult
-from refinesynth.synthesis.synthesize import TrajectoryStream, stream, synthesize
+from refinesynth.synthesis.synthesize import synthesize
 
 __all__ = [
     "Estimate",
     "Progress",
     "Records",
     "SynthesisResult",
-    "TrajectoryStream",
     "estimate",
-    "stream",
     "synthesize",
 ]

@@ -1,6 +1,6 @@
 """Curation of accepted trajectories: near-duplicate scripts and overlaps with evaluation sets."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from refinesynth.cost import Cost
@@ -14,9 +14,6 @@ from refinesynth.trajectory import Script, Trajectory
 _MAX_QUOTED = 3
 """Maximum number of overlaps that a violation quotes."""
 
-ReportOverlaps = Callable[[str, Sequence[Overlap]], object]
-"""Called with the id of a kept trajectory that shares words with an evaluation set."""
-
 
 @dataclass(kw_only=True)
 class Curator:
@@ -29,9 +26,6 @@ class Curator:
     """Index of admitted scripts; None admits near-duplicates."""
     contamination: Contamination | None = None
     """Index of evaluation sets; None ignores them."""
-    refuse_contaminated: bool = False
-    """True to refuse contaminated trajectories, False to report them."""
-    report: ReportOverlaps | None = None
 
     @classmethod
     def of(cls, curation: Curation) -> "Curator":
@@ -40,7 +34,6 @@ class Curator:
         return cls(
             novelty=None if near_duplicates is None else Novelty(near_duplicates),
             contamination=Contamination(sets, words=curation.words) if sets else None,
-            refuse_contaminated=curation.contaminated == "refuse",
         )
 
     def learn(self, trajectories: Iterable[Trajectory]) -> None:
@@ -92,13 +85,7 @@ class Curator:
 
     def _contamination_of(self, trajectory: Trajectory) -> Violation | None:
         overlaps = () if self.contamination is None else self.contamination.overlaps(trajectory)
-        if not overlaps:
-            return None
-        if self.refuse_contaminated:
-            return _violation(CONTAMINATED, "contaminated", _describe_overlaps(overlaps))
-        if self.report is not None:
-            self.report(trajectory.id, overlaps)
-        return None
+        return _violation(CONTAMINATED, "contaminated", _describe_overlaps(overlaps)) if overlaps else None
 
 
 def _scripts(trajectories: Iterable[Trajectory]) -> Iterator[tuple[str, Script]]:

@@ -21,7 +21,6 @@ from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import configured
 from refinesynth.synthesis.synthesize import synthesize
-from refinesynth.text.markup import html_table
 from refinesynth.text.number_format import compact, dollars, duration
 from refinesynth.trajectory import Persona
 
@@ -130,9 +129,6 @@ class Estimate:
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<26}{likely:>12}{low:>12}{high:>12}" for name, likely, low, high in self.rows())
-
-    def _repr_html_(self) -> str:
-        return html_table(self.rows())
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields by name, with the sample's fields under `sample`; an infinite end is None."""

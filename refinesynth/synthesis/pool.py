@@ -6,7 +6,6 @@ nor on their speed: commits and curation follow the order of the personas, until
 
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -20,8 +19,8 @@ from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import CompletedEpisode, RunStats, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.progress import LimitingFactor, Progress, Surroundings
-from refinesynth.trajectory import Persona, Trajectory
+from refinesynth.synthesis.progress import Progress, Surroundings
+from refinesynth.trajectory import Persona
 
 PlayEpisode = Callable[[int, Persona], Awaitable[CompletedEpisode]]
 """Plays the persona at a position; raises only errors that end the run, `BudgetSpent` and cancellation."""
@@ -80,11 +79,7 @@ class Pool:
     """Returns the number of started episodes that wait for a worker process."""
     may_start: Callable[[int], bool] = lambda _in_flight: True
     """Returns True if the budget pays for one more episode in addition to this number in flight."""
-    has_capacity: Callable[[], bool] = lambda: True
-    """Returns False while no episode may be started; call `Pool.recheck` when that changes."""
     curate: Curate | None = None
-    on_accepted: Callable[[Trajectory], None] | None = None
-    """Called with each trajectory right after its commit."""
     on_progress: Callable[[Progress], None] | None = None
     surroundings: Callable[[], Surroundings] | None = None
 
@@ -92,7 +87,6 @@ class Pool:
         config = self.folder.config
         self._n = config.n
         self._per_episode = config.branches * config.episodes_per_script
-        self._limiting_factor: LimitingFactor | None = None
         self._changed = anyio.Event()
         self._doubtful = list[CompletedEpisode]()
         """Doubtful episodes, counted as finished. They are written once another episode shows that the settings are
@@ -111,8 +105,6 @@ class Pool:
         self._accepted_before = self._finished.accepted
         self._written_count = self.folder.committed.accepted
         """Committed trajectories; `folder.committed` also counts commits in progress."""
-        self._undelivered = deque[CompletedEpisode]()
-        """Appended episodes with a commit that may be incomplete; empty without `on_accepted`."""
 
     @property
     def reached(self) -> bool:
@@ -147,13 +139,8 @@ class Pool:
             accepted_before=self._accepted_before,
             commonest_reason=totals.commonest_reason,
             last_reason=totals.last_reason,
-            bound=self._limiting_factor,
             surroundings=self.surroundings,
         )
-
-    def recheck(self) -> None:
-        """Let the feeder check again whether it may start an episode."""
-        self._changed.set()
 
     async def run(self) -> None:
         """Play until the run ends; return at once, without an event, if `n` is reached already.
@@ -242,33 +229,22 @@ class Pool:
                         self.budget_spent = True
                         return
                     self._changed = anyio.Event()
-                    with anyio.move_on_after(self.limit.recheck_s):
-                        await self._changed.wait()
+                    await self._changed.wait()
                 self._started_count += 1
                 self.report()
                 group.start_soon(self._play, index, persona)
                 # Lets episodes without waiting time, as in a rehearsal, end before the next one starts.
                 await checkpoint()
         self._earlier.check_all_read(count)
-        self.personas_read, self._limiting_factor = count, None
+        self.personas_read = count
 
     def _must_wait(self, index: int) -> bool:
-        previous, self._limiting_factor = self._limiting_factor, self._find_limiting_factor(index)
-        if self._limiting_factor not in {previous, None}:
-            self.report()
-        return self._limiting_factor is not None
-
-    def _find_limiting_factor(self, index: int) -> LimitingFactor | None:
-        in_flight, limit = self._in_flight, self.limit.current()
-        if in_flight >= self._target_in_flight():
-            return LimitingFactor.MISSING
-        if in_flight >= limit:
-            return self.limit.limiting_factor(in_flight)
-        if index >= self.folder.committed.episodes + window(limit, prefetch=self.limit.prefetch):
-            return LimitingFactor.EARLIER
-        if not self.may_start(in_flight):
-            return LimitingFactor.BUDGET
-        return None if self.has_capacity() else LimitingFactor.READER
+        in_flight, limit = self._in_flight, self.limit.current(self._finished.episodes)
+        return (
+            in_flight >= min(limit, self._target_in_flight())
+            or index >= self.folder.committed.episodes + window(limit, prefetch=self.limit.prefetch)
+            or not self.may_start(in_flight)
+        )
 
     def _target_in_flight(self) -> int:
         """Return the target number of episodes in flight: the missing trajectories at the present yield, and a spare.
@@ -292,13 +268,13 @@ class Pool:
         except BudgetSpent:
             self._started_count -= 1
             self.report()
-            self.recheck()
+            self._changed.set()
             return
         if finished.doubtful:
             self._finished.add(finished.line)
             self._doubtful.append(finished)
             self.report()
-            self.recheck()
+            self._changed.set()
             return
         # Without an await before the shield, a cancelled episode is either unfinished or in the journal.
         with anyio.CancelScope(shield=True):
@@ -327,7 +303,7 @@ class Pool:
         )
         if committed_before != self.folder.committed.episodes:
             self.report()
-        self.recheck()
+        self._changed.set()
         if self._is_over:
             self._cancel_scope.cancel()
 
@@ -382,15 +358,8 @@ class Pool:
         return after
 
     async def _commit(self, episodes: list[CompletedEpisode]) -> None:
-        if self.on_accepted is not None:
-            self._undelivered.extend(episodes)
         await self.folder.append(*episodes)
         self._written_count += sum(finished.line.trajectories for finished in episodes)
-        # Commits complete in order, but the tasks that wait for them may resume in any order.
-        while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
-            for trajectory in self._undelivered.popleft().trajectories:
-                if self.on_accepted is not None:
-                    self.on_accepted(Trajectory.from_json(trajectory))
 
     def report(self) -> None:
         if self.on_progress is not None:

@@ -1,16 +1,13 @@
-"""Progress of a run: its counts, cost and backends at one moment, and its line in a notebook."""
+"""Progress of a run: its counts, cost and backends at one moment."""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
-from refinesynth.errors import InputError
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Usage
 
@@ -18,24 +15,6 @@ if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
-
-_UPDATE_S = 0.5
-"""Minimum seconds between two updates of the line; each is a message to the browser."""
-
-
-class LimitingFactor(StrEnum):
-    """Reasons that keep a run from having more episodes in flight."""
-
-    SERVER = "the server"
-    RATE = "a rate limit"
-    BUDGET = "the budget"
-    MEMORY = "memory"
-    CONCURRENCY = "concurrency"
-    MISSING = "what is still missing"
-    """The episodes in flight suffice for the missing trajectories."""
-    EARLIER = "an earlier episode"
-    """Further episodes would have to wait for its commit."""
-    READER = "whoever takes the trajectories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +67,6 @@ class Progress:
     """Most frequent reason of the `failed` episodes, with its count; None without a failed episode."""
     last_reason: str | None = None
     """Reason of the last failed episode."""
-    bound: LimitingFactor | None = None
-    """Factor that limits the episodes in flight; None while an episode is being started, or without further personas."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Returns the present cost and the state of the backends; None if unknown."""
 
@@ -118,8 +95,6 @@ class BackendsState:
     retries: int = 0
     troubles: tuple[str, ...] = ()
     """Clauses about backends that are down or let requests wait."""
-    capacity: int = 0
-    """Number of requests that the servers admit at once, as far as known."""
     in_flight: int = 0
 
 
@@ -141,15 +116,9 @@ class StatusProbe:
         )
 
     def limiters(self) -> "Sequence[RateLimiter]":
-        """Return the limiters of the servers that this process has used."""
         from refinesynth.client.routing import limiters_in
 
         return limiters_in(self.models().values()) if self.counts.begun else ()
-
-
-def capacity_of(limiters: "Iterable[RateLimiter]") -> int:
-    """Return the number of requests admitted at once, over the servers that have answered and are not down."""
-    return sum(limiter.max_in_flight or 0 for limiter in limiters if limiter.has_answered and not limiter.is_down)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:
@@ -176,26 +145,3 @@ def trouble_of(limiter: "RateLimiter", *, now: float) -> str | None:
 def _seconds(seconds: float) -> str:
     rounded = math.ceil(seconds)
     return f"{rounded} s" if rounded < 120 else f"{rounded // 60} min"  # noqa: PLR2004
-
-
-def shown_in_notebook() -> Callable[[Progress], None]:
-    """Return a function that shows progress as text below a notebook's cell. Raises InputError: there is no notebook."""
-    try:
-        shell, display = import_module("IPython"), import_module("IPython.display")
-    except ModuleNotFoundError:
-        shell = display = None
-    if shell is None or display is None or shell.get_ipython() is None:
-        raise InputError(
-            "progress=True shows a line in a notebook, and this is none; elsewhere give on_progress, such as print"
-        )
-    line = display.display({"text/plain": ""}, raw=True, display_id=True)
-    last_update = 0.0
-
-    def show(progress: Progress) -> None:
-        nonlocal last_update
-        now = time.monotonic()
-        if now - last_update >= _UPDATE_S or not progress.in_flight:
-            last_update = now
-            line.update({"text/plain": str(progress)}, raw=True)
-
-    return show

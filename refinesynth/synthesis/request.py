@@ -19,14 +19,13 @@ from pydantic import BaseModel, JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.tracing import Tracing
 from refinesynth.episode import plays
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.settings import Curation, PlaySettings, RunSettings
 from refinesynth.settings.run import with_current_names
-from refinesynth.synthesis.progress import Progress, shown_in_notebook
+from refinesynth.synthesis.progress import Progress
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
@@ -50,7 +49,6 @@ class Request:
 
     settings: RunSettings
     fresh: bool = False
-    tracing: Tracing | None = None
     on_progress: Callable[[Progress], None] | None = None
     call: "Completion | None" = None
     actions: "tuple[ActionSpec, ...]" = ()
@@ -59,10 +57,6 @@ class Request:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Make a request from the arguments of `synthesize`, by name. Raises InputError: an argument cannot be used."""
-        show_progress = arguments.get("progress", False) and arguments.get("on_progress") is None
-        arguments = {name: value for name, value in arguments.items() if name != "progress"}
-        if show_progress:
-            arguments["on_progress"] = shown_in_notebook()
         call_settings = {field.name: arguments[field.name] for field in fields(cls) if field.name in arguments}
         settings = RunSettings.make({name: value for name, value in arguments.items() if name not in call_settings})
         for problem in _problems(settings, arguments.get("repairer")):
@@ -141,7 +135,7 @@ class Request:
         settings, play = self.settings, plays.find(self.settings.play)
         drafts = _rule_from("rules", settings.rules, partial(_default_rules, play, settings))
         scripts = _rule_from("script_rules", settings.script_rules, partial(play.script_rules, settings.grounding))
-        prompts = Prompts(settings.prompts, rules=self._replayed_rules() or (drafts, scripts))
+        prompts = Prompts(settings.prompts, rules=(drafts, scripts))
         return EpisodeSettings(
             **{name: getattr(settings, name) for name in PlaySettings.model_fields},
             rules=drafts,
@@ -152,20 +146,6 @@ class Request:
             real_state=(settings.real_state or "") if settings.real else None,
             scripted=settings.scripts is not None,
         )
-
-    def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """Return the rules of a replayed run: recorded answers are found by prompts, which state numbers from the rules."""
-        from refinesynth import rules
-        from refinesynth.backends import resolve_roles
-        from refinesynth.backends.names import recorded_run, replayed_folder
-
-        for role, backend in resolve_roles(self.settings.backend).items():
-            folder = next(filter(None, map(replayed_folder, backend.members)), None)
-            with suppress(InputError):  # a role without records, or a rule that is not installed here
-                if folder is not None:
-                    run = recorded_run(folder, role)
-                    return rules.parse(run.rules), rules.parse(run.script_rules)
-        return ()
 
     def record(
         self,
@@ -327,9 +307,7 @@ def _redacted(value: JsonValue) -> JsonValue:
 
 
 _P = ParamSpec("_P")
-_Q = ParamSpec("_Q")
 _R = TypeVar("_R")
-_S = TypeVar("_S")
 
 _TAB = " " * 4
 
@@ -413,18 +391,3 @@ def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callabl
         return function
 
     return with_descriptions
-
-
-def with_signature_of(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
-    """Give a function of keyword arguments the parameters of `other`, also for editors and `help`."""
-    signature = inspect.signature(other)
-
-    def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:
-        @wraps(function)
-        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _S:
-            return function(**_bound(function.__name__, signature, *args, **kwargs))  # pyright: ignore[reportCallIssue] - as bound
-
-        wrapper.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
-        return wrapper
-
-    return with_its_signature

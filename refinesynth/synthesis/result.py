@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeVar
 
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
@@ -12,7 +12,6 @@ from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.run_folder import waiting_note
 from refinesynth.run.stats import Spending, TrajectoryStats
 from refinesynth.synthesis.pool import StopReason
-from refinesynth.text.markup import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
 _Record = TypeVar("_Record")
@@ -65,8 +64,6 @@ class SynthesisResult:
         """Sums over all finished episodes, in the files or not."""
         self.pending = len(waiting)
         """Finished episodes that are not in the files, because an earlier one is unfinished or `n` was reached."""
-        self.contaminated = len(folder.contaminated())
-        """Kept trajectories that share words with an evaluation set."""
         self.bad_personas = bad_personas
         """Rows without a persona in the part of the source that was read; 0 for an opened result."""
 
@@ -84,20 +81,11 @@ class SynthesisResult:
     def __len__(self) -> int:
         return self._totals.accepted
 
-    @overload
-    def __getitem__(self, index: int) -> Trajectory: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Trajectory]: ...
-    def __getitem__(self, index: int | slice) -> Trajectory | list[Trajectory]:
-        if isinstance(index, slice):
-            numbers = range(len(self))[index]
-            first = enumerate(islice(self, max(numbers, default=-1) + 1))
-            found = {number: trajectory for number, trajectory in first if number in numbers}
-            return [found[number] for number in numbers]
-        number = index + len(self) if index < 0 else index
-        if not 0 <= number < len(self):
+    def __getitem__(self, index: int) -> Trajectory:
+        """Return trajectory number `index`, from 0."""
+        if not 0 <= index < len(self):
             raise IndexError(f"there are {len(self):,} trajectories, and none is at {index}")
-        return next(islice(self, number, None))
+        return next(islice(self, index, None))
 
     def __bool__(self) -> bool:
         # `__len__` would make the result of a run without trajectories false.
@@ -119,11 +107,6 @@ class SynthesisResult:
         return self.config.n
 
     @property
-    def accepted(self) -> Records[Trajectory]:
-        """Accepted trajectories, in the order of the personas."""
-        return Records(self._folder.trajectories, self._totals.accepted)
-
-    @property
     def rejected(self) -> Records[Refused]:
         """Refused scripts and drafts with their violations, in the order of the personas."""
         return Records(self._folder.refused, self.scripts_refused + self.drafts_refused)
@@ -142,11 +125,6 @@ class SynthesisResult:
     def drafts_refused(self) -> int:
         """Refused drafts, unreadable ones included."""
         return self._totals.drafts_refused
-
-    @property
-    def violations(self) -> Counter[str]:
-        """Number of findings in refused scripts and drafts, by rule name."""
-        return self._totals.violations.copy()
 
     @property
     def by_rule(self) -> Counter[str]:
@@ -172,16 +150,6 @@ class SynthesisResult:
     def cost_per_accepted(self) -> float | None:
         """US dollars per trajectory in the files, waste included; None without trajectories, or if unknown."""
         return self.spending.cost_per_accepted(len(self))
-
-    @property
-    def spent_by_role(self) -> dict[str, Cost]:
-        """Cost by role name, refused attempts and unfinished episodes included."""
-        return dict(self.spending.by_role)
-
-    @property
-    def spent_by_model(self) -> dict[str, Cost]:
-        """Cost by model of the backend, refused attempts and unfinished episodes included."""
-        return dict(self.spending.by_model)
 
     @property
     def wasted_by_rule(self) -> dict[str, Cost]:
@@ -213,19 +181,3 @@ class SynthesisResult:
         if self.bad_personas:
             sentence += f" {self.bad_personas:,} rows of the source are no personas."
         return sentence
-
-    def _repr_html_(self) -> str:
-        cost = "unknown" if self.cost_usd is None else f"${self.cost_usd:,.2f}"
-        rows = {
-            "folder": str(self.path),
-            "accepted": f"{len(self):,} of {self.n:,}",
-            "episodes": f"{self.episodes:,}",
-            "scripts refused": f"{self.scripts_refused:,}",
-            "drafts refused": f"{self.drafts_refused:,}",
-            **{f"by {rule}": f"{count:,}" for rule, count in self.by_rule.most_common()},
-            "tokens": f"{self.usage.input_tokens:,} in, {self.usage.output_tokens:,} out",
-            "cost": cost,
-        }
-        if self.shortfall:
-            rows["note"] = self.shortfall
-        return html_table(rows.items())

@@ -13,7 +13,6 @@ import anyio
 import anyio.to_thread
 
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.tracing import traced
 from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
@@ -23,24 +22,20 @@ from refinesynth.run.event_log import level_of
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
-from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT, PREFETCH, EpisodeLimit, max_in_flight_of, min_in_flight_for
+from refinesynth.synthesis.concurrency import PREFETCH, EpisodeLimit, max_in_flight_of
 from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.trajectory import Persona, Trajectory
+from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from refinesynth.backends import Backend, Role
     from refinesynth.client.budget.tracker import BudgetTracker, Price
-    from refinesynth.diversity import Overlap
     from refinesynth.synthesis.curator import Curator
     from refinesynth.synthesis.workers.block_task import BlockSettings
-
-_MAX_LOGGED = 5
-"""Maximum number of overlaps with evaluation sets in the log, per trajectory."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +53,7 @@ class StartedRun:
         if stop_reason is not None:
             ended = explain_early_stop(folder.config.early_stop, folder.committed)
         elif self.pool.budget_spent:
-            tracker, progress = self.tracker, self.pool.progress
-            accepted = progress.accepted + progress.kept
-            ended = explain_spent_budget(tracker.budget, tracker.spent, accepted=accepted, n=folder.config.n)
+            ended = f"the budget of {self.tracker.budget} is spent"
         elif (count := self.pool.personas_read) is not None:
             ended = f"{personas.description} ran out after {count:,} persona{'s' * (count != 1)}"
         reader = RunFolder(folder.path, folder.config)
@@ -70,9 +63,6 @@ class StartedRun:
 @asynccontextmanager
 async def begin(
     request: Request,
-    *,
-    on_accepted: Callable[[Trajectory], None] | None = None,
-    has_capacity: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[StartedRun, None]:
     """Open the parts of a run and create its pool; the folder is created after the check of personas and models.
 
@@ -101,8 +91,7 @@ async def begin(
         budget = Budget.of(settings.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
-            await roles.bound_by_slots()
-            # Opening the models checks their keys; this comes before a persona is taken from a stream.
+            # Opening the models checks their keys; this comes before a persona is taken from an iterator.
             request.refuse_without_player(roles.models)
         source = open_source(settings.personas, settings.scripts, column=settings.column)
         personas = await stack.enter_async_context(source)
@@ -124,7 +113,6 @@ async def begin(
         spent, waiting = folder.spent(), folder.waiting_lines()
         tracker = tracker_of(budget, prices, spent=spent, stats=folder.committed, waiting=waiting)
         if curator is not None:
-            curator.report = partial(_report_overlaps, folder)
             learn = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
             await anyio.to_thread.run_sync(learn)
 
@@ -134,20 +122,17 @@ async def begin(
         )
         maximum = max_in_flight_of(settings.concurrency, workers=settings.workers)
         # A batch admits any number of requests.
-        is_fixed = settings.concurrency != "auto" or roles.batches is not None
-        minimum = maximum if is_fixed else min(maximum, min_in_flight_for(settings.n))
+        grows = settings.concurrency == "auto" and roles.batches is None
         probe = StatusProbe(tracker, roles.counts, lambda: roles.models, open_roles.workers_state)
         prefetch = PREFETCH if settings.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
             play=open_roles.play,
-            limit=EpisodeLimit(maximum, minimum, probe.limiters, lambda: open_roles.workers_state().capacity, prefetch),
+            limit=EpisodeLimit(maximum, grows, prefetch),
             queued=open_roles.queued,
             may_start=tracker.may_start,
-            has_capacity=lambda: (uploads is None or uploads.has_capacity()) and has_capacity(),
             curate=None if curator is None else curator.curate,
-            on_accepted=on_accepted,
             on_progress=request.on_progress,
             surroundings=probe.read,
         )
@@ -158,7 +143,7 @@ async def begin(
             if settings.real:
                 _warn_of_tools(settings)
             if uploads is not None:
-                await uploads.begin(pool.recheck)
+                await uploads.begin()
         yield StartedRun(pool, tracker)
 
 
@@ -193,13 +178,6 @@ class EpisodeRoles:
         self.batches = request.batches(self.given_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._unsupported = UnsupportedFeatures()
-
-    async def bound_by_slots(self) -> None:
-        """Bound the requests in flight by the slots that local servers report; call it before `models`."""
-        from refinesynth.client.default_limits import bounded_by_slots
-
-        if self._request.call is None:
-            self.backends = await bounded_by_slots(self.backends)
 
     @cached_property
     def models(self) -> "Mapping[Role, Model]":
@@ -241,9 +219,8 @@ class EpisodeRoles:
                 yield OpenRoles(blocks.play, blocks.state, blocks.queued)
             return
         try:
-            with traced(self._request.tracing):
-                async with self.batches.running() if self.batches else nullcontext():
-                    yield OpenRoles(partial(self._play_here, folder, tracker))
+            async with self.batches.running() if self.batches else nullcontext():
+                yield OpenRoles(partial(self._play_here, folder, tracker))
         finally:
             if "models" in vars(self):
                 with anyio.CancelScope(shield=True):
@@ -265,7 +242,7 @@ class EpisodeRoles:
         return finished
 
     def _block_settings(self, folder: RunWriter) -> "BlockSettings":
-        from refinesynth.synthesis.workers.block_driver import MAX_REPORTS_PER_S, share_of_limits
+        from refinesynth.synthesis.workers.block_driver import AUTO_BLOCK_SIZE, MAX_REPORTS_PER_S, share_of_limits
         from refinesynth.synthesis.workers.block_task import BlockSettings
 
         settings = self._request.settings
@@ -276,13 +253,12 @@ class EpisodeRoles:
             fallback=None if self.fallback is None else share_of_limits(self.fallback, settings.workers),
             call=self._request.call,
             max_in_flight=maximum,
-            min_in_flight=min(maximum, MIN_IN_FLIGHT) if settings.concurrency == "auto" else maximum,
+            block_size=min(maximum, AUTO_BLOCK_SIZE) if settings.concurrency == "auto" else maximum,
             # Absolute: a worker has its own working folder.
             folder=folder.path.resolve(),
             host=gethostname(),
             report_every=max(0.1, settings.workers / MAX_REPORTS_PER_S),
             log_level=level_of(settings.log_level),
-            tracing=self._request.tracing,
         )
 
 
@@ -333,40 +309,12 @@ def tracker_of(
     return BudgetTracker(budget, spent=earlier, ended=ended, episodes=episodes, prices=prices)
 
 
-def explain_spent_budget(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
-    """Return a clause with the budget for `n` trajectories, extrapolated from the cost per `accepted` trajectory, waiting ones
-    included.
-    """
-    if not accepted:
-        return f"the budget of {budget} is spent before the first was accepted"
-    needs: list[str] = []
-    if budget.usd is not None and spent.cost_usd is not None:
-        mean = spent.cost_usd / accepted
-        needs.append(f"{mean:.2g} USD for each so far, about {max(_with_margin(n * mean), budget.usd):,.6g} USD in all")
-    if budget.tokens is not None:
-        mean = spent.tokens / accepted
-        tokens = max(_with_margin(n * mean), budget.tokens)
-        needs.append(f"{mean:,.0f} tokens for each so far, about {tokens:,.0f} tokens in all")
-    return f"the budget of {budget} is spent, and {n:,} trajectories need a higher one ({'; '.join(needs)})"
-
-
-def _with_margin(amount: float) -> float:
-    """Return the amount plus at least 10 %, rounded to two digits."""
-    return float(f"{1.16 * amount:.1e}")
-
-
 async def _curator(curation: Curation | None) -> "Curator | None":
     if curation is None or curation.idle:
         return None
     from refinesynth.synthesis.curator import Curator
 
     return await anyio.to_thread.run_sync(Curator.of, curation)  # it reads evaluation sets
-
-
-def _report_overlaps(folder: RunWriter, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
-    first = [{"where": item.where, "words": item.words, "source": item.source} for item in overlaps[:_MAX_LOGGED]]
-    # `milestones` ignores the log level: the report counts these events.
-    folder.milestones.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=first)
 
 
 def _warn_of_tools(settings: RunSettings) -> None:

@@ -1,31 +1,22 @@
-"""`synthesize` and `stream`: a run from personas to a folder of accepted trajectories."""
+"""`synthesize`: a run from personas to a folder of accepted trajectories."""
 
-import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-import anyio
 from anyio import get_cancelled_exc_class
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.backends import Backend, BackendSpec, Completion
-from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
 from refinesynth.rules import Rule
 from refinesynth.run.run_folder import ScriptSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
-from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import Request, configured, described_by, with_config_file, with_signature_of
+from refinesynth.synthesis.request import Request, configured, described_by
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.setup import StartedRun, begin
-from refinesynth.trajectory import Trajectory
+from refinesynth.synthesis.setup import begin
 
 
 @configured
@@ -75,9 +66,7 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     workers: int = 1,
     cluster: str | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
-    tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    progress: bool = False,
     call: Completion | None = None,
 ) -> SynthesisResult:
     """Start personas until `n` trajectories are accepted, the personas run out, or the first `early_stop` episodes give none.
@@ -93,9 +82,7 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     Args:
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
-        progress: Show the counts below the cell of a notebook, if there is no `on_progress`.
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`. What it
             costs is known only where the backends give their prices (`input_price`, `output_price`).
 
@@ -115,85 +102,3 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
             error.add_note(f"What was finished is in {folder!r}; the same call with output={folder!r} goes on with it.")
             raise
     return run.result()
-
-
-class TrajectoryStream:
-    """Accepted trajectories in the order of the personas, each as soon as it is committed. Iterate it once."""
-
-    def __init__(self, run: StartedRun, receiver: MemoryObjectReceiveStream[Trajectory]) -> None:
-        self._run = run
-        self._receiver = receiver
-        self._failure: Exception | None = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Trajectory:
-        """Return the next trajectory; raises the errors of `synthesize` if the run failed."""
-        try:
-            trajectory = await self._receiver.receive()
-        except anyio.EndOfStream:
-            self.raise_failure()
-            raise StopAsyncIteration from None
-        self._run.pool.recheck()
-        return trajectory
-
-    @property
-    def path(self) -> Path:
-        return self._run.folder.path
-
-    @property
-    def progress(self) -> Progress:
-        """Present counts of the run."""
-        return self._run.pool.progress
-
-    def result(self) -> SynthesisResult:
-        """Return the present result on disk, which is final after the last trajectory or the `async with` block."""
-        return self._run.result()
-
-    async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
-        with send:
-            try:
-                await self._run.pool.run()
-            except Exception as error:  # noqa: BLE001
-                self._failure = error
-
-    def raise_failure(self) -> None:
-        """Raise the run's failure, once."""
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-
-@with_signature_of(synthesize)
-def stream(**arguments: Any) -> AbstractAsyncContextManager[TrajectoryStream]:
-    """Run `synthesize` with these arguments; `async with` gives an iterator over the trajectories as they are committed.
-
-    A slow consumer slows the run down: no episode is started while as many trajectories wait in memory as episodes may
-    be in flight. Leaving the block early stops the run cleanly. The same call continues it and gives only new
-    trajectories; accepted ones that the consumer did not take are in `result()` and on disk.
-
-    Raises:
-        InputError: A setting cannot be used.
-        RunStopped: No episode can continue; raised by the iteration, or else at the end of the block.
-    """
-    return _stream(Request.of(with_config_file(arguments)))
-
-
-@asynccontextmanager
-async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
-    # Unbounded, because a commit cannot wait; `has_capacity` limits the buffer.
-    send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
-
-    maximum = max_in_flight_of(request.settings.concurrency, workers=request.settings.workers)
-
-    def has_capacity() -> bool:
-        return receive.statistics().current_buffer_used < maximum
-
-    with send, receive:
-        async with begin(request, on_accepted=send.send_nowait, has_capacity=has_capacity) as run:
-            trajectories = TrajectoryStream(run, receive)
-            async with background_tasks() as tasks:
-                tasks.start_soon(trajectories.drive, send)
-                yield trajectories
-            trajectories.raise_failure()

@@ -1,13 +1,11 @@
-"""Untrusted text escaped for Markdown (no heading, link, image or HTML) and for HTML tables of notebooks."""
+"""Untrusted text escaped for Markdown: no heading, link, image or HTML."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from refinesynth.text.json_reader import scrub
-from refinesynth.text.printable import printable
 
 _BACKTICKS: Final = re.compile("`+")
 _PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)
@@ -45,20 +43,3 @@ def render_markdown(template: Path, filters: Mapping[str, Callable[..., str]], *
 
 def _one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in scrub(text)).split())
-
-
-# Notebooks render formulas in HTML, except within `pre`.
-_CELL = "<td style='text-align:left'><pre style='margin:0;white-space:pre-wrap'>{}</pre></td>"
-_HEAD = "<th style='text-align:left;vertical-align:top'>{}</th>"
-
-
-def html_table(rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table; the first text of each row is its head.
-
-    Texts are escaped: they add no elements and no invisible characters.
-    """
-    table = ""
-    for texts in rows:
-        head, *cells = (escape(printable(text)) for text in texts)
-        table += f"<tr>{_HEAD.format(head)}{''.join(map(_CELL.format, cells))}</tr>"
-    return f"<table>{table}</table>"

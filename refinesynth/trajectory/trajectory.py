@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from refinesynth.text.markup import html_table
 from refinesynth.text.printable import printable
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
@@ -146,9 +145,6 @@ class Trajectory(Value):
     def __str__(self) -> str:
         rows = [(label, printable(text).replace("\n", f"\n{'':<11}")) for label, text in self._rows()]
         return "\n".join(f"{label:<10} {text}" for label, text in rows)
-
-    def _repr_html_(self) -> str:
-        return html_table(self._rows())
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """Yield label and text of the task and of each turn, for display."""

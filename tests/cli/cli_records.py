@@ -83,6 +83,7 @@ def write_journal(folder: Path) -> None:
         id="000000",
         persona="0" * 16,
         accepted=True,
+        trajectories=1,
         reason=None,
         scripts_refused=0,
         drafts_refused=0,

@@ -50,11 +50,7 @@ async def test_an_argument_that_is_the_default_counts_before_the_file(tmp_path: 
     assert (config.play, config.seed) == ("live", 0)
 
 
-async def test_a_stream_and_an_estimate_take_it_too(tmp_path: Path) -> None:
-    path = written(tmp_path, output=str(tmp_path / "run"), personas=None)
-    async with rs.stream(n=1, config=path) as trajectories:
-        assert [one.provenance.play async for one in trajectories] == ["grounded"]
-    assert trajectories.path == tmp_path / "run"
+async def test_an_estimate_takes_it_too(tmp_path: Path) -> None:
     found = await rs.estimate(["A baker"], config=written(tmp_path), sample=1)
     assert found.n == 3
 

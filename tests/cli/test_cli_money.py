@@ -32,14 +32,13 @@ def paid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_display, "synthesize", synthesize)
 
 
-def test_a_spent_budget_is_1_and_says_what_more_it_takes(tmp_path: Path) -> None:
+def test_a_spent_budget_is_1(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = run("-n", 30, "-o", folder, "--budget", "200ktok")
     assert result.exit_code == 1
     assert "of 200k, about" in result.stderr
     said = re.search(r"(\d+) of 30 trajectories were accepted: the budget of 200,000 tokens is spent", result.stdout)
     assert said is not None
-    assert re.search(r"about [\d,]+ tokens in all\)\.", result.stdout)
     assert len((folder / "trajectories.jsonl").read_bytes().splitlines()) == int(said[1]) > 0
     assert "stopped: the budget is spent" in status(folder).stdout
     assert run("-n", 6, "-o", folder, "--budget", "20Mtok").exit_code == 0

@@ -16,12 +16,12 @@ def lazy(_draft: Draft, /) -> Iterator[Violation]:
     yield from ()
 
 
-def test_a_slow_rule_what_a_server_lacks_and_a_tool_parser_are_said_once_and_nothing_else(
+def test_a_slow_rule_and_what_servers_lack_and_load_are_said_once_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rule_module, "SLOW_SECONDS", -1.0)
     said = list[str]()
-    known = [{"event": "goes_without", "text": "m does not take seed\x1b"}, {"event": "tool_parser", "text": "none"}]
+    known = [{"event": "goes_without", "text": "m does not take seed\x1b"}, {"event": "loading", "text": "none"}]
     with show_events(said.append):
         for _ in range(2):
             assert verify(Draft(script=POT), lazy).accepted

@@ -267,7 +267,7 @@ async def curated(source: Path, path: Path, evaluation: Path) -> None:
     """A run with one trajectory, a copy of it, and one that an evaluation set holds."""
     first, second = trajectories_of(source)[:2]
     script = second.script.model_copy(update={"introduction": SECRET})
-    curator = Curator(novelty=Novelty(), contamination=Contamination([evaluation]), refuse_contaminated=True)
+    curator = Curator(novelty=Novelty(), contamination=Contamination([evaluation]))
     folder = RunWriter.claim(path, RunConfig.load(source / "config.json"))
     for index, one in enumerate((first, first, second.model_copy(update={"script": script}))):
         name = f"{index:06d}"

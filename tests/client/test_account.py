@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from backend_doubles import USAGE, Scripted, answering
+from backend_doubles import USAGE, answering
 from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +16,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 from samples import SHED, Memory, paid
 
-from refinesynth.backends import Backend, Role
-from refinesynth.backends.backend import SESSION_PRESETS
+from refinesynth.backends import Role
 from refinesynth.chat import render_task
 from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
 from refinesynth.client.completion_parsing import ReadCompletion, read_completion
@@ -82,16 +81,6 @@ async def test_after_what_is_remembered_the_next_request_is_the_same_as_without_
     for text in ("a", "b", "c"):
         await say(resumed, model, text)
     assert call.requests[:3] == [call.requests[3], *call.requests[4:]]
-
-
-@pytest.mark.parametrize("later", SESSION_PRESETS)
-async def test_by_what_a_provider_finds_its_cache_is_no_part_of_what_is_recalled(later: str) -> None:
-    memory = Memory()
-    for kind in ("openai", later):
-        backend = Backend(model="openai/any", session_headers=kind)
-        model = BackendModel(backend, call=Scripted(*[completion("one")][: not memory.kept]))
-        assert await say(Session("e1", seed=7, memory=memory), model, "a") == "one"
-    assert len(memory.kept) == 1
 
 
 async def test_thrown_away_answers_are_remembered_too() -> None:

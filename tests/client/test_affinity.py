@@ -1,8 +1,6 @@
-"""The requests of a conversation are known by its episode and role, the same way on both paths, and a journal by none of
-it."""
+"""What Anthropic is told to cache, and the same requests on both paths."""
 
 import json
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,13 +11,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from refinesynth import Backend
 from refinesynth.backends import Role
-from refinesynth.backends.backend import SESSION_PRESETS
-from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import litellm_sdk, open_model
 from refinesynth.client.model import BackendModel
-from refinesynth.client.request_arguments import affinity_of
 from refinesynth.client.session import Session
-from refinesynth.errors import ConfigurationError
 
 ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)
 CONVERSATION: list[ModelMessage] = [
@@ -29,13 +23,10 @@ CONVERSATION: list[ModelMessage] = [
 ]
 
 
-async def asked(
-    session_headers: str, model: str = "hosted_vllm/m", **extra: Any
-) -> dict[tuple[str, Role], list[dict[str, Any]]]:
+async def asked(model: str) -> dict[tuple[str, Role], list[dict[str, Any]]]:
     """What two episodes ask, twice in each role."""
     call = Scripted()
-    backend = Backend(model=model, session_headers=session_headers, extra=extra)
-    answering = BackendModel(backend, call=call)
+    answering = BackendModel(Backend(model=model), call=call)
     found: dict[tuple[str, Role], list[dict[str, Any]]] = {}
     for session in (Session("000001-ab", seed=1), Session("000002-cd", seed=1)):
         for role in ROLES:
@@ -45,25 +36,9 @@ async def asked(
     return found
 
 
-async def test_an_episodes_role_has_one_key_and_no_other_has_it() -> None:
-    known: Counter[str] = Counter()
-    for (episode, role), both in (await asked("openai")).items():
-        first, second = (one.get("extra_body", {}).get("prompt_cache_key") for one in both)
-        assert first == second == (None if role is Role.SCRIPT_WRITER else f"{episode}-{role}")
-        assert len(first or "") <= 64
-        known.update(filter(None, [first]))
-    assert max(known.values()) == 1
-
-
-async def test_what_the_user_says_stays() -> None:
-    body = {"prompt_cache_key": "mine", "top_k": 5}
-    for both in (await asked("openai", extra_body=body)).values():
-        assert [one["extra_body"] for one in both] == [body] * 2
-
-
 async def test_what_grows_is_marked_for_anthropic_and_what_changes_is_not() -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
-    for (_, role), (request, _) in (await asked("auto", "anthropic/claude-sonnet-5-5")).items():
+    for (_, role), (request, _) in (await asked("anthropic/claude-sonnet-5-5")).items():
         first, *between, last = request["messages"]
         converses = role is not Role.SCRIPT_WRITER
         assert first["content"] == ([{"type": "text", "text": "Play.", **mark}] if converses else "Play.")
@@ -90,12 +65,9 @@ async def test_anthropic_gets_the_marks_and_its_bill_is_read(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", SESSION_PRESETS)
-async def test_both_paths_post_the_same(kind: str, server: ChatServer) -> None:
+async def test_both_paths_post_the_same(server: ChatServer) -> None:
     for path in ("direct", "litellm"):
-        backend = Backend.model_validate(
-            {"model": "openai/served", "base_url": server.url, "path": path, "session_headers": kind}
-        )
+        backend = Backend.model_validate({"model": "openai/served", "base_url": server.url, "path": path})
         model = open_model(backend)
         await model_request(Session("e1", seed=1).model(Role.PLAYER, model), CONVERSATION)
         await model.aclose()
@@ -103,23 +75,3 @@ async def test_both_paths_post_the_same(kind: str, server: ChatServer) -> None:
     assert direct == through_litellm
     ours = [{name: value for name, value in one.items() if name.startswith("x-")} for one in server.headers]
     assert ours[0] == {name: value for name, value in ours[1].items() if not name.startswith("x-stainless")}
-
-
-def test_a_key_is_sent_by_itself_to_those_alone_who_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = ["gpt-4o", "anthropic/claude-sonnet-5-5", "deepseek/deepseek-flash", "hosted_vllm/m", "rehearsal"]
-    assert [affinity_of(Backend(model=one)) for one in models] == ["openai", "anthropic", "none", "none", "none"]
-    assert affinity_of(Backend(model="openai/m", base_url="http://localhost/v1")) == "none"
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost/v1")
-    assert affinity_of(Backend(model="gpt-4o")) == "none"
-
-
-@pytest.mark.parametrize("retired", ["sglang", "dynamo", '["x-user-id"]'])
-def test_what_a_router_was_told_is_taken_with_a_warning(retired: str) -> None:
-    with pytest.warns(FutureWarning, match="x-session-id"):
-        assert tuned_backend("gpt-4o", [f"session_headers={retired}"]).session_headers == "none"
-
-
-@pytest.mark.parametrize("wrong", ["sgland", "5", "{}"])
-def test_what_is_no_preset_is_refused(wrong: str) -> None:
-    with pytest.raises(ConfigurationError, match="session_headers"):
-        tuned_backend("gpt-4o", [f"session_headers={wrong}"])

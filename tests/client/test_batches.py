@@ -255,9 +255,9 @@ async def test_requests_that_fail_together_are_no_outage() -> None:
     fault = ClassifiedError(FailureAction.RETRY, ErrorCategory.TIMEOUT, "expired")
     async with AsyncExitStack() as held:
         permits = [await held.enter_async_context(limiter.permit(priority=number)) for number in range(200)]
-        permits[0].answered(seconds=1, output_tokens=1, billed=1, headers={})
+        permits[0].answered(seconds=1, output_tokens=1, billed=1)
         for permit in permits[1:]:
-            permit.failed(fault, headers={})
+            permit.failed(fault)
         assert not limiter.is_down
 
 

@@ -271,60 +271,6 @@ def test_what_says_nothing_of_an_error_is_none(body: dict[str, object]) -> None:
     assert read_reply(orjson.dumps(body), {}) == body
 
 
-STREAMS = (
-    "Stream must be set to true",
-    "stream=false is not supported",
-    "Non-streaming is not supported",
-    "This model only support stream mode, please enable the stream parameter to access the model.",
-    "Non-streaming requests are currently not supported",
-    "Streaming is required",
-    "the parameter `stream` must be true",
-    "该模型仅支持流式输出",
-)
-NO_STREAMS = ("stream must be false", "Streaming is not supported", "n > 1 only works with stream=false", "no stream")
-
-
-def test_a_server_that_only_streams_stops_the_run_in_words() -> None:
-    for words in STREAMS:
-        fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
-        assert (fault.action, fault.category) == (FailureAction.STOP, ErrorCategory.REJECTED), words
-        assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
-    for words in NO_STREAMS:
-        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).action is FailureAction.ABANDON, (
-            words
-        )
-
-
-def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() -> None:
-    with pytest.raises(HttpError) as caught:
-        read_reply(b'data: {"choices": []}\n\ndata: [DONE]', {"content-type": "text/event-stream"})
-    fault = classify_error(caught.value, BACKEND)
-    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.DEFECT)
-    assert "sent a stream in place of an answer" in fault.message
-
-
-@pytest.mark.parametrize(
-    ("words", "seconds"),
-    [
-        ("Rate limit reached. Please try again in 1.5s. Visit", 1.5),
-        ("Please try again in 6m0s", 360.0),
-        ("try again in 20ms", 0.02),
-        ("Rate limit is exceeded. Try again in 20 seconds.", 20.0),
-        ("Please retry after 26 seconds", 26.0),
-        ('{"@type": "RetryInfo", "retryDelay": "12s"}', 12.0),
-        ('"retry_after": 5}', 5.0),
-        ("retryAfterMs=1500,", 1.5),
-        ("try again in 1 hour 5 minutes", 3900.0),
-        ("please wait before trying again", None),
-    ],
-)
-def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float | None) -> None:
-    assert classify_error(StatusError(429, words), BACKEND).retry_after == seconds
-    assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).retry_after == 3.0
-    # What a server says that is down may be an echo.
-    assert classify_error(StatusError(500, words), BACKEND).retry_after is None
-
-
 def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
         monkeypatch.delenv(name, raising=False)
@@ -344,42 +290,6 @@ def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.
     assert "none was sent to this server" in said(model="deepseek/deepseek-chat", base_url="http://h/v1")
     # Where litellm looks itself.
     assert "the credentials that litellm reads for bedrock" in said(model="bedrock/any")
-
-
-PAGE = "<!DOCTYPE html> <html><head><title>Sign in</title></head><body>Hello</body></html>"
-HTML = {"Content-Type": "text/html; charset=utf-8"}
-
-
-@pytest.mark.parametrize(
-    ("error", "page"),
-    [
-        (StatusError(404, PAGE), "Sign in"),
-        (StatusError(405, "<html><h1>405 Not Allowed</h1>"), "<html><h1>405 Not Allowed</h1>"),
-        (StatusError(404, "<h1>Nothing here</h1>", HTML), "<h1>Nothing here</h1>"),
-        (
-            StatusError(
-                200, "its body is no JSON: JSONDecodeError in 9 bytes of text/html, beginning with hello", HTML
-            ),
-            "its",
-        ),
-        (StatusError(200, f"Unable to get json response - Expecting value, Original Response: {PAGE}"), "Sign in"),
-        (StatusError(500, f"Empty or invalid response from LLM endpoint. Received: '{PAGE}'"), "Sign in"),
-        (StatusError(400, "bad schema", HTML), None),
-        (StatusError(400, f"cannot parse {PAGE}"), None),
-        *((StatusError(status, PAGE, HTML), None) for status in (401, 402, 403, 408, 413, 429, 500, 502, 503)),
-        (StatusError(404, "no such model"), None),
-        (ConnectionResetError(), None),
-    ],
-)
-def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -> None:
-    found = classify_error(error, BACKEND).page
-    assert found is None if page is None else found is not None and found.startswith(page)
-
-
-def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
-    fault = classify_error(StatusError(404, PAGE), BACKEND)
-    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.SERVER)
-    assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
 
 
 def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

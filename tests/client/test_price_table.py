@@ -109,7 +109,7 @@ def test_a_server_of_ones_own_has_ones_own_prices_or_none() -> None:
 
 def test_what_plays_itself_is_free_and_what_is_injected_has_no_list() -> None:
     usage = RequestUsage(input_tokens=10**6, output_tokens=10**6)
-    for model in ("rehearsal", "rehearsal:mistake=0.5", "replay:runs/first"):
+    for model in ("rehearsal", "rehearsal:mistake=0.5"):
         assert price_of(Backend(model=model)) is free
     assert free(usage) == 0.0
     assert price_of(Backend(model="gpt-4o"), listings=False) is unknown

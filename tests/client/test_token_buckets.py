@@ -1,4 +1,4 @@
-"""Rate limits as arithmetic: even spacing, debts, and what a server says is left."""
+"""Rate limits as arithmetic: even spacing and debts."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.client.limiter.rate_limits import Quota, RateHeaders, TokenBuckets
+from refinesynth.client.limiter.rate_limits import TokenBuckets
 
 
 def starts(buckets: TokenBuckets, *, tokens: float = 0.0, count: int = 100, until: float = float("inf")) -> list[float]:
@@ -75,59 +75,3 @@ def test_answers_are_expected_to_be_as_long_as_they_were() -> None:
     for _ in range(100):
         buckets.settle(0.0, 0.0, billed=0.0, answer=80)
     assert buckets.charge(0.0, 20) == pytest.approx(100, abs=0.1)
-
-
-def test_what_the_server_says_is_left_is_spread_over_the_time_until_the_reset() -> None:
-    buckets = TokenBuckets()
-    buckets.learn(0.0, RateHeaders(requests=Quota(remaining=10, reset=20)))
-    times = starts(buckets, count=10)
-    assert times[:3] == pytest.approx([0, 2, 4])
-    assert max(times) <= 20
-
-
-def test_what_is_plentiful_slows_nothing_down() -> None:
-    buckets = TokenBuckets()
-    buckets.learn(0.0, RateHeaders(requests=Quota(9_999, 0.006), tokens=Quota(2_000_000, 1)))
-    assert starts(buckets, tokens=100) == [0.0] * 100
-
-
-def test_what_is_used_up_waits_for_the_reset_but_not_for_ever() -> None:
-    buckets = TokenBuckets(longest_wait=60)
-    buckets.learn(0.0, RateHeaders(requests=Quota(0, 7)))
-    assert buckets.ready_at(0) == 7.0
-    buckets.learn(0.0, RateHeaders(tokens=Quota(0, 86_400)))
-    assert buckets.ready_at(0) == 60.0
-
-
-def test_after_a_request_without_headers_the_next_one_waits_no_longer() -> None:
-    buckets = TokenBuckets(longest_wait=60)
-    buckets.learn(0.0, RateHeaders(requests=Quota(0, 86_400), tokens=Quota(0, 86_400)))
-    assert starts(buckets, count=3) == [60.0, 120.0, 180.0]
-
-
-def test_the_last_word_of_the_server_counts() -> None:
-    buckets = TokenBuckets()
-    buckets.learn(0.0, RateHeaders(requests=Quota(0, 50)))
-    buckets.learn(1.0, RateHeaders(requests=Quota(1_000, 1)))
-    assert buckets.ready_at(0) <= 2.0
-
-
-def test_after_the_reset_nothing_is_known_any_more() -> None:
-    buckets = TokenBuckets()
-    buckets.learn(0.0, RateHeaders(requests=Quota(1, 10)))
-    buckets.charge(11.0, 0)
-    assert buckets.ready_at(0) <= 11.0
-
-
-def test_a_bucket_that_refills_is_used_at_its_rate() -> None:
-    # 500 a minute, refilled steadily, as OpenAI's are: what is spent in the long run is what comes in.
-    buckets, level, now, count = TokenBuckets(), 500.0, 0.0, 0
-    while now < 600:
-        now = max(now + 0.001, buckets.ready_at(0))
-        level = min(500.0, 500 * now / 60 + 500 - count)
-        assert level >= 1, "it ran dry"
-        count += 1
-        buckets.charge(now, 0)
-        left = level - 1
-        buckets.learn(now, RateHeaders(requests=Quota(int(left), (500 - left) * 60 / 500)))
-    assert 0.95 * 5_000 <= count <= 5_500

@@ -2,7 +2,6 @@
 else."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -14,7 +13,7 @@ from samples import dm, player, provenance
 from samples import trajectory as sample
 
 from refinesynth.cost import Cost
-from refinesynth.diversity import Contamination, Novelty, Overlap
+from refinesynth.diversity import Contamination, Novelty
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
@@ -65,11 +64,10 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def curator(evaluation: Path | None = None, *, threshold: float = 0.85, refuse: bool = True) -> Curator:
+def curator(evaluation: Path | None = None, *, threshold: float = 0.85) -> Curator:
     return Curator(
         novelty=Novelty(threshold),
         contamination=None if evaluation is None else Contamination([evaluation]),
-        refuse_contaminated=refuse,
     )
 
 
@@ -95,7 +93,7 @@ def test_a_copy_is_refused_and_says_of_what_and_how_much() -> None:
     )
 
 
-def test_what_an_evaluation_set_holds_is_refused_or_reported(evaluation: Path) -> None:
+def test_what_an_evaluation_set_holds_is_refused(evaluation: Path) -> None:
     dirty, clean = one(0, drawn(1), secret=True), one(1, drawn(2))
     refusing = curator(evaluation)
     after = refusing.curate(dirty)
@@ -106,21 +104,13 @@ def test_what_an_evaluation_set_holds_is_refused_or_reported(evaluation: Path) -
     assert "turn 1 thought 'the ancient lighthouse" in violation.message
     assert refusing.curate(clean) is clean
 
-    said: list[tuple[str, Sequence[Overlap]]] = []
-    settings_ = Curation(contamination=(str(evaluation),))
-    reporting = Curator.of(settings_)
-    reporting.report = lambda identity, overlaps: said.append((identity, overlaps))
-    assert reporting.curate(dirty) is dirty
-    assert reporting.curate(clean) is clean
-    assert [(identity, len(overlaps)) for identity, overlaps in said] == [("000000", 1)]
-
 
 def test_settings_become_a_curator(evaluation: Path) -> None:
     idle = Curator.of(Curation())
     same = one(0, drawn(1), secret=True)
     assert idle.curate(same) is same
     assert idle.curate(same) is same
-    both = Curator.of(Curation(near_duplicates=0.9, contamination=(str(evaluation),), contaminated="refuse", words=4))
+    both = Curator.of(Curation(near_duplicates=0.9, contamination=(str(evaluation),), words=4))
     assert not both.curate(same).accepted
     assert both.curate(one(1, drawn(1))).accepted
     assert not both.curate(one(2, drawn(1))).accepted

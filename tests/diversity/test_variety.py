@@ -149,11 +149,3 @@ def test_what_was_written_before_there_were_figures_is_read() -> None:
 def test_the_names_of_a_chain_are_in_its_order() -> None:
     assert rule_names("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
     assert rule_names(CHAIN)[0] == "ActionCount"
-
-
-def test_counts_that_earlier_versions_kept_are_read_and_ignored() -> None:
-    earlier = {"turns": [4], "guesses": {"2": 3}, "guessed": 1, "borrowed": {"names": 5, "names_shown": 1}}
-    assert EpisodeStats.model_validate(earlier) == EpisodeStats(turns=(4,))
-    assert TrajectoryStats.model_validate(
-        {"trajectories": 1, "guesses": {"2": 3}, "borrowed": None}
-    ) == TrajectoryStats(trajectories=1)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from journal_records import committed, count_paid, digest, episode, fill, held, paid
 
-from refinesynth.journal import Committed, Entry, EpisodeRecord, Journal, JournalReader, Outstanding
+from refinesynth.journal import Committed, Entry, Journal, JournalReader, Outstanding
 
 
 class TestPaidCompletions:
@@ -266,24 +266,3 @@ class TestTheWhole:
             with JournalReader(path) as reader:
                 assert reader.committed.count == 1
             assert repr(path) or repr(reader)
-
-
-def test_recorded_answers_under_other_rules_are_handed_out_once_each_in_order() -> None:
-    first, second, other = paid(0, 1, asked=7), paid(0, 4, asked=7), paid(0, 2)
-    recorded = EpisodeRecord([first, other, second])
-    assert recorded.take("player", 0, digest(7)) == first
-    assert recorded.take("player", 0, digest(7)) == second
-    assert recorded.take("player", 0, digest(7)) is None
-    assert recorded.take("player", 1, digest(7)) is None, "it was handed out already"
-    assert recorded.take("dungeon_master", 9, digest(2)) == other
-    assert recorded.take("player", 0, digest(99)) is None
-    assert recorded.get("player", 1, digest(7)) == first
-    assert EpisodeRecord().take("player", 1, digest(7)) is None
-
-
-def test_a_recorded_answer_in_its_place_comes_before_an_earlier_one_and_is_not_given_again() -> None:
-    first, second = paid(0, 1, asked=7), paid(0, 4, asked=7)
-    recorded = EpisodeRecord([first, second])
-    assert recorded.take("player", 4, digest(7)) == second
-    assert recorded.take("player", 5, digest(7)) == first
-    assert recorded.take("player", 6, digest(7)) is None

@@ -9,7 +9,6 @@ from words_corpus import HOUSE
 from refinesynth import rules
 from refinesynth.rules import RealRefinement
 from refinesynth.rules.repairs import Repair, count_refinements, refinements, repairs
-from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Refinements, Trajectory
 
 
@@ -196,8 +195,6 @@ def test_counts_that_are_none_are_no_refinements(odd: dict[str, object]) -> None
 def test_the_counts_of_an_earlier_version_are_read() -> None:
     old = {"answered": 5, "unrelated": 2, "again": 1, "late": 1, "given_up": 3}
     assert Refinements.model_validate(old) == Refinements(answered=2, abandoned=3, unanswered=2, again=1, late=1)
-    figures = EpisodeStats.model_validate({"refinements": 5, "unrelated": 2, "longer": {"by giving the plan up": 3}})
-    assert (figures.refinements, figures.abandoned, figures.unanswered, figures.longer) == (5, 3, 2, {})
 
 
 def test_many_mistakes_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,11 +34,6 @@ def config(folder: Path) -> dict[str, Any]:
     connections that there is now and that stands at its own.
     """
     found: dict[str, Any] = orjson.loads((folder / "config.json").read_bytes())
-    if "patience" in found:
-        # Its former name.
-        found["early_stop"] = found.pop("patience")
-    grounding: dict[str, Any] = found["grounding"] or {}
-    grounding.pop("two_steps", None)
     for connection in found["connections"].values():
         assert connection.pop("session_headers", "auto") == "auto"
         assert connection.pop("hedge", False) is False

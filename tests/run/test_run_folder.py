@@ -10,7 +10,6 @@ from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from run_records import CONFIG, events, finished, outcome, write
 from samples import paid
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import Journal
 from refinesynth.run import (
     CompletedEpisode,
     EpisodeLine,
@@ -93,16 +91,6 @@ async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Pat
     assert [one.episode for one in read.outstanding()] == ["000001"]
 
 
-async def test_a_run_whose_workers_kept_journals_is_refused(tmp_path: Path) -> None:
-    path = (await write(tmp_path, True)).path
-    with closing(Journal(path / "journal.sqlite")) as journal:
-        await journal.keep_note("workers", orjson.dumps({"run": "run-1", "journals": []}))
-    with pytest.raises(StorageError, match="use the version that wrote it"):
-        RunFolder.open(path).spent()
-    with pytest.raises(StorageError, match="use the version that wrote it"):
-        RunWriter.claim(path, CONFIG)
-
-
 @pytest.mark.parametrize("accepted", [True, False])
 async def test_an_episode_that_waited_is_the_same(tmp_path: Path, *, accepted: bool) -> None:
     folder = RunWriter.claim(tmp_path, CONFIG)
@@ -172,15 +160,6 @@ async def test_a_line_that_no_run_wrote_is_named(tmp_path: Path, line: bytes) ->
         next(reading)
 
 
-async def test_a_damaged_line_of_events_is_passed_over(tmp_path: Path) -> None:
-    folder = await write(tmp_path / "run", True)
-    CONFIG.model_copy(update={"curation": {"evaluation": "digest"}}).save(folder.config_file)
-    lines = (b'{"event":"contaminated"', b'{"event":"contaminated"}', b'["contaminated"]', b'"contaminated"', b"\0\xff")
-    good = b'{"event":"contaminated","trajectory":"000000"}'
-    folder.events_file.write_bytes(b"".join(line + b"\n" for line in (*lines, good, *lines)))
-    assert RunStatus.of(RunFolder.open(folder.path)).contaminated == 1
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -206,17 +185,6 @@ def test_a_difference_at_the_end_of_a_long_chain_is_shown() -> None:
     before, after = (CONFIG.model_copy(update={"rules": "strict() & " * 90 + last}) for last in ("One()", "Other()"))
     (difference,) = differences(before, after)
     assert difference == 'rules: ...ict() & strict() & One()" -> ...ict() & strict() & Other()"'
-
-
-def test_a_setting_that_is_gone_is_ignored_where_it_stood_at_its_default_and_else_refused_in_words() -> None:
-    after = CONFIG.model_copy(update={"grounding": {"terse": True}})
-
-    def begun(two_steps: bool) -> RunConfig:
-        return CONFIG.model_copy(update={"grounding": {"terse": True, "two_steps": two_steps}})
-
-    assert differences(begun(False), after) == []
-    (difference,) = differences(begun(True), after)
-    assert difference == "grounding.two_steps: true -> this setting is gone; only a run that had false can be resumed"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from samples import paid
 
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
 from refinesynth.files.output_folder import next_old_path
-from refinesynth.journal import Journal
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.jsonl import LineWriter, cut
 
@@ -166,21 +165,6 @@ async def test_changed_settings_are_refused_by_name_and_change_nothing(tmp_path:
     assert "x" * 200 not in message
     assert "--fresh" in message
     assert snapshot(tmp_path) == before
-
-
-async def test_a_run_with_second_tries_is_refused_before_anything_changes(tmp_path: Path) -> None:
-    await write(tmp_path, True)
-    with Journal(tmp_path / "journal.sqlite") as journal:
-        await journal.keep_note("second_tries", b"[]")
-    with (tmp_path / "trajectories.jsonl").open("ab") as file:
-        file.write(b'{"half a line')
-    of_others = ("config.json", "trajectories.jsonl", "rejected.jsonl")
-    before = {name: snapshot(tmp_path)[name] for name in of_others}
-    with pytest.raises(RunFolderError, match="goes on with no such run"):
-        RunWriter.claim(tmp_path, CONFIG.model_copy(update={"n": 99}))
-    # The version that began it can go on with it.
-    assert {name: snapshot(tmp_path)[name] for name in of_others} == before
-    assert list(RunFolder.open(tmp_path).trajectories())
 
 
 async def test_settings_that_leave_the_data_alone_may_change(tmp_path: Path) -> None:

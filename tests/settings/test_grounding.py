@@ -53,7 +53,7 @@ def test_a_mix_can_be_written_as_text() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"near_duplicates": 0.0}, {"near_duplicates": 1.1}, {"words": 2}, {"contaminated": "burn"}, {"files": ()}],
+    [{"near_duplicates": 0.0}, {"near_duplicates": 1.1}, {"words": 2}, {"files": ()}],
 )
 def test_a_curation_refuses_what_cannot_be(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

@@ -42,7 +42,7 @@ def test_every_setting_of_an_evaluation_is_an_argument_with_the_text_and_default
         assert field.is_required() or (parameters[name].default or None) == (field.default or None), name
 
 
-@pytest.mark.parametrize("function", [rs.synthesize, rs.estimate, rs.stream, rs.merge])
+@pytest.mark.parametrize("function", [rs.synthesize, rs.estimate, rs.merge])
 def test_the_types_of_public_functions_can_be_looked_up(function: Callable[..., Any]) -> None:
     assert "return" in typing.get_type_hints(function)
 

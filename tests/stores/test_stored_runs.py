@@ -230,34 +230,6 @@ async def test_a_segment_that_came_through_unanswered_is_known_again(
     assert contents(await fetch(bucket)) == contents(result.path)
 
 
-@pytest.mark.long
-async def test_while_the_store_lags_too_long_nothing_new_is_begun(
-    bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_output, "MAX_LAG", 0.2)
-    call, down = Counted(0.01), False
-    seen, results = list[int](), list[SynthesisResult]()
-
-    async def outage() -> None:
-        nonlocal down
-        await until(bucket, episodes=1)
-        down = True
-        with anyio.fail_after(60):
-            while not seen or call.answers > seen[-1]:
-                seen.append(call.answers)
-                await anyio.sleep(0.6)
-        down = False
-
-    store_down(monkeypatch, lambda _: down)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(outage)
-        results.append(await made(bucket, 32, call))
-    # Nothing was asked any more for a second, although most was still to be made.
-    assert results[0].reached
-    assert call.answers > seen[-1] * 1.5
-    assert contents(await fetch(bucket)) == contents(results[0].path)
-
-
 async def test_what_is_no_place_for_a_run_is_refused(bucket: str, machine: Machine) -> None:
     for url, said in (("ftp://x/y", "expected s3://"), ("s3://me:key@bucket/x", "keys belong in the environment")):
         with pytest.raises(InputError, match=said):

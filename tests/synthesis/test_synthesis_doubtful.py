@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from run_records import contents
 
-from refinesynth.backends import Backend
-from refinesynth.errors import RunFolderError, RunStopped
+from refinesynth.errors import RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import synthesize
@@ -126,22 +125,6 @@ async def test_an_episode_that_ended_without_anything_to_use_is_made_again_for_f
         (tmp_path / "run" / name).write_bytes(b"")
     await run(tmp_path / "run", server, concurrency=1)
     assert (contents(tmp_path / "run"), server.asked) == (before, asked)
-
-
-@pytest.mark.parametrize("setting", [{"max_tokens": 4000}, {"extra": {"think": False}}, {"output_mode": "prompted"}])
-async def test_what_a_stopped_run_says_to_look_at_may_be_changed_while_no_episode_has_finished(
-    tmp_path: Path, setting: dict[str, Any]
-) -> None:
-    with pytest.raises(RunStopped):
-        await run(tmp_path / "run", Thinking(10**9))
-    corrected = Backend(model="openai/gpt-x", **setting)
-    with pytest.raises(RunFolderError, match=r"begun with other settings.*temperature"):
-        await run(tmp_path / "run", Thinking(0), backend=corrected.model_copy(update={"temperature": 0.5}))
-    result = await run(tmp_path / "run", Thinking(0), backend=corrected)
-    assert result.reached
-    # From now on data depends on them.
-    with pytest.raises(RunFolderError, match=next(iter(setting))):
-        await run(tmp_path / "run", Thinking(0), n=4)
 
 
 def words(trajectory: Trajectory) -> object:

@@ -44,10 +44,6 @@ def completions(ended: EpisodeOutcome) -> Iterator[PaidCompletion]:
         yield paid(ended.index, episode=ended.id, step=step, **tokens, **rest)
 
 
-def page_of(result: SynthesisResult) -> str:
-    return result._repr_html_()  # pyright: ignore[reportPrivateUsage]
-
-
 async def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
     folder = await written(tmp_path, GOOD, BAD, GOOD, GOOD)
     result = SynthesisResult.open(str(tmp_path))
@@ -141,15 +137,3 @@ def test_records_are_read_only_as_far_as_they_are_looked_at() -> None:
     assert next(iter(records)) == 0
     assert len(records) == 1_000_000
     assert given == 1
-
-
-async def test_the_page_for_notebooks_escapes_what_it_shows(tmp_path: Path) -> None:
-    path = tmp_path / "<script>alert(1)<"
-    await written(path, Fate(accepted=False, refusals=("<b>Rule</b>",)))
-    page = page_of(SynthesisResult.open(path))
-    assert "<script>" not in page
-    assert "<b>" not in page
-    assert "&lt;script&gt;" in page
-    assert "by &lt;b&gt;Rule&lt;/b&gt;" in page
-    assert "0 of 3" in page
-    assert "$0.25" in page

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
 
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.personas import open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import RunFolder, RunWriter
-from refinesynth.synthesis.concurrency import EpisodeLimit
 from refinesynth.synthesis.pool import Pool, stops_early
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
@@ -205,23 +203,6 @@ async def test_where_every_episode_gives_what_it_was_asked_for_no_more_than_an_e
         await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=100, per_episode=gives)
     needed = math.ceil(n / gives)
     assert needed <= len(stage.played) <= needed + n // (8 * gives)
-
-
-async def test_each_trajectory_is_handed_out_once_it_is_committed(tmp_path: Path) -> None:
-    given_out: list[str] = []
-    stage = Fates([Fate(steps=5, gives=3), Fate(accepted=False), Fate(gives=2)])
-    folder = RunWriter.claim(tmp_path / "run", config(n=7))
-
-    def take(trajectory: Trajectory) -> None:
-        assert folder.committed.accepted > len(given_out)
-        given_out.append(trajectory.id)
-
-    async with open_personas([f"Somebody {number}" for number in range(9)]) as personas:
-        pool = Pool(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4), on_accepted=take)
-        await pool.run()
-    folder.close()
-    assert given_out == ids(tmp_path / "run") == would_be(stage.fates, n=7, count=9, every=None)
-    assert len(given_out) == 8, "the last outcome is kept whole"
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

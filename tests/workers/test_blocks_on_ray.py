@@ -19,7 +19,6 @@ import anyio
 import anyio.to_thread
 import orjson
 import pytest
-from server_manners import Mannered, bare
 from stage import settings_for
 
 from refinesynth import __version__, rules, synthesize
@@ -128,7 +127,7 @@ async def test_several_trajectories_by_mixed_models_are_curated_alike_in_any_num
         "backend": {"default": "rehearsal", "player": ["rehearsal", "rehearsal:natural_mistake=0.5"]},
         "episodes_per_script": 2,
         "branches": 2,
-        "curation": Curation(contamination=(str(tmp_path / "known.jsonl"),), contaminated="refuse"),
+        "curation": Curation(contamination=(str(tmp_path / "known.jsonl"),)),
     }
     one = await synthesize(output=tmp_path / "one", concurrency=1, **asked)
     two = await synthesize(output=tmp_path / "two", concurrency=40, workers=2, **asked)
@@ -231,7 +230,7 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
         fallback=None,
         call=None,
         max_in_flight=2,
-        min_in_flight=2,
+        block_size=2,
         folder=tmp_path / "run",
         host="another",
         report_every=0.01,
@@ -324,15 +323,6 @@ async def test_what_a_killed_block_had_paid_for_is_taken_over_by_a_run_in_one_pr
     folder.parent.symlink_to(tmp_path / "whole")
     with pytest.raises(RunFolderError, match="blocks' is a link"):
         await synthesize(n=3, output=tmp_path / "run")
-
-
-async def test_a_run_of_workers_is_replayed_where_a_server_lacks_features(tmp_path: Path) -> None:
-    """Findings of blocks are kept in the run's journal: a replay asks in the form that was paid for."""
-    asked: Any = {"n": 6, "player_form": "tools"}
-    made = await synthesize(call=Mannered(bare), workers=2, output=tmp_path / "made", **asked)
-    again = await synthesize(backend=f"replay:{tmp_path / 'made'}", output=tmp_path / "again", **asked)
-    assert len(made) == 6
-    assert [one.turns for one in again] == [one.turns for one in made]
 
 
 def test_settings_that_a_node_cannot_read_are_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ class Batch(BaseModel, frozen=True, extra="forbid"):
 
     key: str
     """Random key, sent with the batch to identify it if its id was not recorded."""
-    made: AwareDatetime | None = None
-    """Time of the record; None in records of earlier versions."""
+    made: AwareDatetime
+    """Time of the record."""
     id: str | None = None
     """Provider's id; None if the batch may not have been sent."""
     requests: tuple[str, ...] = ()
@@ -251,7 +251,7 @@ class AnthropicBatches(BatchApi):
         ids: list[str] = []
         # Listed from the latest to the oldest.
         async for item in self._client.messages.batches.list(limit=100):
-            if batch.made is not None and item.created_at < batch.made - _MAX_CLOCK_LAG:
+            if item.created_at < batch.made - _MAX_CLOCK_LAG:
                 break
             if item.archived_at is None and sum(count for _, count in item.request_counts) == len(batch.requests):
                 ids.append(item.id)

@@ -65,10 +65,10 @@ def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) ->
     """Return the price function of a backend; `unknown` if its own prices and litellm's map do not suffice.
 
     Each own price replaces the listed one. Cached tokens without a price cost as much as other prompt tokens. The
-    rehearsal and replays are free. Without `listings`, only own prices count; with `batch`, listed batch prices apply,
+    rehearsal is free. Without `listings`, only own prices count; with `batch`, listed batch prices apply,
     else those of the `service_tier` in `extra`.
     """
-    if backend.is_rehearsal or backend.model.startswith("replay:"):
+    if backend.is_rehearsal:
         return free
     own = _own_prices(backend)
     if {"input", "output"} <= own.keys():

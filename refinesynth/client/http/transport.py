@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from refinesynth.backends.backend import Backend, Mixed, OutputMode
-from refinesynth.backends.names import replayed_folder
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
 from refinesynth.client.budget.price_table import entry_of
@@ -171,7 +170,7 @@ def path_of(backend: Backend, *, in_flight: int) -> TransportChoice:
 
     `path=direct` gives the direct client even if it does not support the backend; its constructor then raises.
     """
-    if backend.is_rehearsal or replayed_folder(backend):
+    if backend.is_rehearsal:
         return TransportChoice("built in", "no server is asked")
     if backend.path != "auto":
         return TransportChoice(backend.path, f"path={backend.path}")

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -15,7 +15,7 @@ from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 from refinesynth.client.limiter.circuit_breaker import OUTAGE_CATEGORIES, CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.rate_limits import RateHeaders, TokenBuckets, read_rate_headers
+from refinesynth.client.limiter.rate_limits import TokenBuckets
 from refinesynth.client.reporting import LOG
 from refinesynth.client.session import stopped_clock
 from refinesynth.errors import RunStopped
@@ -54,12 +54,11 @@ class Permit:
         output_tokens: float,
         seconds: float | None = None,
         billed: float | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Record an answer.
 
         `seconds` is the time since the grant if None. `billed` is the tokens of prompt and completion, the estimate if
-        None. The names of `headers` are in lower case.
+        None.
         """
         limiter, now, charged = self.limiter, self.limiter.now(), self.charged
         limiter.limit.answered(
@@ -71,18 +70,16 @@ class Permit:
             held=len(limiter.held),
         )
         self.buckets.settle(now, charged, billed=charged if billed is None else billed, answer=output_tokens)
-        limiter.learn(self, read_rate_headers(headers), now)
         limiter.note_answer()
 
-    def failed(self, fault: ClassifiedError, *, headers: Mapping[str, str] | None = None) -> None:
+    def failed(self, fault: ClassifiedError) -> None:
         limiter, now = self.limiter, self.limiter.now()
         self.buckets.settle(now, self.charged, billed=0.0)
-        limiter.learn(self, read_rate_headers(headers), now, after=fault.retry_after)
+        self.held_until = now + min(fault.retry_after or 0.0, limiter.longest_wait)
         if fault.category in _CAPACITY_CATEGORIES:
             limiter.limit.failed(self.number)
         if fault.category not in OUTAGE_CATEGORIES:
-            # A web page does not prove that a model answers.
-            if fault.category is not ErrorCategory.DEFECT and fault.page is None:
+            if fault.category is not ErrorCategory.DEFECT:
                 limiter.note_answer()
         elif limiter.breaker.failed(
             fault,
@@ -172,7 +169,7 @@ class RateLimiter:
         self.breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
         self.has_answered = False
         """True after the backend's first answer."""
-        self._longest_wait = longest_wait
+        self.longest_wait = longest_wait
         self._queue = Queue()
         self._default_buckets = TokenBuckets()
         self._buckets: dict[Hashable, TokenBuckets] = {}
@@ -211,7 +208,7 @@ class RateLimiter:
         """Return the rate limits of a backend, shared by all backends with the same model and limits."""
         limits = {name: getattr(backend, name) for name in ("requests_per_minute", "tokens_per_minute")}
         key = (backend.model, *limits.values())
-        return self._buckets.setdefault(key, TokenBuckets(**limits, longest_wait=backend.longest_wait))
+        return self._buckets.setdefault(key, TokenBuckets(**limits))
 
     @asynccontextmanager
     async def permit(
@@ -309,11 +306,6 @@ class RateLimiter:
             permit.refusal = f"{fault.message if fault else self.name}; it stays down, try again later."
             if permit.turn is not None:
                 permit.turn.set()
-
-    def learn(self, permit: Permit, rate_headers: RateHeaders, now: float, *, after: float | None = None) -> None:
-        permit.buckets.learn(now, rate_headers)
-        wait = max(rate_headers.retry_after or 0.0, after or 0.0)
-        permit.held_until = now + min(wait, self._longest_wait)
 
     def _free_places(self, now: float) -> None:
         while self.held and self.held[0] <= now:

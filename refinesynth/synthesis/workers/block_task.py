@@ -29,7 +29,6 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.failure_policy import RequestCounts
 from refinesynth.client.routing import limiters_in
-from refinesynth.client.tracing import Tracing, traced
 from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import EpisodeSettings, episode_id, play_episode
 from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
@@ -39,9 +38,7 @@ from refinesynth.run import CompletedEpisode, EpisodeMemory
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
-from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.gc_tuning import tune_gc
-from refinesynth.synthesis.progress import BackendsState, capacity_of, troubles_of
+from refinesynth.synthesis.progress import BackendsState, troubles_of
 from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona
 
@@ -136,15 +133,14 @@ class BlockSettings:
     fallback: Backend | None
     call: Completion | None
     max_in_flight: int
-    min_in_flight: int
-    """Lowest limit of the episodes in flight; equal to `max_in_flight` unless the servers decide."""
+    block_size: int
+    """Episodes of a block, while each worker has a block."""
     folder: Path
     host: str
     """Name of the machine with the run's folder."""
     report_every: float
     """Seconds between two reports."""
     log_level: int = logging.INFO
-    tracing: Tracing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +238,11 @@ class _BlockPlayer(logging.Handler):
             await close_models(self._models.values())
             return
         logger = logging.getLogger(LOGGER)
-        tune_gc()
         with ExitStack() as stack:
             stack.callback(logger.removeHandler, self)
             stack.callback(logger.setLevel, logger.level)
             logger.addHandler(self)
             logger.setLevel(self._settings.log_level)
-            stack.enter_context(traced(self._settings.tracing))
             journal = stack.enter_context(closing(Journal(self._make_folder(stack) / JOURNAL)))
             await self._lacking.merge(self._block.unsupported)
             try:
@@ -281,8 +275,6 @@ class _BlockPlayer(logging.Handler):
             raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
 
     async def _play_all(self, journal: Journal) -> None:
-        maximum, minimum = self._settings.max_in_flight, self._settings.min_in_flight
-        limit = EpisodeLimit(maximum, minimum, lambda: limiters_in(self._models.values()))
         async with anyio.create_task_group() as tasks:
 
             async def play(episode: Episode) -> None:
@@ -297,10 +289,9 @@ class _BlockPlayer(logging.Handler):
                 self._ended.set()
 
             for episode in self._block.episodes:
-                while self._in_flight >= limit.current():
+                while self._in_flight >= self._settings.max_in_flight:
                     self._ended = anyio.Event()
-                    with anyio.move_on_after(limit.recheck_s):
-                        await self._ended.wait()
+                    await self._ended.wait()
                 if self._budget_spent:
                     break
                 self._in_flight += 1
@@ -338,8 +329,7 @@ class _BlockPlayer(logging.Handler):
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report(number=self._report.number + 1)
         report.block, report.folder, report.unsupported = self._block.number, self._folder, self._lacking.to_json()
-        troubles, capacity = tuple(troubles_of(limiters)), capacity_of(limiters)
-        report.state = BackendsState(self._counts.retried, troubles, capacity, self._in_flight)
+        report.state = BackendsState(self._counts.retried, tuple(troubles_of(limiters)), self._in_flight)
         # Shielded: these completions are in no other report.
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._mailbox.put, report)

@@ -1,4 +1,4 @@
-"""What is asked is checked first; `stream` gives trajectories as they come. Episodes are made up."""
+"""What is asked is checked first. Episodes are made up."""
 
 import os
 import subprocess
@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from fates import Fate, Fates, people
-from run_records import contents, events, kept
+from run_records import events
 
 import refinesynth.episode
 from refinesynth.backends import Backend
-from refinesynth.errors import ConfigurationError, InputError, RunFolderError, RunStopped
+from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules import BaseRule, Violation, strict
-from refinesynth.run import RunFolder
 from refinesynth.settings.mistakes import natural
-from refinesynth.synthesis import Progress, SynthesisResult, estimate, stream, synthesize
+from refinesynth.synthesis import Progress, SynthesisResult, estimate, synthesize
 from refinesynth.trajectory import Draft, Persona
 
 FATES = [Fate(steps=3), Fate(steps=9, accepted=False, refusals=("TurnLimit",)), Fate(steps=0), Fate(steps=5)]
@@ -224,91 +222,10 @@ async def test_no_secret_is_in_any_file(tmp_path: Path, acts: Acts, monkeypatch:
     assert result.config.versions.keys() == {"refinesynth", "python", "pydantic-ai-slim", "litellm"}
 
 
-async def test_a_stream_gives_what_is_on_disk_in_order(tmp_path: Path, acts: Acts) -> None:
-    acts(FATES)
-    async with stream(people(100), 9, output=tmp_path / "run") as trajectories:
-        given = [trajectory async for trajectory in trajectories]
-        assert trajectories.path == tmp_path / "run"
-        assert trajectories.progress.accepted == 9
-        result = trajectories.result()
-    assert given == list(result)
-    assert len(given) == 9
-    assert result.reached
-    await synthesize(people(100), 9, output=tmp_path / "whole")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-async def test_leaving_a_stream_early_stops_the_run_to_be_resumed(tmp_path: Path, acts: Acts) -> None:
-    stage = acts(FATES)
-    async with stream(people(100), 50, output=tmp_path / "run", concurrency=4) as trajectories:
-        async for trajectory in trajectories:
-            if trajectory.id == "000004":
-                break
-    result = trajectories.result()
-    assert 4 <= len(result) < 50
-    assert kept(result.path) == stage.finished
-    before = len(result)
-    async with stream(people(100), 50, output=tmp_path / "run") as trajectories:
-        new = [trajectory.id async for trajectory in trajectories]
-    assert len(new) == 50 - before
-    assert [trajectory.id for trajectory in trajectories.result()][before:] == new
-    await synthesize(people(100), 50, output=tmp_path / "whole")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-@pytest.mark.long
-async def test_whoever_takes_slowly_slows_the_run_down(tmp_path: Path, acts: Acts) -> None:
-    stage = acts([Fate()])
-    taken = 0
-    async with stream(people(1_000), 500, output=tmp_path / "run", concurrency=4) as trajectories:
-        async for _ in trajectories:
-            taken += 1
-            for _ in range(20):
-                await anyio.lowlevel.checkpoint()
-            assert len(stage.finished) <= taken + 3 * 4
-    assert taken == 500
-
-
-async def test_what_the_block_raises_comes_out_as_it_is(tmp_path: Path, acts: Acts) -> None:
-    acts(FATES)
-    with pytest.raises(LookupError, match="mine"):
-        async with stream(people(100), 50, output=tmp_path / "run"):
-            raise LookupError("mine")
-    assert RunFolder.open(tmp_path / "run").config.n == 50
-
-
-async def test_a_stopped_run_is_raised_where_trajectories_are_taken(tmp_path: Path, acts: Acts) -> None:
-    acts([Fate()]).stop_at = 5
-    given: list[str] = []
-    async with stream(people(100), 50, output=tmp_path / "run", concurrency=1) as trajectories:
-
-        async def take_all() -> None:
-            async for trajectory in trajectories:
-                given.append(trajectory.id)  # noqa: PERF401
-
-        with pytest.raises(RunStopped, match=r"the key was refused. The run stopped with 5 episodes finished"):
-            await take_all()
-    assert given == [f"{index:06d}" for index in range(5)]
-
-
-async def test_a_stopped_run_is_raised_at_the_end_if_nobody_looks(tmp_path: Path, acts: Acts) -> None:
-    acts([Fate()]).stop_at = 0
-    with pytest.raises(RunStopped, match="the key was refused"):
-        async with stream(people(100), 50, output=tmp_path / "run"):
-            await anyio.wait_all_tasks_blocked()
-
-
-async def test_a_stream_that_was_not_entered_says_how(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="not an async iterable"):
-        aiter(stream(people(3), 1, output=tmp_path / "run"))  # pyright: ignore[reportArgumentType]
-    assert not (tmp_path / "run").exists()
-
-
 async def test_a_misspelled_argument_is_named_with_the_nearest() -> None:
     given: dict[str, Any] = {"beckend": "rehearsal"}
-    for call in (synthesize, stream):
-        with pytest.raises(TypeError, match=f"{call.__name__}.*'beckend'; did you mean 'backend'"):
-            call(**given)
+    with pytest.raises(TypeError, match=r"synthesize.*'beckend'; did you mean 'backend'"):
+        await synthesize(**given)
     with pytest.raises(TypeError, match="'beckend'; did you mean 'backend'"):
         await estimate(**given)
 
