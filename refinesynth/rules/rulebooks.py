@@ -149,7 +149,7 @@ class RulebookRuns(BuiltInRule, Stage):
 
 
 class NotYetDone(BuiltInRule, Stage):
-    """The goal is not reached at the beginning, in the written environment or a drawn one; else code `already_done`."""
+    """The goal is not reached at the beginning; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if check_solvability(script).met_at_start:
@@ -172,9 +172,7 @@ class SolutionWorks(BuiltInRule, Stage):
 
 
 class Solvable(BuiltInRule, Stage):
-    """A way to the goal is known, by the rulebook's solution or a bounded search, also from each drawn environment;
-    else code `unsolvable`.
-    """
+    """A way to the goal is known, by the rulebook's solution or a bounded search; else code `unsolvable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         result = check_solvability(script)
@@ -185,12 +183,6 @@ class Solvable(BuiltInRule, Stage):
                 else "The rulebook has no solution, and a search found no way to the goal"
             )
             message = f"{reason}. Mend the requirements, effects or goal, and write a solution, action by action."
-            yield "unsolvable", message
-        for drawn in result.unproved_draws[:_MAX]:
-            message = (
-                f"With {drawn} drawn, no way to the goal was found. Mend the requirements or effects, or leave the value "
-                "out of `draws`."
-            )
             yield "unsolvable", message
 
 

@@ -20,7 +20,6 @@ from refinesynth.export.formats import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import check_solvability
-from refinesynth.world.random_starts import without_draws
 
 
 def recorded(script: Script, *actions: str) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
@@ -138,18 +137,6 @@ def test_what_failed_by_chance_before_the_mistake_is_not_carried_out_by_any_adap
     assert bare.state is SHED_GROUNDED.environment or bare.state == SHED_GROUNDED.environment
     assert text.act(EARLY) == bare.act(EARLY)
     assert not bare.success
-
-
-def test_behind_a_mistake_nothing_is_drawn() -> None:
-    assert SHED_GROUNDED.rulebook is not None
-    name, value = next((name, value) for name, value in SHED_GROUNDED.environment.items())
-    draw = {"path": f"/{name}", "values": [value, "something else"]}
-    data = {**SHED_GROUNDED.model_dump(), "rulebook": {**SHED_GROUNDED.rulebook.model_dump(), "draws": [draw]}}
-    script = Script.model_validate(data)
-    world = GroundedEnvironment(script)
-    for seed in range(8):
-        world.reset(seed, before=turns_to_mistake(MISTAKEN))
-        assert world.script == without_draws(script)
 
 
 @pytest.mark.parametrize("form", ["react", "tools"])
