@@ -13,7 +13,7 @@ from samples import SHED_GROUNDED, trajectory
 from refinesynth.chat import render_act_task, render_task, render_tool_turns, render_turns
 from refinesynth.environments import GroundedEnvironment, find_world, read_worlds
 from refinesynth.environments.grounded import HISTORY_HEADING, turns_to_mistake
-from refinesynth.environments.trl import TextWorld, world_class
+from refinesynth.environments.trl import TextWorld
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
 from refinesynth.export.formats import WorldFormat
@@ -155,8 +155,6 @@ def test_rows_hold_the_conversation_up_to_the_mistake_and_play_on(form: Any) -> 
         for action in SOLUTION:
             world.act(action)
         assert world.get_reward() == 1.5
-    one = world_class(SHED_GROUNDED, recovered=0.5)()
-    assert HISTORY_HEADING in one.reset(before=str(rows[0]["before"]))
 
 
 def test_a_share_of_the_trajectories_begins_behind_its_mistake_always_the_same() -> None:
