@@ -32,8 +32,6 @@ class HiddenNames:
 
     places_of: Mapping[str, frozenset[str]]
     """Hidden name to its places; names without a named place are omitted."""
-    places: frozenset[str]
-    """Every name on a path to names that a sight could show."""
 
 
 @weakly_cached
@@ -42,16 +40,14 @@ def hidden_names(world: World) -> HiddenNames:
     state: JsonValue = world.script.environment
     visible = frozenset(world.visible(state))
     by_name: dict[str, set[str]] = {}
-    places: set[str] = set()
     for sight in world.visibility.sights:
         for value, on_path in _path_ends(sight.path, state)[0] if sight.path is not None else ():
             names = names_at(value)
             path_places = (on_path & world.names).difference(names)
-            places.update(path_places)
             for name in names:
                 if name in world.names and name not in visible and path_places:
                     by_name.setdefault(name, set()).update(path_places)
-    return HiddenNames(places_of={name: frozenset(found) for name, found in by_name.items()}, places=frozenset(places))
+    return HiddenNames(places_of={name: frozenset(found) for name, found in by_name.items()})
 
 
 @weakly_cached

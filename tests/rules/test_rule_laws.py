@@ -174,9 +174,8 @@ def test_every_script_corruption_is_caught_by_the_rule_named_for_it(name: str, d
 def test_every_rule_has_its_corruption() -> None:
     chains = {"agentrefine", "strict", "grounded", "script", "grounded_script"}
     of_texts = {"ToTheLetter"}  # asks how a draft was read, not what it says
-    in_no_chain = {"KnowsOnlyWhatWasSeen"}  # test_knowing.py has plays for it that the chains accept
     caught = (CORRUPTIONS, GROUNDED_CORRUPTIONS, SCRIPT_CORRUPTIONS, RULEBOOK_CORRUPTIONS)
-    assert {rule for names in caught for rule in names.values()} == set(BUILT_IN) - chains - of_texts - in_no_chain
+    assert {rule for names in caught for rule in names.values()} == set(BUILT_IN) - chains - of_texts
 
 
 @given(testing.corruptions())
