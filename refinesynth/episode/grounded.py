@@ -35,7 +35,6 @@ from refinesynth.settings.grounding import Grounding, choice_of
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
-from refinesynth.world.expression import json_bytes
 from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_actions
 from refinesynth.world.planner import possible_mistakes, remaining_plan
 
@@ -123,9 +122,7 @@ class Grounded(Conversation):
             message = f"The world has no answer to {quoted(act.action)}: {ruling.problem}. Take a different action."
             violation = Violation(rule="RulebookAnswers", turn=len(turns), code="rulebook_fault", message=message)
             raise Unanswerable((*turns, act), violation)
-        # With a limit of mistakes, a player that repeats itself is stuck; `settings.stuck` decides then.
-        unbounded = self.settings.max_mistakes is None
-        if ruling.kind is None and unbounded and self._is_cycle(turns, act.action, state):
+        if ruling.kind is None and self._is_cycle(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
             raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
         if ruling.action is None and self.settings.match == "lenient":
@@ -199,9 +196,6 @@ class Grounded(Conversation):
         looking_back = say(rng, "going_on" if ruling.kind is None else f"understood_{ruling.kind}", hint=ruling.text)
         looking_ahead = say(rng, "repairing", doing=quoted(action))
         return (PlayerTurn(thought=f"{looking_back} {looking_ahead}".strip(), action=action),)
-
-    def _state_key(self, turns: Turns) -> bytes | None:
-        return json_bytes(self._state_after(turns), sort=True)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """Return the world's state after the turns, computed from the actions only."""

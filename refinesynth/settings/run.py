@@ -203,11 +203,6 @@ class PlaySettings(BaseModel):
     `{"repairer": "planner"}`, implies it."""
     repair_turns: Annotated[int | Literal["until"], _number_or("until"), Option(MISTAKES, "N|until")] = 1
     """Number of turns of the repairer after each mistake; `until`: until the mistake is answered."""
-    max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
-    """Number of mistakes after which the Player counts as stuck; None for no limit. With a limit, a Player is also
-    stuck after the same action with the same outcome three times, or if it insists on a refused action."""
-    stuck: Annotated[Literal["repair", "give_up"], Option(MISTAKES)] = "repair"
-    """Action for a stuck Player: `repair` (the repairer plays to the end) or `give_up` (the draft is refused)."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
     """Attempts per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
