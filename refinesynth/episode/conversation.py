@@ -171,14 +171,11 @@ class Conversation(ABC):
         """Number of this play of the script, from 0."""
         self.reached_turn_limit = False
         """True if an earlier attempt at this play reached the turn limit."""
-        self._start_length = 0
-        """Number of turns taken over from an earlier play."""
         self._pending_calls: list[PlayerTurn] = []
         """Calls of the last message that are not executed yet."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
-        self._start_length = len(start)
         feedback = RetryFeedback()
         failure: object = None
         while self.record.drafts < self.settings.attempts.drafts:

@@ -209,7 +209,7 @@ class PlaySettings(BaseModel):
     """Settings of plays with executed worlds."""
     branches: Annotated[StrictInt, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Number of trajectories of each accepted play: the play itself, and others that branch off from a verified prefix;
-    with a repairer, from one of its mistakes."""
+    with a model as repairer, from one of its mistakes."""
     episodes_per_script: Annotated[StrictInt, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Number of plays of each accepted script."""
     seed: Annotated[StrictInt, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0

@@ -11,7 +11,7 @@ from stage import PERSONA, grounded, only, rehearsing, settings_for
 from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.episode import EpisodeOutcome, play_episode
-from refinesynth.episode.grounded import first_actions, plan_to_goal
+from refinesynth.episode.grounded import plan_to_goal
 from refinesynth.rules.repairs import repairs
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, spread
@@ -124,7 +124,6 @@ async def test_after_a_mistake_that_lost_nothing_the_student_acts_where_there_is
     lost = world.step(world.script.environment, "open box").state
     turns = (player("open box"), dm("It opens."))
     assert plan_to_goal(world, turns, lost) is None
-    assert first_actions(world, turns, lost) == []
 
 
 def switches(number: int) -> Script:
@@ -176,27 +175,6 @@ async def test_a_planned_turn_that_a_rule_refuses_is_left_to_the_player() -> Non
     assert acts(trajectory) == [(False, None), (True, None), (False, None), (False, None)]
 
 
-@pytest.mark.parametrize(("number", "others"), [(4, 3), (2, 1), (1, 0)])
-async def test_branches_repair_one_mistake_in_as_many_ways_as_are_short(number: int, others: int) -> None:
-    """And never in the same way twice."""
-    stage = grounded(("flop",), script=switches(number))
-    settings: dict[str, Any] = {"terse": True, "repair_turns": 9, "script_rules": rules.script(), "branches": 4}
-    outcome = await stage.play(repairer="planner", **settings)
-    trunk, *branches = outcome.trajectories
-    assert len(branches) == others
-    assert not outcome.refused
-    firsts = [trunk.turns[2]]
-    for branch in branches:
-        assert branch.provenance.branch is not None
-        assert branch.provenance.branch.shared_turns == 2
-        assert branch.turns[:2] == trunk.turns[:2]
-        assert len(branch.turns) == len(trunk.turns)
-        assert rules.verify(branch, rules.grounded()).accepted
-        firsts.append(branch.turns[2])
-    assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in firsts)
-    assert len({turn.action for turn in firsts if isinstance(turn, PlayerTurn)}) == len(firsts)
-
-
 async def test_a_play_without_a_mistake_branches_as_ever() -> None:
     perfect = {"default": "rehearsal", "player": "rehearsal:skill=1"}
     found = [
@@ -206,14 +184,6 @@ async def test_a_play_without_a_mistake_branches_as_ever() -> None:
         ]
     ]
     assert found[0] == found[1]
-
-
-async def test_a_world_with_one_way_gives_one_trajectory() -> None:
-    stage = grounded(("open box", "take saw", "put key on bench", "put key on bench"))
-    outcome = await stage.play(repairer="planner", terse=True, branches=2)
-    (trajectory,) = outcome.trajectories
-    assert acts(trajectory)[2] == (False, "repairer")
-    assert not outcome.refused
 
 
 def test_a_model_has_no_say_in_who_acted() -> None:
