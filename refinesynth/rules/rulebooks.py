@@ -187,26 +187,12 @@ class Solvable(BuiltInRule, Stage):
 
 
 class ActionsUsable(BuiltInRule, Stage):
-    """No action is provably never possible; else code `never_usable`. No thing of the environment is provably out of
-    place for every action with it; else `never_in_place`. If all states are known, each effect is applied in one; else
-    `never_made`.
-    """
+    """No action is provably never possible; else code `never_usable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        result = check_solvability(script)
-        if result.unusable:
-            message = f"Never possible, wherever one goes and whatever one does: {listed(result.unusable, limit=300)}."
+        if unusable := check_solvability(script).unusable:
+            message = f"Never possible, wherever one goes and whatever one does: {listed(unusable, limit=300)}."
             yield "never_usable", f"{message} Mend what they require, or leave them out."
-        known = frozenset(_texts(script.environment))
-        if never := [value for value in result.never_in_place if value in known]:
-            message = (
-                f"Refused as `place` by every action, wherever one goes and whatever one does: {listed(never, limit=300)}. "
-                "Let them come into sight or reach, or leave the values out."
-            )
-            yield "never_in_place", message
-        if result.exhausted and result.never_made:
-            message = f"Never made, in any of the states that can be reached: {', '.join(result.never_made[:_MAX])}."
-            yield "never_made", f"{message} Mend the `when`, or leave the effect out."
 
 
 class DifficultyBand(BuiltInRule, Stage):

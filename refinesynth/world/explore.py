@@ -4,7 +4,7 @@ Conditions keep their answer in the next state unless an action wrote a value th
 cheaper than a full evaluation.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.trajectory import MistakeKind
 from refinesynth.world.expression import state_digest
-from refinesynth.world.ground_actions import Fact, GroundAction, Item, Place, ShownFact, overlap
-from refinesynth.world.hidden_places import only_lists, shown_anywhere
+from refinesynth.world.ground_actions import Fact, GroundAction, Place, overlap
 from refinesynth.world.planner import Planner
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Template
@@ -33,8 +31,6 @@ class RulebookFaults:
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
-        self.held_conditions: set[str] = set()
-        """Names of effects and texts whose condition held."""
         self._lookups: dict[tuple[str, Pointer], bool] = {}
 
     def messages(self) -> tuple[str, ...]:
@@ -53,10 +49,8 @@ class RulebookFaults:
         self.add(problem.partition(": ")[0], f"{problem} (tried: {text!r})")
 
     def record_condition(self, text: str, name: str, answer: bool | str) -> None:
-        """Record that a condition of an action with this text holds or has no answer."""
-        if answer is True:
-            self.held_conditions.add(name)
-        elif isinstance(answer, str):
+        """Record that a condition of an action with this text has no answer, if it has none."""
+        if isinstance(answer, str):
             place = f"the condition of {name}"
             self.add(place, f"{place} has no answer: {answer} (tried: {text!r})")
 
@@ -110,7 +104,6 @@ class Explorer:
                 self._readers.setdefault(place, []).append(fact)
         self._reading: dict[Place, frozenset[Fact]] = {}
         self._touching: dict[tuple[Place, ...], frozenset[Fact]] = {}
-        self._only_lists: dict[Place, bool] = {}
         self._nodes: dict[bytes | None, Node] = {}
         # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._successor_cache: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
@@ -245,63 +238,6 @@ class Explorer:
             remaining = set(pending).difference(applicable)
             pending = [action for action in pending if action in remaining]
         return reachable
-
-    def never_made(self) -> tuple[str, ...]:
-        """Return the names of effects whose condition never held so far."""
-        effects = dict.fromkeys(
-            effect.name
-            for action in (ground_action.action for ground_action in self.planner.actions)
-            for effect in (*action.effects, *(effect for need in action.requires for effect in need.effects))
-            if effect.when is not None or effect.is_else
-        )
-        return tuple(name for name in effects if name not in self.faults.held_conditions)
-
-    def never_in_place(self, start: Node, nodes: Sequence[Node] | None) -> frozenset[str]:
-        """Return values whose actions all have a `place` requirement that holds in no reachable state.
-
-        Proven for the known actions. `nodes` are all reachable states, if known.
-        """
-        reachable, usable, fact = self._reachable_facts(start), set[str](), self.planner.facts.fact
-        for action in self.planner.actions:
-            places = (
-                [fact(part, action.values) for part in requirement.condition.conjuncts]
-                for requirement in action.action.requires
-                if requirement.kind is MistakeKind.PLACE
-            )
-            if not any(self._is_impossible(facts, reachable, nodes) for facts in places):
-                usable.update(action.values.values())
-        return self.planner.world.names.difference(usable)
-
-    def _is_impossible(self, facts: list[Fact], reachable: set[Fact], nodes: Sequence[Node] | None) -> bool:
-        """Return whether these conditions hold together in no reachable state."""
-        if not reachable.issuperset(facts) or any(map(self._is_never_visible, facts)):
-            return True
-        return nodes is not None and not any(all(self._answer(node, fact) is True for fact in facts) for node in nodes)
-
-    def _is_never_visible(self, fact: Fact) -> bool:
-        """Return whether a condition requires a visible name that no sight could show in the initial state, and that is
-        brought into view only by actions that require the same condition.
-        """
-        name, world = fact.visible_name, self.planner.world
-        if name is None or not world.visibility.sights or name in shown_anywhere(world):
-            return False
-        visible = [ShownFact(sight, {}, name).reads[0] for sight in world.visibility.sights if sight.path is not None]
-        # A refusal's effects apply if a requirement is unmet, so they count even if the action has this condition.
-        writes = {
-            write
-            for action in self.planner.actions
-            for write in (*(action.writes if fact not in action.requires else ()), *action.refusal_writes)
-        }
-        for write in writes:
-            place = write
-            if write[-1:] != (Item(name),) and isinstance(write[-1], Item):
-                is_list = self._only_lists.get(write[:-1])
-                if is_list is None:  # asked for many names, and slow in a large state
-                    is_list = self._only_lists[write[:-1]] = only_lists(world, write[:-1])
-                place = write if is_list else write[:-1]  # an item that is added to a text may complete the name
-            if any(overlap(place, shown) for shown in visible):
-                return False
-        return True
 
     def _is_possible(self, node: Node, action: GroundAction) -> bool:
         for fact in action.requires:

@@ -61,10 +61,6 @@ class Solvability:
     """True if the goal is reached at the beginning."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that are provably never possible."""
-    never_in_place: tuple[str, ...] = ()
-    """Values whose actions are provably always refused as `place`."""
-    never_made: tuple[str, ...] = ()
-    """Effects whose condition never held in the examined states; in no state if `exhausted`."""
     faults: tuple[str, ...] = ()
     """Effects that cannot be applied, conditions without an answer, broken invariants, and failing lookups: the place,
     and how to fix it."""
@@ -127,10 +123,7 @@ class _Checker:
             is_losable = losable(explorer, nodes, self.plan, complete=can_prove)
             self._update(difficulty=difficulty.model_copy(update={"losable": is_losable}))
         self._update(unusable=explorer.unusable(start, exhausted=exhausted) if can_prove else ())
-        never = explorer.never_in_place(start, search.nodes if exhausted else None) if can_prove else frozenset[str]()
-        # An executed solution is the stronger proof.
-        used = {value for action in self.plan or () for value in action.values.values()}
-        self._update(never_made=explorer.never_made(), never_in_place=tuple(sorted(never - used)), exhausted=exhausted)
+        self._update(exhausted=exhausted)
 
     def _update(self, **changes: Any) -> None:
         self.result = replace(self.result, **changes)
