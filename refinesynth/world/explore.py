@@ -1,8 +1,4 @@
-"""Exploration of a world: states, possible actions in each, and the rulebook faults found.
-
-Conditions keep their answer in the next state unless an action wrote a value that they read, so a further state is much
-cheaper than a full evaluation.
-"""
+"""Exploration of a world: states, possible actions in each, and the rulebook faults found."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -69,10 +65,6 @@ class Node:
     """A reached state; equal states share one object."""
 
     state: JsonValue
-    parent: "Node | None" = None
-    """State from which it was reached first."""
-    writes: tuple[Place, ...] = ()
-    """Places that were written on the way from there."""
     answers: dict[Fact, bool | str] = field(default_factory=dict[Fact, "bool | str"])
     """Known answers in this state, or reasons why there is none."""
 
@@ -103,14 +95,13 @@ class Explorer:
             for place in fact.reads:
                 self._readers.setdefault(place, []).append(fact)
         self._reading: dict[Place, frozenset[Fact]] = {}
-        self._touching: dict[tuple[Place, ...], frozenset[Fact]] = {}
         self._nodes: dict[bytes | None, Node] = {}
         # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._successor_cache: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
-    def node(self, state: JsonValue, parent: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
-        """Return the node of a state that was reached from another one, if any, by writing to these places."""
-        return self._nodes.setdefault(state_digest(state), Node(state, parent, writes))
+    def node(self, state: JsonValue) -> Node:
+        """Return the node of a state."""
+        return self._nodes.setdefault(state_digest(state), Node(state))
 
     def is_goal(self, node: Node) -> bool:
         """Return whether the goal is reached."""
@@ -139,7 +130,7 @@ class Explorer:
             template = action.action.observation(node.state, new, action.values, trace)
             self.faults.check_lookups(f"reveals of {name!r}", template, new, action.values)
             if new is not node.state:
-                yield action, self.node(new, node, action.writes)
+                yield action, self.node(new)
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
         """Return the nodes that result from all refused actions that change the state."""
@@ -155,7 +146,7 @@ class Explorer:
                 self.faults.add_problem(str(error), action.text)
                 continue
             if new is not node.state:
-                nodes.append(self.node(new, node, action.refusal_writes))
+                nodes.append(self.node(new))
         return tuple(nodes)
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
@@ -252,22 +243,13 @@ class Explorer:
     def _answer(self, node: Node, fact: Fact) -> bool | str:
         answer = node.answers.get(fact)
         if answer is None:
-            # The answer is that of the last state whose way wrote to a place that the condition reads.
-            prior = node
-            while prior.parent is not None and fact not in prior.answers and fact not in self._affected(prior.writes):
-                prior = prior.parent
-            if fact not in prior.answers:
-                prior.answers[fact] = fact.answer(prior.state)
-            answer = node.answers[fact] = prior.answers[fact]
+            answer = node.answers[fact] = fact.answer(node.state)
         return answer
 
     def _affected(self, writes: tuple[Place, ...]) -> frozenset[Fact]:
         """Return the conditions that read one of these places."""
-        affected = self._touching.get(writes)
-        if affected is None:
-            for write in writes:
-                if write not in self._reading:
-                    readers = (facts for read, facts in self._readers.items() if overlap(write, read))
-                    self._reading[write] = frozenset(chain.from_iterable(readers))
-            affected = self._touching[writes] = frozenset(chain.from_iterable(self._reading[write] for write in writes))
-        return affected
+        for write in writes:
+            if write not in self._reading:
+                readers = (facts for read, facts in self._readers.items() if overlap(write, read))
+                self._reading[write] = frozenset(chain.from_iterable(readers))
+        return frozenset(chain.from_iterable(self._reading[write] for write in writes))

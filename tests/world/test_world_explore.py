@@ -1,4 +1,4 @@
-"""Looking around: what is carried over from state to state is true there, and what is called out of reach is."""
+"""Looking around: answers in a state are those of its conditions, and what is called out of reach is."""
 
 import re
 from itertools import islice
