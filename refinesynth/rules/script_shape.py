@@ -9,7 +9,6 @@ from functools import partial
 from itertools import chain, count, product
 from math import prod
 from typing import Annotated, cast
-from weakref import WeakKeyDictionary
 
 from pydantic import Field, JsonValue
 
@@ -223,18 +222,11 @@ class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
                 yield self.fault("misses_template", message)
 
 
-_mismatches = WeakKeyDictionary[ActionSpec, dict[int, str | None]]()
-"""Results of `_mismatch` for living actions: a script is checked for patterns to replace, and then by the rule."""
-
-
 def _mismatch(action: ActionSpec, limit: int) -> str | None:
     """Return the first filled template that the action's pattern does not read back; None if there is none."""
-    known = _mismatches.setdefault(action, {})
-    if limit not in known:
-        rows = fillings(action, limit=limit) if action_form(action).problem is None else ()
-        failed = (row for row in rows if not any(map(partial(_round_trips, action), row)))
-        known[limit] = next((action.fill(row[0]) for row in failed), None)
-    return known[limit]
+    rows = fillings(action, limit=limit) if action_form(action).problem is None else ()
+    failed = (row for row in rows if not any(map(partial(_round_trips, action), row)))
+    return next((action.fill(row[0]) for row in failed), None)
 
 
 class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
