@@ -145,10 +145,6 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Serve": {
         "serve": ("serve:serve", "Serve the rehearsal as an OpenAI-compatible API, for load tests."),
-        "environments": (
-            "environments:environments",
-            "Check grounded worlds as environments of reinforcement learning.",
-        ),
         "serve-world": ("environments:serve_world", "Serve a world of grounded play over MCP."),
     },
 }

@@ -252,7 +252,7 @@ _SHOWN_EVENTS = frozenset(
 
 @contextmanager
 def show_events(say: Callable[[str], None]) -> Generator[None]:
-    """Show each distinct text of the events in `_SHOWN_EVENTS`, and each slow rule, once within the block."""
+    """Show each distinct text of the events in `_SHOWN_EVENTS` once within the block."""
     logger, handler = logging.getLogger(LOGGER), _OnceHandler(say)
     logger.addHandler(handler)
     try:
@@ -269,8 +269,7 @@ class _OnceHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = facts_of(record)
-        text = facts.get("text")
-        key = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SHOWN_EVENTS else None
+        key = facts.get("text") if facts["event"] in _SHOWN_EVENTS else None
         if key is not None and key not in self._shown_keys:
             self._shown_keys.add(key)
             mark = "! " if record.levelno >= logging.WARNING else ""

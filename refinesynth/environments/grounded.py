@@ -21,7 +21,6 @@ from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.trajectory.turns import answered_turns
 from refinesynth.world import Ruling, World, check_solvability
-from refinesynth.world.random_starts import draw_start, without_draws
 
 START_HELP = "clean, the beginning of each world once; mistakes, behind the first mistake of each trajectory; or mixed:0.5, that share of the trajectories behind their mistake."
 
@@ -153,7 +152,7 @@ class GroundedEnvironment:
         """
         if steps < 1 or not 0 <= slips < 1:
             raise ValueError(f"steps is {steps} and slips {slips}; expected 1 or more, and at least 0 and below 1")
-        self._original_script = self.script = script
+        self.script = script
         self.steps = steps
         self.slips = slips
         self.recovery = recovery
@@ -170,18 +169,16 @@ class GroundedEnvironment:
         """Begin a play and return its first user message in this form.
 
         Args:
-            seed: Seed of the slips and of the rulebook's random parts (`Rulebook.draws`); `script` becomes the drawn
-                script.
+            seed: Seed of the slips.
             form: Actions as text, as calls, or as the argument of the function `act`.
             before: Turns of an earlier play in this world. They are executed without counting as steps or mistakes of
-                this play, and the message lists them. With them, the script is the written one, without draws.
+                this play, and the message lists them.
 
         Raises:
             ValueError: `before` is no play of this world (the world rules differently on an action), reaches the goal, or
                 does not end with an answer.
         """
         self._seed = seed
-        self.script = without_draws(self._original_script) if before else draw_start(self._original_script, seed)
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0

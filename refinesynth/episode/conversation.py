@@ -10,13 +10,11 @@ completion conditions from the first turn.
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refinesynth.actions.calls import python_call, text_of
-from refinesynth.actions.matching import lenient_action, match_in
+from refinesynth.actions.matching import lenient_action
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
@@ -27,7 +25,7 @@ from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.prompt_leaks import NoLeaks
-from refinesynth.rules.repairs import NoRepeatedMistake, repairs
+from refinesynth.rules.repairs import repairs
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import (
@@ -123,24 +121,6 @@ def _leaks_prompt(text: str) -> bool:
 _NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actions=())
 
 
-# A player that repeats itself is stopped in one of two ways. Without `max_mistakes`, `Grounded._is_cycle` refuses a
-# right action that is taken for the third time in the same state, and the draft goes on before it. With `max_mistakes`,
-# the player counts as stuck, and `settings.stuck` decides what follows: `_is_stuck` is true after too many mistakes, after
-# the same outcome for the third time, and after `_stuck_after`, the turns at which `_insists_on_mistake` found that the
-# player makes a refused mistake again despite feedback.
-_MAX_REPEATS = 3
-"""Number of times that an action has the same outcome in the same state, the first included, until a player is stuck.
-"""
-
-_STUCK = Violation(
-    rule="MaxMistakes",
-    turn=0,
-    code="stuck",
-    message="The player made too many mistakes, or did the same thing again and again. Start over.",
-    keeps_prefix=False,
-)
-
-
 class Unanswerable(Exception):
     """The play cannot continue after `turns`; the violation names the first refused turn."""
 
@@ -190,16 +170,11 @@ class Conversation(ABC):
         """Number of this play of the script, from 0."""
         self.reached_turn_limit = False
         """True if an earlier attempt at this play reached the turn limit."""
-        self._start_length = 0
-        """Number of turns taken over from an earlier play."""
-        self._stuck_after: Turns | None = None
-        """Turns after which the player repeated a refused action."""
         self._pending_calls: list[PlayerTurn] = []
         """Calls of the last message that are not executed yet."""
 
     async def play(self, start: Turns = ()) -> Draft | None:
         turns = start
-        self._start_length = len(start)
         feedback = RetryFeedback()
         failure: object = None
         while self.record.drafts < self.settings.attempts.drafts:
@@ -231,8 +206,7 @@ class Conversation(ABC):
         start = len(turns)
         self._pending_calls.clear()
         while True:
-            length = len(turns)
-            turn_feedback = feedback if length == start else RetryFeedback()
+            turn_feedback = feedback if len(turns) == start else RetryFeedback()
             try:
                 turns += await self._exchange(turns, turn_feedback)
             except Unanswerable as error:
@@ -246,11 +220,6 @@ class Conversation(ABC):
                 raise
             draft = self._draft(turns)
             verdict = await self.verifier.verify(draft)
-            if self._insists_on_mistake(turns[:length], verdict, had_feedback=bool(turn_feedback.player)):
-                turns, feedback = turns[:length], RetryFeedback()
-                self._pending_calls.clear()
-                self._stuck_after = turns
-                continue
             if draft.finished or not verdict.accepted:
                 return draft, verdict
             if len(turns) >= self.settings.max_turns:
@@ -267,11 +236,7 @@ class Conversation(ABC):
         """
         if self._pending_calls:
             return self._normalized(self._pending_calls.pop(0))
-        stuck = self._is_stuck(turns)
-        if stuck and self.settings.stuck == "give_up":
-            self._stuck_after = None  # the next draft is a new chance
-            raise Unanswerable(turns, _STUCK)
-        acts = await self._repair(turns, feedback) if stuck or self._is_repairers_turn(turns) else ()
+        acts = await self._repair(turns, feedback) if self._is_repairers_turn(turns) else ()
         if acts:
             acts = tuple(act.model_copy(update={"by": Role.REPAIRER.value}) for act in acts)
         else:
@@ -285,8 +250,6 @@ class Conversation(ABC):
         if self.settings.match == "strict":
             return act
         action = lenient_action(self.script, act.action)
-        if match_in(self.script, action) is None and (call := python_call(self.script, action)) is not None:
-            action = text_of(self.script, call[1])
         if action == act.action:
             return act
         self.session.salvaged["action in other words"] += 1
@@ -300,43 +263,6 @@ class Conversation(ABC):
         if self.settings.repair_turns == "until":
             return turns_since_mistake == 0 or repairs(self._draft(turns))[-1].answer is None
         return turns_since_mistake < self.settings.repair_turns
-
-    def _is_stuck(self, turns: Turns) -> bool:
-        """Return whether the player made too many mistakes, repeats a cycle, or insists on a refused action; never
-        without `max_mistakes`.
-        """
-        if self.settings.max_mistakes is None:
-            return False
-        if self._stuck_after is not None and turns[: len(self._stuck_after)] == self._stuck_after:
-            return True
-        outcomes = [
-            (
-                act.action,
-                answer.observation,
-                answer.flagged,
-                None if answer.flagged else self._state_key(turns[: i + 2]),
-            )
-            for i, act, answer in exchanges(turns)
-            if isinstance(answer, DungeonMasterTurn) and act.by is None and not answer.transient
-        ]
-        mistakes = sum(flagged for *_, flagged, _ in outcomes)
-        return mistakes >= self.settings.max_mistakes or max(Counter(outcomes).values(), default=0) >= _MAX_REPEATS
-
-    def _state_key(self, turns: Turns) -> bytes | None:  # noqa: ARG002
-        """Return the state of the world as a comparable key; None if it is unknown."""
-        return None
-
-    def _insists_on_mistake(self, turns: Turns, verdict: Verdict, *, had_feedback: bool) -> bool:
-        """Return whether the player is stuck because it repeats a mistake that `verdict` refuses.
-
-        The player must have had feedback once (`had_feedback`), except in the last draft.
-        """
-        if self.settings.max_mistakes is None or self._is_stuck(turns):
-            return False
-        is_last = self.record.drafts >= self.settings.attempts.drafts
-        rule = NoRepeatedMistake.__name__
-        repeated = any(v.rule == rule and v.turn == len(turns) and rejects(v) for v in verdict.violations)
-        return repeated and (had_feedback or is_last)
 
     async def _repair(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """Return the turns of the repairer's message; empty to let the player act."""

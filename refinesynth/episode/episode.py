@@ -155,7 +155,7 @@ class _Episode:
             trunk = await self._play_once(first_context, script, first)
             if trunk is None:
                 continue
-            start = fork(trunk, seed=session.seed, number=first, at_mistakes=settings.repairer is not None)
+            start = fork(trunk, seed=session.seed, number=first, at_mistakes=settings.repairer == "model")
             # The models of the trunk contributed to its branches.
             trunk_models = dict(session.answered_by) if start else script_models
             for number in range(first + 1, first + settings.branches):

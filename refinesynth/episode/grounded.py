@@ -7,15 +7,13 @@ cannot spoil a play.
 After a mistake, the planner can be the repairer: it takes the next action of a plan.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 from anyio import to_thread
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import action_key, nearest_action
+from refinesynth.actions.matching import action_key
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
@@ -35,8 +33,6 @@ from refinesynth.settings.grounding import Grounding, choice_of
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
-from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground_actions import MAX_GROUND_ACTIONS, some_ground_actions
 from refinesynth.world.planner import possible_mistakes, remaining_plan
 
 TEMPLATES = frozenset(
@@ -50,8 +46,6 @@ DEFAULT_DIFFICULTY = (6, 12)
 _MAX_WORDINGS = 2
 _MAX_STATES = 300
 """Maximum number of states in a search for a repair, if no known solution leads to the goal."""
-_MAX_CANDIDATES = 16
-"""Maximum number of other first actions for which a plan is searched."""
 
 
 class GroundedPlay(Play):
@@ -109,7 +103,6 @@ class Grounded(Conversation):
         self._latest_state: tuple[Turns, JsonValue] = (), script.environment
         """Latest turns whose state was computed, and that state."""
         self._plan: tuple[str, ...] = ()
-        self._branch_action: str | None = None
         has_words = Role.DUNGEON_MASTER in context.models
         self.dungeon_master = context.actor(DungeonMaster, Role.DUNGEON_MASTER) if has_words else None
         """Role that words the rulings; None to use the rulebook's text without a completion."""
@@ -123,13 +116,9 @@ class Grounded(Conversation):
             message = f"The world has no answer to {quoted(act.action)}: {ruling.problem}. Take a different action."
             violation = Violation(rule="RulebookAnswers", turn=len(turns), code="rulebook_fault", message=message)
             raise Unanswerable((*turns, act), violation)
-        # With a limit of mistakes, a player that repeats itself is stuck; `settings.stuck` decides then.
-        unbounded = self.settings.max_mistakes is None
-        if ruling.kind is None and unbounded and self._is_cycle(turns, act.action, state):
+        if ruling.kind is None and self._is_cycle(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
             raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
-        if ruling.action is None and self.settings.match == "lenient":
-            ruling = self._with_nearest(act.action, ruling, state)
         ruled = RuledAction(
             action=act.action,
             ruling=ruling,
@@ -138,14 +127,6 @@ class Grounded(Conversation):
             failure_text=self._transient_failure(turns, act.action, state, ruling),
         )
         return act, await self._put_into_words(act, ruled, turns, feedback)
-
-    def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
-        """Return the refusal with the nearest available action, unless its name would reveal something hidden."""
-        if (near := nearest_action(self.script, action)) is None:
-            return ruling
-        text = f"{ruling.text} Did you mean {quoted(near)}?"
-        reveals = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
-        return ruling if reveals else replace(ruling, text=text)
 
     def _is_cycle(self, turns: Turns, action: str, state: JsonValue) -> bool:
         """Return whether the action was taken twice in this state since the last mistake or transient failure."""
@@ -156,16 +137,6 @@ class Grounded(Conversation):
             elif folded(step.player.action) == folded(action):
                 taken_at.append(step.turn)
         return len(taken_at) > 1 and sum(self._state_after(turns[:index]) == state for index in taken_at) > 1
-
-    async def play(self, start: Turns = ()) -> Draft | None:
-        """Play the script. A branch at a mistake is skipped if the planner has no further first action for it."""
-        branch = self.number % self.settings.branches
-        if branch and self.settings.repairer == PLANNER and self._is_repairers_turn(start):
-            firsts = await to_thread.run_sync(first_actions, self.world, start, self._state_after(start))
-            if branch >= len(firsts):
-                return None
-            self._branch_action = firsts[branch]
-        return await super().play(start)
 
     async def _repair(self, turns: Turns, feedback: RetryFeedback) -> tuple[PlayerTurn, ...]:
         """Return the planner's or the repairer's turns; none if there is no plan or a planned turn was taken back.
@@ -178,18 +149,16 @@ class Grounded(Conversation):
         act, answer = known_exchanges(turns)[-1]
         index_of_mistake = max(index for index, turn in enumerate(turns) if turn is act)
         before, state = self._state_after(turns[:index_of_mistake]), self._state_after(turns)
-        action = self._branch_action if len(turns) == self._start_length else None
-        if action is None:
-            actions = await to_thread.run_sync(plan_to_goal, self.world, turns, state, self._plan)
-            if not actions:
-                if answer.flagged and before != self._state_after(turns[: index_of_mistake + 2]):
-                    message = (
-                        f"After {quoted(act.action)} no way to the goal is found. Take a different action before that."
-                    )
-                    violation = Violation(rule="Planner", turn=index_of_mistake, code="goal_lost", message=message)
-                    raise Unanswerable(turns[: index_of_mistake + 2], violation)
-                return ()
-            action, self._plan = actions[0], actions
+        actions = await to_thread.run_sync(plan_to_goal, self.world, turns, state, self._plan)
+        if not actions:
+            if answer.flagged and before != self._state_after(turns[: index_of_mistake + 2]):
+                message = (
+                    f"After {quoted(act.action)} no way to the goal is found. Take a different action before that."
+                )
+                violation = Violation(rule="Planner", turn=index_of_mistake, code="goal_lost", message=message)
+                raise Unanswerable(turns[: index_of_mistake + 2], violation)
+            return ()
+        action, self._plan = actions[0], actions
         # Imported here because it imports the rehearsal's families of worlds.
         from refinesynth.rehearsal.phrasing import say
 
@@ -199,9 +168,6 @@ class Grounded(Conversation):
         looking_back = say(rng, "going_on" if ruling.kind is None else f"understood_{ruling.kind}", hint=ruling.text)
         looking_ahead = say(rng, "repairing", doing=quoted(action))
         return (PlayerTurn(thought=f"{looking_back} {looking_ahead}".strip(), action=action),)
-
-    def _state_key(self, turns: Turns) -> bytes | None:
-        return json_bytes(self._state_after(turns), sort=True)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """Return the world's state after the turns, computed from the actions only."""
@@ -292,31 +258,13 @@ def plan_to_goal(world: World, turns: Turns, state: JsonValue, planned: tuple[st
     The rest of a known plan is preferred: of `planned`, of the author's solution, or of the shortest solution from the
     script check. A search is the last resort.
     """
-    return _find_plan(world, state, (planned, *_known_plans(world, turns)), max_states=_MAX_STATES)
-
-
-def first_actions(world: World, turns: Turns, state: JsonValue) -> list[str]:
-    """Return alternative first actions: that of `plan_to_goal`, then other actions with an equally short plan or after
-    which the refused action is possible. Candidates are actions that change something, known plans first.
-    """
-    shortest, known = plan_to_goal(world, turns, state), _known_plans(world, turns)
-    if not shortest:
-        return []
-    refused = next(turn.action for turn in reversed(turns) if isinstance(turn, PlayerTurn))
-    rulings = ((text, world.step(state, text)) for text in some_ground_actions(world, MAX_GROUND_ACTIONS)[0])
-    possible = [(text, ruling.state) for text, ruling in rulings if ruling.kind is None and ruling.state != state]
-    candidates = sorted(possible, key=lambda pair: not any(pair[0] in known_plan for known_plan in (shortest, *known)))[
-        :_MAX_CANDIDATES
-    ]
-    first_texts = [shortest[0]]
-    for text, new in candidates:
-        remaining = tuple(text_of_plan for text_of_plan in shortest if text_of_plan != text)
-        rest = _find_plan(world, new, (remaining, *known), max_states=_MAX_STATES // 4)
-        if text == shortest[0] or rest is None:
-            continue
-        if len(rest) < len(shortest) or world.step(new, refused).kind is None:
-            first_texts.append(text)
-    return first_texts
+    known = (planned, *_known_plans(world, turns))
+    rests = [rest for actions in dict.fromkeys(known) if (rest := remaining_plan(world, state, actions)) is not None]
+    if rests:
+        return min(rests, key=len)
+    # A known plan usually has all required actions and few others.
+    candidates = dict.fromkeys(text for actions in known for text in actions)
+    return plan(world, state, candidates=candidates, most=_MAX_STATES) or plan(world, state, most=_MAX_STATES)
 
 
 def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
@@ -330,17 +278,6 @@ def _known_plans(world: World, turns: Turns) -> tuple[tuple[str, ...], ...]:
         else:
             remaining.append(text)
     return solution, tuple(remaining), check_solvability(world.script).shortest or ()
-
-
-def _find_plan(
-    world: World, state: JsonValue, known: Sequence[tuple[str, ...]], *, max_states: int
-) -> tuple[str, ...] | None:
-    rests = [rest for actions in dict.fromkeys(known) if (rest := remaining_plan(world, state, actions)) is not None]
-    if rests:
-        return min(rests, key=len)
-    # A known plan usually has all required actions and few others.
-    candidates = dict.fromkeys(text for actions in known for text in actions)
-    return plan(world, state, candidates=candidates, most=max_states) or plan(world, state, most=max_states)
 
 
 def _solution(script: Script) -> tuple[str, ...]:

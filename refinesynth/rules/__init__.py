@@ -4,7 +4,6 @@ from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, matc
 from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
-from refinesynth.rules.information_leak import KnowsOnlyWhatWasSeen
 from refinesynth.rules.observation_words import WordsAgree, judge_words
 from refinesynth.rules.prompt_leaks import LEAKS, NoLeaks
 from refinesynth.rules.registry import available, parse
@@ -79,7 +78,6 @@ __all__ = [
     "FreshObservations",
     "GoalFitsConditions",
     "GroupsFitPlaceholders",
-    "KnowsOnlyWhatWasSeen",
     "Match",
     "Mismatch",
     "NoFalseAlarm",

@@ -4,11 +4,9 @@ A rule reads a draft and yields violations; none means that it passes. Rules are
 randomness. They never raise, for any content of a draft. A composition of rules is a rule.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from time import perf_counter
 from typing import Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic.dataclasses
@@ -17,12 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from refinesynth.errors import RuleFailed
 from refinesynth.text.json_reader import scrub
 from refinesynth.trajectory import Draft, Trajectory
-
-_LOG = logging.getLogger("refinesynth.rules")
-_LOG.addHandler(logging.NullHandler())
-
-SLOW_SECONDS = 1.0
-"""Time for one draft after which a rule is reported, in seconds."""
 
 FIELDS = ConfigDict(extra="forbid")
 """Configuration of rules as pydantic dataclasses: fields are validated, unknown ones refused."""
@@ -157,12 +149,10 @@ def _require_rules(*values: object) -> None:
 
 
 def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
-    """Yield the violations of `rule`. Log a warning if it takes over `SLOW_SECONDS` and is no composition, whose parts
-    are timed themselves.
+    """Yield the violations of `rule`.
 
     Raises RuleFailed if a rule of another package raises; the innermost one is named.
     """
-    start = perf_counter()
     try:
         for found in rule(draft):
             if not isinstance(cast("object", found), Violation):
@@ -174,13 +164,6 @@ def _violations(rule: Rule, draft: Draft) -> Iterator[Violation]:
         if (failure := _rule_failure(rule, error)) is None:
             raise
         raise failure from error
-    finally:
-        seconds = perf_counter() - start
-        if seconds > SLOW_SECONDS and not isinstance(rule, _Composition):
-            name = _name(rule)
-            facts = {"event": "slow_rule", "rule": name, "seconds": round(seconds, 1)}
-            message = "the rule %s took %.1f s over a draft, and nothing else went on"
-            _LOG.warning(message, name, seconds, extra={"facts": facts})
 
 
 @dataclass(frozen=True)

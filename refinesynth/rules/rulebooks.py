@@ -149,7 +149,7 @@ class RulebookRuns(BuiltInRule, Stage):
 
 
 class NotYetDone(BuiltInRule, Stage):
-    """The goal is not reached at the beginning, in the written environment or a drawn one; else code `already_done`."""
+    """The goal is not reached at the beginning; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if check_solvability(script).met_at_start:
@@ -172,9 +172,7 @@ class SolutionWorks(BuiltInRule, Stage):
 
 
 class Solvable(BuiltInRule, Stage):
-    """A way to the goal is known, by the rulebook's solution or a bounded search, also from each drawn environment;
-    else code `unsolvable`.
-    """
+    """A way to the goal is known, by the rulebook's solution or a bounded search; else code `unsolvable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         result = check_solvability(script)
@@ -186,35 +184,15 @@ class Solvable(BuiltInRule, Stage):
             )
             message = f"{reason}. Mend the requirements, effects or goal, and write a solution, action by action."
             yield "unsolvable", message
-        for drawn in result.unproved_draws[:_MAX]:
-            message = (
-                f"With {drawn} drawn, no way to the goal was found. Mend the requirements or effects, or leave the value "
-                "out of `draws`."
-            )
-            yield "unsolvable", message
 
 
 class ActionsUsable(BuiltInRule, Stage):
-    """No action is provably never possible; else code `never_usable`. No thing of the environment is provably out of
-    place for every action with it; else `never_in_place`. If all states are known, each effect is applied in one; else
-    `never_made`.
-    """
+    """No action is provably never possible; else code `never_usable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        result = check_solvability(script)
-        if result.unusable:
-            message = f"Never possible, wherever one goes and whatever one does: {listed(result.unusable, limit=300)}."
+        if unusable := check_solvability(script).unusable:
+            message = f"Never possible, wherever one goes and whatever one does: {listed(unusable, limit=300)}."
             yield "never_usable", f"{message} Mend what they require, or leave them out."
-        known = frozenset(_texts(script.environment))
-        if never := [value for value in result.never_in_place if value in known]:
-            message = (
-                f"Refused as `place` by every action, wherever one goes and whatever one does: {listed(never, limit=300)}. "
-                "Let them come into sight or reach, or leave the values out."
-            )
-            yield "never_in_place", message
-        if result.exhausted and result.never_made:
-            message = f"Never made, in any of the states that can be reached: {', '.join(result.never_made[:_MAX])}."
-            yield "never_made", f"{message} Mend the `when`, or leave the effect out."
 
 
 class DifficultyBand(BuiltInRule, Stage):

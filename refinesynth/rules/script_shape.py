@@ -9,12 +9,11 @@ from functools import partial
 from itertools import chain, count, product
 from math import prod
 from typing import Annotated, cast
-from weakref import WeakKeyDictionary
 
 from pydantic import Field, JsonValue
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern, other_patterns
-from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
+from refinesynth.actions.patterns import Pattern, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
 from refinesynth.text.json_reader import depth, write_json
@@ -223,18 +222,11 @@ class PatternsMatchTheirTemplates(BuiltInRule, ScriptRule):
                 yield self.fault("misses_template", message)
 
 
-_mismatches = WeakKeyDictionary[ActionSpec, dict[int, str | None]]()
-"""Results of `_mismatch` for living actions: a script is checked for patterns to replace, and then by the rule."""
-
-
 def _mismatch(action: ActionSpec, limit: int) -> str | None:
     """Return the first filled template that the action's pattern does not read back; None if there is none."""
-    known = _mismatches.setdefault(action, {})
-    if limit not in known:
-        rows = fillings(action, limit=limit) if action_form(action).problem is None else ()
-        failed = (row for row in rows if not any(map(partial(_round_trips, action), row)))
-        known[limit] = next((action.fill(row[0]) for row in failed), None)
-    return known[limit]
+    rows = fillings(action, limit=limit) if action_form(action).problem is None else ()
+    failed = (row for row in rows if not any(map(partial(_round_trips, action), row)))
+    return next((action.fill(row[0]) for row in failed), None)
 
 
 class PatternsAreUnambiguous(BuiltInRule, ScriptRule):
@@ -316,13 +308,12 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, limit: int) -
 
     Only fillings that the action's own pattern matches are used, or all if it matches none; at most `limit` per action.
     """
-    pattern_set = PatternSet([pattern for _, pattern in usable])
     matched: dict[tuple[int, int], bytes] = {}
     for number, (action, pattern) in enumerate(usable):
         filled = (action.fill(values) for assignments in fillings(action, limit=limit) for values in assignments)
         texts = [to_utf8(text.strip()[:MAX_ACTION_CHARACTERS]) for text in filled]
         for text in (list(filter(pattern.matches, texts)) or texts)[:limit]:
-            numbers = pattern_set.match_together(text)
-            for other in numbers if number in numbers else pattern_set.match_each(text):
-                matched.setdefault((other, number), text)
+            for other, (_, other_pattern) in enumerate(usable):
+                if other_pattern.matches(text):
+                    matched.setdefault((other, number), text)
     return matched

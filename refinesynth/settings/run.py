@@ -191,8 +191,7 @@ class PlaySettings(BaseModel):
     after a mistake among them."""
     match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"
     """Matching of the Player's actions in turn-by-turn play: `strict` takes them literally; `lenient` ignores a final
-    full stop, quotes, articles and the case of the first letter if exactly one action fits, accepts a call in Python's
-    syntax, and records that action."""
+    full stop, quotes, articles and the case of the first letter if exactly one action fits, and records that action."""
     mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
     """Policy for mistakes: spread (the default), spread=2 (mean number in a play, 1 to 4; 2 by default), natural,
     prompted, prompted=1,4 (player turns from 0) or at_least=2."""
@@ -202,18 +201,13 @@ class PlaySettings(BaseModel):
     `{"repairer": "planner"}`, implies it."""
     repair_turns: Annotated[int | Literal["until"], _number_or("until"), Option(MISTAKES, "N|until")] = 1
     """Number of turns of the repairer after each mistake; `until`: until the mistake is answered."""
-    max_mistakes: Annotated[Annotated[int, Field(strict=True, ge=1)] | None, Option(MISTAKES, "N")] = None
-    """Number of mistakes after which the Player counts as stuck; None for no limit. With a limit, a Player is also
-    stuck after the same action with the same outcome three times, or if it insists on a refused action."""
-    stuck: Annotated[Literal["repair", "give_up"], Option(MISTAKES)] = "repair"
-    """Action for a stuck Player: `repair` (the repairer plays to the end) or `give_up` (the draft is refused)."""
     attempts: Annotated[Attempts, Option(LIMITS, "BOUNDS")] = Field(default_factory=Attempts)
     """Attempts per persona, any of drafts=4, scripts=3, calls=8, answers=2, separated by commas."""
     grounding: Grounding = Field(default_factory=Grounding)
     """Settings of plays with executed worlds."""
     branches: Annotated[StrictInt, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Number of trajectories of each accepted play: the play itself, and others that branch off from a verified prefix;
-    with a repairer, from one of its mistakes."""
+    with a model as repairer, from one of its mistakes."""
     episodes_per_script: Annotated[StrictInt, Field(ge=1, le=1_000), Option(PLAY, "N")] = 1
     """Number of plays of each accepted script."""
     seed: Annotated[StrictInt, Field(ge=-(2**63), le=2**64 - 1), Option(PLAY, "N")] = 0

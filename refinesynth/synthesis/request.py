@@ -98,13 +98,12 @@ class Request:
         return Batches()
 
     def refuse_without_player(self, played: Container[object]) -> None:
-        """Raise InputError for tool calls, lenient matching, a repairer or a bound of mistakes without a player role."""
+        """Raise InputError for tool calls, lenient matching, or a repairer without a player role."""
         settings = self.settings
         needs_player = {
             "player_form": settings.player_form == "tools",
             "match": settings.match == "lenient",
             "repairer": settings.repairer,
-            "max_mistakes": settings.max_mistakes,
         }
         for name, value in needs_player.items():
             if value and "player" not in played:
@@ -237,15 +236,9 @@ def _problems(settings: RunSettings, repairer: object) -> Iterator[str]:
 
 
 def _repair_problems(settings: RunSettings, repairer: object) -> Iterator[str]:
-    if settings.max_mistakes is not None and settings.stuck == "repair" and settings.repairer is None:
-        reason = "nobody repairs after them; give a repairer, or stuck='give_up'"
-        yield f"max_mistakes is {settings.max_mistakes}, and {reason}"
     if repairer not in {None, settings.repairer}:
         reason = f"the backend of that role makes it {settings.repairer!r}; give only one of the two"
         yield f"repairer is {repairer!r}, and {reason}"
-    if settings.stuck != "repair" and settings.max_mistakes is None:
-        reason = "no player counts as stuck without a bound; give max_mistakes, or leave out stuck"
-        yield f"stuck is {settings.stuck!r}, and {reason}"
     if settings.repair_turns != 1 and settings.repairer is None:
         yield f"repair_turns is {settings.repair_turns!r}, and nobody repairs; give a repairer, or leave out repair_turns"
 

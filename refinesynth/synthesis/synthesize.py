@@ -43,8 +43,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     mistakes: Mistakes | str | None = None,
     repairer: Literal["model", "planner"] | None = None,
     repair_turns: int | Literal["until"] = 1,
-    max_mistakes: int | None = None,
-    stuck: Literal["repair", "give_up"] = "repair",
     attempts: Attempts | str | None = None,
     grounding: Grounding | None = None,
     branches: int = 1,

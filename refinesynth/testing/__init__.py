@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
     raise ImportError("refinesynth.testing needs Hypothesis: pip install refinesynth[testing]") from error
 
 from refinesynth.testing.completions import Answer, ScriptedCompletion
-from refinesynth.testing.corruptions import CORRUPTIONS, SCRIPT_CORRUPTIONS, corruptions, script_corruptions
+from refinesynth.testing.corruptions import CORRUPTIONS, corruptions
 from refinesynth.testing.grounded_worlds import valid_grounded_drafts, valid_grounded_scripts
 from refinesynth.testing.valid import Corruption, drafts, scripts, texts, turns, valid_drafts, valid_scripts
 
@@ -35,13 +35,11 @@ del _hypothesis
 
 __all__ = [
     "CORRUPTIONS",
-    "SCRIPT_CORRUPTIONS",
     "Answer",
     "Corruption",
     "ScriptedCompletion",
     "corruptions",
     "drafts",
-    "script_corruptions",
     "scripts",
     "texts",
     "turns",

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
-from pydantic import JsonValue
 
 from refinesynth.testing.valid import (
     Breaks,
@@ -15,17 +14,14 @@ from refinesynth.testing.valid import (
     pick,
     rules_of,
     valid_drafts,
-    valid_scripts,
     whether,
     with_turns,
 )
 from refinesynth.trajectory import (
-    ActionSpec,
     Draft,
     DraftTurn,
     DungeonMasterTurn,
     PlayerTurn,
-    Script,
     flagged_turns,
     read_turn,
 )
@@ -229,96 +225,3 @@ _BREAKS: Breaks[Draft] = {
 
 CORRUPTIONS = rules_of(_BREAKS)
 """Rule that must catch a corruption, by the corruption's name."""
-
-
-def script_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
-    """Return a strategy for drafts with a broken script and no turns, of `SCRIPT_CORRUPTIONS` or the given `names`.
-
-    `rules.script()` refuses each; the named rule is among those that find something.
-    """
-    return broken(valid_scripts(), _SCRIPT_BREAKS, names)
-
-
-def _with(script: Script, *actions: ActionSpec) -> Script:
-    return script.model_copy(update={"actions": actions})
-
-
-def _change_first(script: Script, **fields: object) -> Script:
-    """Change the first action, which in a valid script has the parameters `thing` and `place`."""
-    return _with(script, script.actions[0].model_copy(update=fields), *script.actions[1:])
-
-
-def _refused_pattern(script: Script, draw: st.DrawFn) -> Script:
-    refused = (r"(?=take).*", r"(\w+) \1", "(unclosed", "x{5000}", "(a{999}){999}", "x" * 3_000)
-    return _change_first(script, pattern=pick(draw, refused))
-
-
-def _groups_do_not_fit(script: Script, draw: st.DrawFn) -> Script:
-    verb = script.actions[0].name.partition(" ")[0]
-    wrong = (f"{verb} (.+)", f"({verb}) (.+) from (.+)", f"{verb} (?P<thing>.+) from (?P<where>.+)", f"{verb} .+")
-    return _change_first(script, pattern=pick(draw, wrong))
-
-
-def _misses_template(script: Script, draw: st.DrawFn) -> Script:
-    verb = script.actions[0].name.partition(" ")[0]
-    wrong = (f"{verb}(.+)of(.+)", f"{verb} (thing) from (place)", f"{verb}ing (.+) from (.+)", f"(.+) {verb} (.+)")
-    return _change_first(script, pattern=pick(draw, wrong))
-
-
-def _ambiguous_pattern(script: Script, draw: st.DrawFn) -> Script:
-    catches = pick(draw, (".+", r"\s*(?:.*) *", r"\S+(?: .*)?"))
-    return _with(script, *script.actions, ActionSpec(name="anything else", pattern=catches))
-
-
-def _matches_nothing(script: Script, draw: st.DrawFn) -> Script:
-    pattern = pick(draw, ("(?:hum)?", "(?:hum)*", "hum|", "^(?:hum|$)"))
-    return _with(script, *script.actions, ActionSpec(name="hum", pattern=pattern))
-
-
-def _parameter_missing(script: Script, draw: st.DrawFn) -> Script:
-    removed = pick(draw, ("thing", "place"))
-    kept = {name: values for name, values in script.actions[0].parameters.items() if name != removed}
-    return _change_first(script, parameters=kept)
-
-
-def _parameter_spare(script: Script, draw: st.DrawFn) -> Script:
-    added = pick(draw, ("tool", "Thing", "place "))
-    return _change_first(script, parameters={**script.actions[0].parameters, added: ()})
-
-
-def _same_name(script: Script, draw: st.DrawFn) -> Script:
-    first = script.actions[0]
-    name = pick(draw, (first.name, first.name.upper(), f" {first.name}  "))
-    return _with(script, *script.actions, ActionSpec(name=name, pattern="hum"))
-
-
-def _too_many_actions(script: Script, draw: st.DrawFn) -> Script:
-    more = integer(draw, 40, 60)
-    return _with(script, *script.actions, *(ActionSpec(name=f"hum {n}", pattern=f"hum {n}") for n in range(more)))
-
-
-def _environment(script: Script, draw: st.DrawFn) -> Script:
-    deep: JsonValue = "bottom"
-    for _ in range(integer(draw, 13, 50)):
-        deep = {"in": deep}
-    large: JsonValue = {"items": "thing " * integer(draw, 10_000, 12_000)}
-    empty: JsonValue = {}
-    return script.model_copy(update={"environment": pick(draw, (empty, deep, large))})
-
-
-_SCRIPT_BREAKS: Breaks[Script] = {
-    "refused pattern": ("PatternsCompile", _refused_pattern),
-    "groups do not fit": ("GroupsFitPlaceholders", _groups_do_not_fit),
-    "misses its template": ("PatternsMatchTheirTemplates", _misses_template),
-    "ambiguous pattern": ("PatternsAreUnambiguous", _ambiguous_pattern),
-    "matches nothing": ("PatternsNeedText", _matches_nothing),
-    "parameter missing": ("PlaceholdersHaveParameters", _parameter_missing),
-    "parameter to spare": ("PlaceholdersHaveParameters", _parameter_spare),
-    "same name": ("UniqueNames", _same_name),
-    "too few actions": ("ActionCount", lambda script, draw: _with(script, *script.actions[: integer(draw, 0, 2)])),
-    "too many actions": ("ActionCount", _too_many_actions),
-    "environment out of limits": ("EnvironmentLimits", _environment),
-}
-
-SCRIPT_CORRUPTIONS = rules_of(_SCRIPT_BREAKS)
-"""Script rule that must catch a corruption, by the corruption's name."""

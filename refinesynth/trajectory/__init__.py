@@ -9,7 +9,6 @@ from refinesynth.trajectory.draft import Answer, Draft, Liberty, read_answer
 from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.trajectory.rulebook import (
     ConditionalText,
-    Draw,
     Effect,
     EffectOp,
     Invariant,
@@ -59,7 +58,6 @@ __all__ = [
     "Difficulty",
     "Draft",
     "DraftTurn",
-    "Draw",
     "DungeonMasterTurn",
     "Effect",
     "EffectOp",

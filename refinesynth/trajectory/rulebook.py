@@ -29,9 +29,6 @@ MAX_KNOWN_TEXT = 200
 MAX_CEL = 1_000
 """Longest CEL expression, in characters."""
 
-MAX_DRAWS = 4
-"""Maximum number of draws in a rulebook."""
-
 MAX_SOLUTION = 100
 """Maximum number of actions in a solution."""
 
@@ -138,17 +135,6 @@ class Knowledge(Value):
     words and in any case, unless a value of that action contains it."""
 
 
-class Draw(Value):
-    """A value of the environment that is drawn by seed when the world is used as an RL environment."""
-
-    path: str = Field(max_length=MAX_TEXT)
-    """JSON Pointer to a value of the environment."""
-    values: tuple[JsonValue, ...] = Field(min_length=2, max_length=16)
-    """Possible values, including the environment's own."""
-    shares: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), exclude_if=is_empty)
-    """Relative frequency of each value; empty for equal frequencies."""
-
-
 class Rulebook(Value):
     """Executable part of a grounded script, beside the laws of its actions (`ActionSpec.requires`, `effects`,
     `reveals`).
@@ -165,8 +151,5 @@ class Rulebook(Value):
     """Effects of every accepted action, after its own: time that passes, a kettle that comes to the boil."""
     knows: Knowledge | None = Field(default=None, exclude_if=_is_none)
     """Record of texts that the player has read; none by default."""
-    draws: tuple[Draw, ...] = Field(default=(), max_length=MAX_DRAWS, exclude_if=is_empty)
-    """Random parts of the environment, drawn by `GroundedEnvironment.reset` with its seed. The goal must be reachable
-    from every combination. Runs play the environment as written."""
     solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)
     """Action texts with which the author reaches the goal from the beginning. Never shown to the player."""

@@ -23,7 +23,6 @@ from refinesynth.world.compiled_action import (
 )
 from refinesynth.world.effects import Trace, apply_effects
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, is_valid_state
-from refinesynth.world.random_starts import check_draws
 from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.text_template import require_text
@@ -51,7 +50,6 @@ class World:
             raise RulebookError(
                 f"the script has {count:,} actions; at most {MAX_ACTIONS} can be executed, so leave some out"
             )
-        check_draws(script)
         names = [name for spec in script.actions for key in spec.placeholders for name in spec.parameters.get(key, ())]
         self.names = frozenset(names)
         """Allowed values of all parameters: every name that an action can contain."""

@@ -1,10 +1,6 @@
-"""Exploration of a world: states, possible actions in each, and the rulebook faults found.
+"""Exploration of a world: states, possible actions in each, and the rulebook faults found."""
 
-Conditions keep their answer in the next state unless an action wrote a value that they read, so a further state is much
-cheaper than a full evaluation.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,10 +9,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.trajectory import MistakeKind
 from refinesynth.world.expression import state_digest
-from refinesynth.world.ground_actions import Fact, GroundAction, Item, Place, ShownFact, overlap
-from refinesynth.world.hidden_places import only_lists, shown_anywhere
+from refinesynth.world.ground_actions import Fact, GroundAction, Place, overlap
 from refinesynth.world.planner import Planner
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Template
@@ -33,8 +27,6 @@ class RulebookFaults:
 
     def __init__(self) -> None:
         self._messages: dict[str, str] = {}
-        self.held_conditions: set[str] = set()
-        """Names of effects and texts whose condition held."""
         self._lookups: dict[tuple[str, Pointer], bool] = {}
 
     def messages(self) -> tuple[str, ...]:
@@ -53,10 +45,8 @@ class RulebookFaults:
         self.add(problem.partition(": ")[0], f"{problem} (tried: {text!r})")
 
     def record_condition(self, text: str, name: str, answer: bool | str) -> None:
-        """Record that a condition of an action with this text holds or has no answer."""
-        if answer is True:
-            self.held_conditions.add(name)
-        elif isinstance(answer, str):
+        """Record that a condition of an action with this text has no answer, if it has none."""
+        if isinstance(answer, str):
             place = f"the condition of {name}"
             self.add(place, f"{place} has no answer: {answer} (tried: {text!r})")
 
@@ -75,10 +65,6 @@ class Node:
     """A reached state; equal states share one object."""
 
     state: JsonValue
-    parent: "Node | None" = None
-    """State from which it was reached first."""
-    writes: tuple[Place, ...] = ()
-    """Places that were written on the way from there."""
     answers: dict[Fact, bool | str] = field(default_factory=dict[Fact, "bool | str"])
     """Known answers in this state, or reasons why there is none."""
 
@@ -109,15 +95,13 @@ class Explorer:
             for place in fact.reads:
                 self._readers.setdefault(place, []).append(fact)
         self._reading: dict[Place, frozenset[Fact]] = {}
-        self._touching: dict[tuple[Place, ...], frozenset[Fact]] = {}
-        self._only_lists: dict[Place, bool] = {}
         self._nodes: dict[bytes | None, Node] = {}
         # Not stored in the nodes, which would form reference cycles that outlive the check.
         self._successor_cache: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
-    def node(self, state: JsonValue, parent: Node | None = None, writes: tuple[Place, ...] = ()) -> Node:
-        """Return the node of a state that was reached from another one, if any, by writing to these places."""
-        return self._nodes.setdefault(state_digest(state), Node(state, parent, writes))
+    def node(self, state: JsonValue) -> Node:
+        """Return the node of a state."""
+        return self._nodes.setdefault(state_digest(state), Node(state))
 
     def is_goal(self, node: Node) -> bool:
         """Return whether the goal is reached."""
@@ -146,7 +130,7 @@ class Explorer:
             template = action.action.observation(node.state, new, action.values, trace)
             self.faults.check_lookups(f"reveals of {name!r}", template, new, action.values)
             if new is not node.state:
-                yield action, self.node(new, node, action.writes)
+                yield action, self.node(new)
 
     def mistakes(self, node: Node) -> tuple[Node, ...]:
         """Return the nodes that result from all refused actions that change the state."""
@@ -162,7 +146,7 @@ class Explorer:
                 self.faults.add_problem(str(error), action.text)
                 continue
             if new is not node.state:
-                nodes.append(self.node(new, node, action.refusal_writes))
+                nodes.append(self.node(new))
         return tuple(nodes)
 
     def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
@@ -246,63 +230,6 @@ class Explorer:
             pending = [action for action in pending if action in remaining]
         return reachable
 
-    def never_made(self) -> tuple[str, ...]:
-        """Return the names of effects whose condition never held so far."""
-        effects = dict.fromkeys(
-            effect.name
-            for action in (ground_action.action for ground_action in self.planner.actions)
-            for effect in (*action.effects, *(effect for need in action.requires for effect in need.effects))
-            if effect.when is not None or effect.is_else
-        )
-        return tuple(name for name in effects if name not in self.faults.held_conditions)
-
-    def never_in_place(self, start: Node, nodes: Sequence[Node] | None) -> frozenset[str]:
-        """Return values whose actions all have a `place` requirement that holds in no reachable state.
-
-        Proven for the known actions. `nodes` are all reachable states, if known.
-        """
-        reachable, usable, fact = self._reachable_facts(start), set[str](), self.planner.facts.fact
-        for action in self.planner.actions:
-            places = (
-                [fact(part, action.values) for part in requirement.condition.conjuncts]
-                for requirement in action.action.requires
-                if requirement.kind is MistakeKind.PLACE
-            )
-            if not any(self._is_impossible(facts, reachable, nodes) for facts in places):
-                usable.update(action.values.values())
-        return self.planner.world.names.difference(usable)
-
-    def _is_impossible(self, facts: list[Fact], reachable: set[Fact], nodes: Sequence[Node] | None) -> bool:
-        """Return whether these conditions hold together in no reachable state."""
-        if not reachable.issuperset(facts) or any(map(self._is_never_visible, facts)):
-            return True
-        return nodes is not None and not any(all(self._answer(node, fact) is True for fact in facts) for node in nodes)
-
-    def _is_never_visible(self, fact: Fact) -> bool:
-        """Return whether a condition requires a visible name that no sight could show in the initial state, and that is
-        brought into view only by actions that require the same condition.
-        """
-        name, world = fact.visible_name, self.planner.world
-        if name is None or not world.visibility.sights or name in shown_anywhere(world):
-            return False
-        visible = [ShownFact(sight, {}, name).reads[0] for sight in world.visibility.sights if sight.path is not None]
-        # A refusal's effects apply if a requirement is unmet, so they count even if the action has this condition.
-        writes = {
-            write
-            for action in self.planner.actions
-            for write in (*(action.writes if fact not in action.requires else ()), *action.refusal_writes)
-        }
-        for write in writes:
-            place = write
-            if write[-1:] != (Item(name),) and isinstance(write[-1], Item):
-                is_list = self._only_lists.get(write[:-1])
-                if is_list is None:  # asked for many names, and slow in a large state
-                    is_list = self._only_lists[write[:-1]] = only_lists(world, write[:-1])
-                place = write if is_list else write[:-1]  # an item that is added to a text may complete the name
-            if any(overlap(place, shown) for shown in visible):
-                return False
-        return True
-
     def _is_possible(self, node: Node, action: GroundAction) -> bool:
         for fact in action.requires:
             answer = self._answer(node, fact)
@@ -316,22 +243,13 @@ class Explorer:
     def _answer(self, node: Node, fact: Fact) -> bool | str:
         answer = node.answers.get(fact)
         if answer is None:
-            # The answer is that of the last state whose way wrote to a place that the condition reads.
-            prior = node
-            while prior.parent is not None and fact not in prior.answers and fact not in self._affected(prior.writes):
-                prior = prior.parent
-            if fact not in prior.answers:
-                prior.answers[fact] = fact.answer(prior.state)
-            answer = node.answers[fact] = prior.answers[fact]
+            answer = node.answers[fact] = fact.answer(node.state)
         return answer
 
     def _affected(self, writes: tuple[Place, ...]) -> frozenset[Fact]:
         """Return the conditions that read one of these places."""
-        affected = self._touching.get(writes)
-        if affected is None:
-            for write in writes:
-                if write not in self._reading:
-                    readers = (facts for read, facts in self._readers.items() if overlap(write, read))
-                    self._reading[write] = frozenset(chain.from_iterable(readers))
-            affected = self._touching[writes] = frozenset(chain.from_iterable(self._reading[write] for write in writes))
-        return affected
+        for write in writes:
+            if write not in self._reading:
+                readers = (facts for read, facts in self._readers.items() if overlap(write, read))
+                self._reading[write] = frozenset(chain.from_iterable(readers))
+        return frozenset(chain.from_iterable(self._reading[write] for write in writes))

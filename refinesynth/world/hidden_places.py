@@ -32,8 +32,6 @@ class HiddenNames:
 
     places_of: Mapping[str, frozenset[str]]
     """Hidden name to its places; names without a named place are omitted."""
-    places: frozenset[str]
-    """Every name on a path to names that a sight could show."""
 
 
 @weakly_cached
@@ -42,57 +40,23 @@ def hidden_names(world: World) -> HiddenNames:
     state: JsonValue = world.script.environment
     visible = frozenset(world.visible(state))
     by_name: dict[str, set[str]] = {}
-    places: set[str] = set()
     for sight in world.visibility.sights:
-        for value, on_path in _path_ends(sight.path, state)[0] if sight.path is not None else ():
+        for value, on_path in _path_ends(sight.path, state) if sight.path is not None else ():
             names = names_at(value)
             path_places = (on_path & world.names).difference(names)
-            places.update(path_places)
             for name in names:
                 if name in world.names and name not in visible and path_places:
                     by_name.setdefault(name, set()).update(path_places)
-    return HiddenNames(places_of={name: frozenset(found) for name, found in by_name.items()}, places=frozenset(places))
+    return HiddenNames(places_of={name: frozenset(found) for name, found in by_name.items()})
 
 
-@weakly_cached
-def shown_anywhere(world: World) -> frozenset[str]:
-    """Return every name that a sight could show in the initial state, for all keys of variable steps and regardless of
-    its condition. The result includes all of `World.names` if a sight shows its own `each` or has too many values.
-    """
-    shown = set[str]()
-    for sight in world.visibility.sights:
-        if sight.path is None:
-            shown.update(world.names if sight.named_by_each else (sight.name,))
-            continue
-        ends, complete = _path_ends(sight.path, world.script.environment)
-        if not complete:
-            shown.update(world.names)
-        for value, _ in ends:
-            shown.update(names_at(value))
-    return frozenset(shown)
-
-
-def only_lists(world: World, place: tuple[object, ...]) -> bool:
-    """Return whether all values that initially exist at a place are lists; a step that is no text stands for any key.
-
-    False if there are too many values to check.
-    """
-    any_key = Template((Slot("any"),))
-    path = Pointer(tuple(Template((step,)) if isinstance(step, str) else any_key for step in place))
-    ends, complete = _path_ends(path, world.script.environment)
-    return complete and all(isinstance(value, list) for value, _ in ends)
-
-
-def _path_ends(path: Pointer, state: JsonValue) -> tuple[list[tuple[JsonValue, frozenset[str]]], bool]:
-    """Return the values at all ends of a path with their ways, and whether the result is complete."""
+def _path_ends(path: Pointer, state: JsonValue) -> list[tuple[JsonValue, frozenset[str]]]:
+    """Return the values at the ends of a path with their ways, at most `MAX_VALUES_READ`."""
     ends: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
-    complete = True
     for step in path.steps:
         values = (item for value, names in ends for item in _step_values(value, names, step))
-        ends = list(islice(values, MAX_VALUES_READ + 1))
-        complete = complete and len(ends) <= MAX_VALUES_READ
-        ends = ends[:MAX_VALUES_READ]
-    return ends, complete
+        ends = list(islice(values, MAX_VALUES_READ))
+    return ends
 
 
 def _step_values(value: JsonValue, names: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:

@@ -18,7 +18,6 @@ from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import MAX_STATE_BYTES, is_valid_state
 from refinesynth.world.ground_actions import GroundAction, some_ground_actions
 from refinesynth.world.planner import Planner, pruned
-from refinesynth.world.random_starts import outcomes
 from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
@@ -59,15 +58,9 @@ class Solvability:
     """True if all reachable states were examined: a solution that was not found does not exist, and `shortest` is
     optimal."""
     met_at_start: bool = False
-    """True if the goal is reached at the beginning, in the written environment or a drawn one."""
-    unproved_draws: tuple[str, ...] = ()
-    """Drawn environments without a known solution."""
+    """True if the goal is reached at the beginning."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that are provably never possible."""
-    never_in_place: tuple[str, ...] = ()
-    """Values whose actions are provably always refused as `place`."""
-    never_made: tuple[str, ...] = ()
-    """Effects whose condition never held in the examined states; in no state if `exhausted`."""
     faults: tuple[str, ...] = ()
     """Effects that cannot be applied, conditions without an answer, broken invariants, and failing lookups: the place,
     and how to fix it."""
@@ -107,8 +100,8 @@ class _Checker:
         """Run all checks, cheap and important ones first."""
         world, explorer = self.world, self.explorer
         start = explorer.node(cast("JsonValue", world.script.environment))
-        # An action that is impossible here may be possible in a drawn environment, and nothing is played after the goal.
-        can_prove = self.has_all_actions and not world.rulebook.draws and not explorer.is_goal(start)
+        # Nothing is played after the goal.
+        can_prove = self.has_all_actions and not explorer.is_goal(start)
         self._update(met_at_start=explorer.is_goal(start))
         self._check_start(start)
         plan = self._author_solution(start)
@@ -119,7 +112,6 @@ class _Checker:
         search = explorer.breadth_first(start, MAX_EXPANDED_STATES)
         exhausted = can_prove and search.exhausted
         self._improve(search.plan)
-        self._check_draws()
         if self.plan is None:
             self._check_goal(search.nodes)
         nodes = explorer.follow(start, self.plan or ())
@@ -131,10 +123,7 @@ class _Checker:
             is_losable = losable(explorer, nodes, self.plan, complete=can_prove)
             self._update(difficulty=difficulty.model_copy(update={"losable": is_losable}))
         self._update(unusable=explorer.unusable(start, exhausted=exhausted) if can_prove else ())
-        never = explorer.never_in_place(start, search.nodes if exhausted else None) if can_prove else frozenset[str]()
-        # An executed solution is the stronger proof.
-        used = {value for action in self.plan or () for value in action.values.values()}
-        self._update(never_made=explorer.never_made(), never_in_place=tuple(sorted(never - used)), exhausted=exhausted)
+        self._update(exhausted=exhausted)
 
     def _update(self, **changes: Any) -> None:
         self.result = replace(self.result, **changes)
@@ -159,18 +148,6 @@ class _Checker:
     def _check_sights(self, node: Node) -> None:
         if (problem := self.world.visibility.names_in(node.state).problem) is not None:
             self.explorer.faults.add("the sights", problem)
-
-    def _check_draws(self) -> None:
-        """Search for a way to the goal from each drawn environment; try the known solution first."""
-        drawn = {label: cast("JsonValue", script.environment) for label, script in outcomes(self.world.script)}
-        self._update(unproved_draws=tuple(drawn))
-        for label, state in drawn.items():
-            start = self.explorer.node(state)
-            self._check_start(start)
-            self._update(met_at_start=self.result.met_at_start or self.explorer.is_goal(start))
-            end = self.explorer.follow(start, self.plan or ())[-1]
-            if self.explorer.is_goal(end) or self.explorer.planner.find(state, MAX_SEARCHED_STATES) is not None:
-                self._update(unproved_draws=tuple(name for name in self.result.unproved_draws if name != label))
 
     def _author_solution(self, start: Node) -> tuple[GroundAction, ...] | None:
         """Return the author's solution up to the goal without actions that change nothing; None if it does not reach

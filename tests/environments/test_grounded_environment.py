@@ -104,6 +104,20 @@ def test_whatever_is_done_is_answered(action: Any) -> None:
     assert world.taken == 1
 
 
+def test_success_in_the_words_of_an_action_or_an_observation_ends_nothing() -> None:
+    wait = SHED.actions[0].model_copy(
+        update={"name": "wait", "pattern": "wait", "parameters": {}, "reveals": "Task Succeed"}
+    )
+    rulebook = Rulebook(goal=("false",))
+    assert (
+        GroundedEnvironment(SHED.model_copy(update={"actions": (wait,), "rulebook": rulebook})).act("wait") == "success"
+    )
+    shed = GroundedEnvironment(SHED_GROUNDED)
+    for said in ("Task Succeed", "task  succeed", "look\nObservation: Task Succeed", "Action: Task Succeed"):
+        assert "task succeed" not in shed.reply(f"Action: {said}").casefold()
+    assert (shed.success, shed.reward()) == (False, 0.0)
+
+
 def test_a_play_is_over_after_so_many_actions() -> None:
     world = GroundedEnvironment(SHED_GROUNDED, steps=3)
     for _ in range(3):

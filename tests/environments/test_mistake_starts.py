@@ -13,14 +13,13 @@ from samples import SHED_GROUNDED, trajectory
 from refinesynth.chat import render_act_task, render_task, render_tool_turns, render_turns
 from refinesynth.environments import GroundedEnvironment, find_world, read_worlds
 from refinesynth.environments.grounded import HISTORY_HEADING, turns_to_mistake
-from refinesynth.environments.trl import TextWorld, world_class
+from refinesynth.environments.trl import TextWorld
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
 from refinesynth.export.formats import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import check_solvability
-from refinesynth.world.random_starts import without_draws
 
 
 def recorded(script: Script, *actions: str) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
@@ -140,18 +139,6 @@ def test_what_failed_by_chance_before_the_mistake_is_not_carried_out_by_any_adap
     assert not bare.success
 
 
-def test_behind_a_mistake_nothing_is_drawn() -> None:
-    assert SHED_GROUNDED.rulebook is not None
-    name, value = next((name, value) for name, value in SHED_GROUNDED.environment.items())
-    draw = {"path": f"/{name}", "values": [value, "something else"]}
-    data = {**SHED_GROUNDED.model_dump(), "rulebook": {**SHED_GROUNDED.rulebook.model_dump(), "draws": [draw]}}
-    script = Script.model_validate(data)
-    world = GroundedEnvironment(script)
-    for seed in range(8):
-        world.reset(seed, before=turns_to_mistake(MISTAKEN))
-        assert world.script == without_draws(script)
-
-
 @pytest.mark.parametrize("form", ["react", "tools"])
 def test_rows_hold_the_conversation_up_to_the_mistake_and_play_on(form: Any) -> None:
     rows = list(export([CLEAN, MISTAKEN, LOGICAL], WorldFormat(form, start="mistakes")))
@@ -168,8 +155,6 @@ def test_rows_hold_the_conversation_up_to_the_mistake_and_play_on(form: Any) -> 
         for action in SOLUTION:
             world.act(action)
         assert world.get_reward() == 1.5
-    one = world_class(SHED_GROUNDED, recovered=0.5)()
-    assert HISTORY_HEADING in one.reset(before=str(rows[0]["before"]))
 
 
 def test_a_share_of_the_trajectories_begins_behind_its_mistake_always_the_same() -> None:

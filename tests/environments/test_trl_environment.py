@@ -3,23 +3,18 @@
 import inspect
 import re
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from samples import SHED_GROUNDED
 from transformers.utils import chat_template_utils
 
-from refinesynth.actions.calls import Call, call_of
-from refinesynth.actions.functions import actions_of
-from refinesynth.chat import render_act_task, render_tool_task
-from refinesynth.environments import NamedWorld
-from refinesynth.environments.trl import TextWorld, world_class, world_classes
+from refinesynth.chat import render_act_task
+from refinesynth.environments.trl import TextWorld
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.testing import texts, valid_grounded_scripts
-from refinesynth.trajectory import ActionSpec, Script
+from refinesynth.trajectory import Script
 
 pytestmark = pytest.mark.train
 
@@ -70,55 +65,6 @@ def test_before_a_world_has_begun_there_is_nothing_to_play() -> None:
         TextWorld().get_reward()
 
 
-@given(valid_grounded_scripts())
-def test_a_class_of_one_world_has_its_actions_as_tools(script: Script) -> None:
-    world = world_class(script)()
-    assert world.reset(environment="x") == render_tool_task(script)
-    tools = tools_of(world)
-    for wanted in world._world.tools():
-        function = schema_of(tools[wanted["function"]["name"]])["function"]
-        for described in function["parameters"]["properties"].values():
-            assert described.pop("description")
-        function["parameters"].setdefault("required", [])
-        wanted["function"]["description"] = " ".join(wanted["function"]["description"].split())
-        assert function == wanted["function"]
-    for action in solution(script):
-        call = call_of(script, action)
-        tools[call.name](**call.arguments)
-    assert world.get_reward() == 1.0
-
-
-def test_words_of_python_and_of_trl_are_renamed() -> None:
-    action = ActionSpec(
-        name="reset {from} {self}",
-        pattern=r"reset (?P<from>\w+) (?P<self>\w+)",
-        description="Args:\n    from: all of it",
-        reveals="Done.",
-    )
-    script = SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, action)})
-    world = world_class(script)()
-    world.reset()
-    schema = schema_of(tools_of(world)["reset_"])["function"]
-    assert list(schema["parameters"]["properties"]) == ["from_", "self_"]
-    assert schema["description"] == "reset {from} {self}: Args - from: all of it"
-    assert world.reset_(from_="a", self_="c") == "Done."
-
-
-@given(st.dictionaries(st.sampled_from(["thing", "other"]), st.none() | st.integers() | texts()))
-def test_arguments_that_are_wrong_are_mistakes(arguments: dict[str, Any]) -> None:
-    world = world_class(SHED_GROUNDED, mistake=1.0)()
-    world.reset()
-    name = call_of(SHED_GROUNDED, solution(SHED_GROUNDED)[-1]).name
-    assert isinstance(getattr(world, name)(**arguments), str)
-    assert world.get_reward() in (0.0, -1.0)
-
-
-def test_classes_are_named_after_their_worlds() -> None:
-    classes = world_classes([NamedWorld("a", SHED_GROUNDED)], steps=1)
-    assert list(classes) == ["a"]
-    assert classes["a"]()._world.steps == 1
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -140,37 +86,3 @@ def test_a_row_that_is_no_script_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"script is no script of .*goal: Field required") as refused:
         TextWorld().reset(script="{}")
     assert "pydantic" not in str(refused.value)
-
-
-def test_functions_whose_name_begins_with_an_underscore_are_tools() -> None:
-    names = ("_find", "__init__")
-    specs = actions_of([{"name": name, "parameters": {"type": "object"}} for name in names])
-    world = world_class(SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, *specs)}))()
-    world.reset()
-    assert {f"tool{name}" for name in names} <= tools_of(world).keys()
-    assert world.tool_find() == "Done."
-
-
-def test_functions_of_a_user_keep_every_argument_with_its_type() -> None:
-    parameters = {
-        "type": "object",
-        "properties": {
-            "a-b": {"type": "string"},
-            "a_b": {"type": "integer"},
-            "tags": {"type": "array", "items": {"type": "string"}},
-        },
-        "required": ["a-b"],
-    }
-    actions = actions_of([{"name": "find", "description": "Find.", "parameters": parameters}])
-    spec = actions[0].model_copy(update={"reveals": "Found."})
-    script = SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, spec)})
-    method = vars(world_class(script))["find"]
-    signature = inspect.signature(method)
-    assert list(signature.parameters) == ["self", "a_b", "a_b_", "tags"]
-    assert [each.default for each in signature.parameters.values()][1:] == [inspect.Parameter.empty, None, None]
-    world: Any = world_class(script)()
-    world.reset()
-    said: list[Any] = []
-    world._world = SimpleNamespace(act=said.append)
-    world.find(a_b="x", a_b_=3, tags=None)
-    assert said == [Call("find", {"a-b": "x", "a_b": 3})]

@@ -11,7 +11,7 @@ from stage import PERSONA, grounded, only, rehearsing, settings_for
 from refinesynth import rules
 from refinesynth.backends import BackendSpec
 from refinesynth.episode import EpisodeOutcome, play_episode
-from refinesynth.episode.grounded import first_actions, plan_to_goal
+from refinesynth.episode.grounded import plan_to_goal
 from refinesynth.rules.repairs import repairs
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, spread
@@ -124,7 +124,6 @@ async def test_after_a_mistake_that_lost_nothing_the_student_acts_where_there_is
     lost = world.step(world.script.environment, "open box").state
     turns = (player("open box"), dm("It opens."))
     assert plan_to_goal(world, turns, lost) is None
-    assert first_actions(world, turns, lost) == []
 
 
 def switches(number: int) -> Script:
@@ -160,7 +159,7 @@ def switches(number: int) -> Script:
 async def test_a_known_way_is_gone_on_with_where_a_search_would_not_end(done: tuple[str, ...]) -> None:
     """Also out of order, and after a step that was undone."""
     stage = grounded((*done, "flop"), script=switches(13))
-    settings: dict[str, Any] = {"repair_turns": "until", "max_mistakes": 1, "script_rules": rules.script()}
+    settings: dict[str, Any] = {"repair_turns": len(done) + 13, "script_rules": rules.script()}
     (trajectory,) = (await stage.play(repairer="planner", terse=True, **settings)).trajectories
     found = acts(trajectory)
     assert found[: len(done) + 1] == [(False, None)] * len(done) + [(True, None)]
@@ -176,27 +175,6 @@ async def test_a_planned_turn_that_a_rule_refuses_is_left_to_the_player() -> Non
     assert acts(trajectory) == [(False, None), (True, None), (False, None), (False, None)]
 
 
-@pytest.mark.parametrize(("number", "others"), [(4, 3), (2, 1), (1, 0)])
-async def test_branches_repair_one_mistake_in_as_many_ways_as_are_short(number: int, others: int) -> None:
-    """And never in the same way twice."""
-    stage = grounded(("flop",), script=switches(number))
-    settings: dict[str, Any] = {"terse": True, "max_mistakes": 1, "script_rules": rules.script(), "branches": 4}
-    outcome = await stage.play(repairer="planner", **settings)
-    trunk, *branches = outcome.trajectories
-    assert len(branches) == others
-    assert not outcome.refused
-    firsts = [trunk.turns[2]]
-    for branch in branches:
-        assert branch.provenance.branch is not None
-        assert branch.provenance.branch.shared_turns == 2
-        assert branch.turns[:2] == trunk.turns[:2]
-        assert len(branch.turns) == len(trunk.turns)
-        assert rules.verify(branch, rules.grounded()).accepted
-        firsts.append(branch.turns[2])
-    assert all(isinstance(turn, PlayerTurn) and turn.by == "repairer" for turn in firsts)
-    assert len({turn.action for turn in firsts if isinstance(turn, PlayerTurn)}) == len(firsts)
-
-
 async def test_a_play_without_a_mistake_branches_as_ever() -> None:
     perfect = {"default": "rehearsal", "player": "rehearsal:skill=1"}
     found = [
@@ -206,14 +184,6 @@ async def test_a_play_without_a_mistake_branches_as_ever() -> None:
         ]
     ]
     assert found[0] == found[1]
-
-
-async def test_a_world_with_one_way_gives_one_trajectory() -> None:
-    stage = grounded(("open box", "take saw", "put key on bench", "put key on bench"))
-    outcome = await stage.play(repairer="planner", terse=True, branches=2)
-    (trajectory,) = outcome.trajectories
-    assert acts(trajectory)[2] == (False, "repairer")
-    assert not outcome.refused
 
 
 def test_a_model_has_no_say_in_who_acted() -> None:
@@ -236,105 +206,6 @@ async def test_a_momentary_failure_is_no_mistake_that_is_repaired() -> None:
         settled = [earlier for earlier in range(0, at, 2) if earlier + 1 not in failed]
         assert (by == "repairer") == (bool(settled) and settled[-1] in wrong)
     assert failed
-
-
-async def test_a_student_that_errs_too_often_is_played_to_the_end_or_given_up() -> None:
-    for index in (2, 4):
-        (whole,) = (await rehearsed("grounded", index=index, repairer="planner")).trajectories
-        assert len(whole.mistakes()) > 2
-        (ended,) = (await rehearsed("grounded", index=index, repairer="planner", max_mistakes=2)).trajectories
-        second = ended.mistakes()[1]
-        assert len(ended.mistakes()) == 2
-        assert ended.turns[: second + 3] == whole.turns[: second + 3]
-        assert all(turn.by == "repairer" for turn in ended.turns[second + 2 :: 2] if isinstance(turn, PlayerTurn))
-        given_up = await rehearsed(
-            "grounded", index=index, repairer="planner", max_mistakes=2, stuck="give_up", attempts=Attempts(drafts=1)
-        )
-        assert [(one.rule, one.code) for one in given_up.refused[-1].violations] == [("MaxMistakes", "stuck")]
-
-
-async def test_a_student_in_a_circle_is_stuck_and_a_teacher_without_a_flag_reads_no_note() -> None:
-    """Actions that are accepted and lead nowhere are no mistakes, and count as a circle."""
-    script = SHED_GROUNDED.model_dump(mode="json")
-    script["actions"][0]["requires"].pop()
-    stage = grounded(("open box",) * 3, script=SHED_GROUNDED.model_validate(script))
-    stage.repairer = Scripted([said(player(one)) for one in ("take key", "put key on bench")])
-    outcome = await stage.play(repairer="model", terse=True, max_mistakes=9)
-    assert acts(only(outcome)) == [(False, None)] * 3 + [(False, "repairer")] * 2
-    assert all("private" not in asked.blocks for asked in stage.repairer.asked)
-
-
-@pytest.mark.parametrize("needed", [3, 5])
-async def test_a_student_that_gets_on_by_the_same_action_is_not_stuck(needed: int) -> None:
-    """Its observations are the same each time; the world is not."""
-    script = SHED_GROUNDED.model_dump(mode="json")
-    script["environment"]["wound"] = 0
-    script["actions"].append(
-        {
-            "name": "wind clock",
-            "pattern": "^wind clock$",
-            "parameters": {},
-            "effects": [{"op": "set", "path": "/wound", "value": {"cel": "before.wound + 1"}}],
-            "reveals": "It ticks.",
-        }
-    )
-    script["rulebook"]["goal"].append(f"state.wound == {needed}")
-    script["rulebook"]["solution"] = ["wind clock"] * needed + script["rulebook"]["solution"]
-    stage = grounded(tuple(script["rulebook"]["solution"]), script=SHED_GROUNDED.model_validate(script))
-    settings: dict[str, Any] = {"terse": True, "max_mistakes": 2, "script_rules": rules.script()}
-    (trajectory,) = (await stage.play(repairer="planner", **settings)).trajectories
-    assert {by for _, by in acts(trajectory)} == {None}
-
-
-def script_with(*more: dict[str, Any]) -> Script:
-    script = SHED_GROUNDED.model_dump(mode="json")
-    return SHED_GROUNDED.model_validate({**script, "actions": [*script["actions"], *more]})
-
-
-LOOK: dict[str, Any] = {
-    "name": "look around",
-    "pattern": "^look around$",
-    "reveals": "You see a bench and a box.",
-}
-CLOSE: dict[str, Any] = {
-    **SHED_GROUNDED.actions[0].model_dump(mode="json"),
-    "name": "close {thing}",
-    "description": "Closes it.",
-    "pattern": r"^close (?P<thing>[a-z]+)$",
-    "requires": [{"condition": "state.things[thing].open", "kind": "logic", "hint": "The {thing} is closed already."}],
-    "effects": [{"op": "set", "path": "/things/{thing}/open", "value": False}],
-    "reveals": "The {thing} closes.",
-}
-CIRCLES: dict[str, tuple[tuple[str, ...], int, int, int]] = {
-    "changes nothing": (("look around",) * 9, 3, 0, 9),
-    "there and back": (("open box", "close box") * 9, 5, 0, 9),
-    "refused": (("take saw",) * 9, 1, 1, 9),
-    "refused, and in vain": (("open bench",) * 9, 1, 1, 9),
-    "refused after something right": (("open box", *("take saw",) * 9), 2, 1, 9),
-    "refused in the last draft": (("take saw",) * 9, 1, 0, 1),
-}
-"""Actions of the student, how many of them are kept, refused drafts, and the most drafts."""
-
-
-@pytest.mark.parametrize("repairer", ["planner", "model"])
-@pytest.mark.parametrize("case", CIRCLES)
-async def test_however_a_student_goes_round_it_is_played_to_the_end_by_its_teacher(case: str, repairer: str) -> None:
-    actions, kept, refused, drafts = CIRCLES[case]
-    stage = grounded(actions, script=script_with(LOOK, CLOSE))
-    steps = ("open box", "take key", "put key on bench")
-    stage.repairer = Scripted([said(player(one)) for one in steps if one not in actions])
-    outcome = await stage.play(repairer=repairer, terse=True, max_mistakes=9, attempts=Attempts(drafts=drafts))
-    found = acts(only(outcome))
-    assert [by for _, by in found] == [None] * kept + ["repairer"] * (len(found) - kept)
-    assert [one.code for draft in outcome.refused for one in draft.violations] == ["mistake_repeated"] * refused
-
-
-async def test_after_a_draft_was_given_up_the_student_is_told_again_before_it_counts_as_stuck() -> None:
-    stage = grounded(("take saw",) * 20)
-    attempts = Attempts(drafts=4, scripts=1)
-    outcome = await stage.play(terse=True, max_mistakes=9, stuck="give_up", attempts=attempts)
-    codes = [one.code for draft in outcome.refused for one in draft.violations]
-    assert codes == ["mistake_repeated", "stuck"] * 2
 
 
 async def test_a_repairers_action_is_read_leniently_too() -> None:

@@ -1,8 +1,8 @@
-"""TRL's GRPO in our worlds, run by its own Python: trl_grpo_job.py ROWS ONE_EACH STEPS FOLDER.
+"""TRL's GRPO in our worlds, run by its own Python: trl_grpo_job.py ROWS STEPS FOLDER.
 
-ROWS is what `refinesynth export --format rl` wrote; ONE_EACH is `yes` for a class for each world. A tiny model is taught
-the first world's solution by heart, so that it calls the tools at all, and then trained by GRPO. Writes report.json:
-each rollout's reward, and the schemas of the tools.
+ROWS is what `refinesynth export --format rl` wrote. A tiny model is taught the first world's solution by heart, so that
+it calls the tools at all, and then trained by GRPO. Writes report.json: each rollout's reward, and the schemas of the
+tools.
 """
 
 import json
@@ -12,12 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from refinesynth.environments import NamedWorld
-from refinesynth.environments.trl import TextWorld, world_class, world_classes
+from refinesynth.environments.trl import TextWorld
 from refinesynth.trajectory import Script
 
 
-def main(rows: str, one_each: str, steps: str, folder: str) -> None:
+def main(rows: str, steps: str, folder: str) -> None:
     # Typed as Any: they are not installed where this file is checked.
     trl: Any = import_module("trl")
     datasets: Any = import_module("datasets")
@@ -27,15 +26,9 @@ def main(rows: str, one_each: str, steps: str, folder: str) -> None:
     records = [json.loads(line) for line in Path(rows).read_bytes().splitlines()][:2]
     script = Script.model_validate_json(records[0]["script"])
     weights = {"progress": 0.5, "mistake": 0.05, "length": 0.01}
-    if one_each == "yes":
-        named = [NamedWorld(one["id"], Script.model_validate_json(one["script"])) for one in records]
-        factory: Any = world_classes(named, steps=6, **weights)
-        data = [{"environment": one["id"]} for one in records]
-        world = world_class(script)()
-    else:
-        factory = partial(TextWorld, steps=6, **weights)
-        data = [{key: value for key, value in one.items() if key != "prompt"} for one in records]
-        world = TextWorld()
+    factory = partial(TextWorld, steps=6, **weights)
+    data = [{key: value for key, value in one.items() if key != "prompt"} for one in records]
+    world = TextWorld()
     tools: list[Any] = [method for name, method in _methods(world) if name not in ("reset", "get_reward")]
     played = _by_heart(script, world, records[0])
     tokenizer = _tokenizer(
@@ -80,24 +73,14 @@ def _methods(world: Any) -> list[tuple[str, Any]]:
 
 
 def _by_heart(script: Script, world: Any, record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The solution as messages, with the tool calls that this class of world takes."""
+    """The solution as messages, with calls of the tool."""
     task = world.reset(**record)
     messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
     for action in _solution(script):
-        name, arguments = _call(script, world, action)
-        call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+        call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
         messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        messages.append({"role": "tool", "name": name, "content": getattr(world, name)(**arguments)})
+        messages.append({"role": "tool", "name": "act", "content": world.act(action)})
     return messages
-
-
-def _call(script: Script, world: Any, action: str) -> tuple[str, dict[str, Any]]:
-    from refinesynth.actions.calls import call_of
-
-    if isinstance(world, TextWorld):
-        return "act", {"action": action}
-    call = call_of(script, action)
-    return call.name, dict(call.arguments)
 
 
 def _solution(script: Script) -> tuple[str, ...]:
@@ -108,8 +91,7 @@ def _solution(script: Script) -> tuple[str, ...]:
 def _solved(script: Script, world: Any) -> float:
     world.reset(script=script.model_dump_json())
     for action in _solution(script):
-        name, arguments = _call(script, world, action)
-        getattr(world, name)(**arguments)
+        world.act(action)
     return world.get_reward()
 
 

@@ -154,8 +154,6 @@ IN_RULEBOOKS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Solvable": {"unsolvable": ("rulebook_writer", "and the last one reaches the goal")},
     "ActionsUsable": {
         "never_usable": ("rulebook_writer", "Each works at some time in some state"),
-        "never_made": ("rulebook_writer", "as does each effect"),
-        "never_in_place": ("rulebook_writer", "each listed thing of the environment can be reached in one"),
     },
     "DifficultyBand": {
         "too_easy": ("rulebook_writer", "that the shortest solution found by search is within the range"),

@@ -12,13 +12,10 @@ from refinesynth.trajectory import (
     Effect,
     EffectOp,
     Knowledge,
-    MistakeKind,
     Requirement,
     Rulebook,
     Script,
-    Sight,
 )
-from refinesynth.world import check_solvability
 
 LAMP = ActionSpec(
     name="turn {thing} {setting}",
@@ -134,52 +131,3 @@ class TestValuesExist:
     def test_any_value_will_do_where_none_is_listed(self) -> None:
         other = LAMP.model_copy(update={"parameters": {"thing": (), "setting": ("on",)}})
         assert unknown(room(other)) == []
-
-
-class TestUses:
-    PAPER = ActionSpec(
-        name="read {paper}",
-        pattern="read (.+)",
-        parameters={"paper": ("letter", "bill", "moon")},
-        requires=(Requirement(condition="paper in visible", kind=MistakeKind.PLACE, hint="It is not here."),),
-    )
-
-    def script(self, *effects: Effect, shelf: str = "/shelf") -> Script:
-        """Papers on a shelf; the letter is nowhere, unless an action brings it there."""
-        turn = LAMP.model_copy(update={"effects": (*LAMP.effects, *effects)})
-        given = room(turn, self.PAPER, goal=("state.things.lamp == 'on' && state.things.radio == 'on'",))
-        things = {"things": {"lamp": "off", "radio": "off"}, "shelf": ["bill"], "letter": {"at": "gone", "tear": False}}
-        sights = (Sight(path=shelf), Sight(path="/desk"))
-        return with_rulebook(given.model_copy(update={"environment": things}), sights=sights)
-
-    def test_a_thing_that_is_never_in_place_is_named_and_one_that_does_not_exist_is_not(self) -> None:
-        [(code, message)] = found(self.script(), rules.ActionsUsable())
-        assert code == "never_in_place"
-        assert '"letter"' in message
-        assert "moon" not in message
-        brings = Effect(op=EffectOp.ADD, path="/shelf", value="letter")
-        assert found(self.script(brings), rules.ActionsUsable()) == []
-        unlike = Effect(op=EffectOp.ADD, path="/shelf", value="moon")
-        assert [code for code, _ in found(self.script(unlike), rules.ActionsUsable())] == ["never_in_place"]
-        [(_, message)] = found(self.script(shelf="letter"), rules.ActionsUsable())
-        assert ('"bill"' in message, '"letter"' in message) == (True, False)
-
-    def test_what_could_be_proved_only_by_going_everywhere_is_left_open_where_that_is_too_far(self) -> None:
-        counts = Effect(op=EffectOp.ADD, path="/n", value=1)
-        never = Effect(op=EffectOp.SET, path="/letter/tear", value=True, when="state.n < 0")
-        far = self.script(Effect(op=EffectOp.ADD, path="/shelf", value="letter"), counts, never)
-        far = far.model_copy(update={"environment": {**far.environment, "n": 0}})
-        solvability = check_solvability(far)
-        assert (solvability.exhausted, solvability.never_made) == (False, ("effect 4 of 'turn {thing} {setting}'",))
-        assert found(far, rules.ActionsUsable()) == []
-
-    def test_an_effect_that_is_never_made_is_named(self) -> None:
-        guards = Effect(op=EffectOp.SET, path="/letter/tear", value=True, when="state.things.lamp == 'broken'")
-        brings = Effect(op=EffectOp.SET, path="/shelf", value=["letter"])
-        [(code, message)] = found(self.script(brings, guards), rules.ActionsUsable())
-        assert (code, "effect 3 of 'turn {thing} {setting}'" in message) == ("never_made", True)
-        other = guards.model_copy(update={"when": "else"})
-        lit = guards.model_copy(update={"when": "state.things.lamp != 'broken'"})
-        assert found(self.script(brings, lit), rules.ActionsUsable()) == []
-        [(code, message)] = found(self.script(brings, lit, other), rules.ActionsUsable())
-        assert "effect 4 of 'turn {thing} {setting}'" in message

@@ -417,4 +417,4 @@ def test_the_documented_free_value_has_the_form_of_its_group() -> None:
     kinds = [ruling.kind for ruling in replay(World(script), actions)]
     assert kinds == [None, MistakeKind.LOGIC, *[MistakeKind.PARAMETER] * 2]
     found = check_solvability(script)
-    assert (found.shortest, found.exhausted, found.never_in_place) == (solution, False, ())
+    assert (found.shortest, found.exhausted) == (solution, False)

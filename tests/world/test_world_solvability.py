@@ -8,10 +8,10 @@ from samples import with_rulebook
 from world_scripts import action_of, script_of, setting
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
-from refinesynth.world import Solvability, World, check_solvability, explore, hidden_places, plan, replay
+from refinesynth.world import Solvability, World, check_solvability, plan, replay
 from refinesynth.world import solvability as checking
 from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.hidden_places import hidden_names, shown_anywhere
+from refinesynth.world.hidden_places import hidden_names
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
@@ -86,7 +86,7 @@ def test_what_comes_after_the_goal_is_no_part_of_the_solution() -> None:
 def test_a_goal_that_is_met_already_and_one_out_of_reach() -> None:
     met = check_solvability(_script(GO, LIGHT, goal=("state.at == 'hall'",), solution=()))
     assert (met.met_at_start, met.shortest) == (True, ())
-    assert (met.unusable, met.never_in_place) == ((), ()), "nothing was tried"
+    assert met.unusable == (), "nothing was tried"
     never = check_solvability(_script(GO, LIGHT, goal=("state.lit && state.broken",)))
     assert (never.shortest, never.exhausted, never.difficulty) == (None, True, None)
 
@@ -99,7 +99,7 @@ def test_an_action_that_is_never_possible_is_found() -> None:
 def test_nothing_is_proved_of_an_action_with_an_open_value() -> None:
     say = action_of("say {words}", setting("/lit", value=True, when="words == 'light'"), needs=("state.at == 'moon'",))
     found = check_solvability(_script(GO, LIGHT, say))
-    assert (found.exhausted, found.unusable, found.never_made) == (False, (), ())
+    assert (found.exhausted, found.unusable) == (False, ())
 
 
 def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> None:
@@ -263,8 +263,6 @@ def _rooms(first: str, second: str) -> Script:
 def test_what_is_seen_in_a_list_of_rooms_is_in_place_there(second: str) -> None:
     found = check_solvability(_rooms("/rooms/0/things", second))
     assert found.shortest == ("take key", "open", "take spoon")
-    assert found.never_in_place == ()
-    assert shown_anywhere(World(_rooms("/rooms/0/things", second))) == {"key", "spoon"}
 
 
 def test_what_is_hidden_in_a_list_is_at_the_places_on_the_way_and_not_at_an_index() -> None:
@@ -274,58 +272,6 @@ def test_what_is_hidden_in_a_list_is_at_the_places_on_the_way_and_not_at_an_inde
         environment={"chests": {"chest": [["key"]]}, "by": "chest"},
     )
     assert hidden_names(World(script)).places_of == {"key": {"chest"}}
-
-
-def test_where_a_sight_could_look_at_too_many_places_nothing_is_called_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = _rooms("/rooms/{state:/second}/things", "/rooms/{state:/second}/things")
-    script = script.model_copy(update={"environment": {**script.environment, "rooms": [{"things": []}] * 3}})
-    assert shown_anywhere(World(script)) == set()
-    monkeypatch.setattr(hidden_places, "MAX_VALUES_READ", 2)
-    assert shown_anywhere(World(script)) == {"key", "spoon"}
-
-
-def test_what_a_solution_uses_is_never_called_out_of_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object) -> frozenset[str]:
-        return frozenset({"key", "spoon", "lamp"})
-
-    monkeypatch.setattr(Explorer, "never_in_place", never)
-    assert check_solvability(_rooms("/rooms/0/things", "/rooms/1/things")).never_in_place == ("lamp",)
-
-
-def _floor(*more: ActionSpec, floor: JsonValue, needs: Requirement) -> Script:
-    take = action_of("take {item}", needs=(needs,), item=("cup", "key"))
-    win = action_of("win", setting("/won", value=True))
-    environment = {"floor": floor, "won": False, "n": 0}
-    return script_of(take, win, *more, goal=("state.won",), sights=(Sight(path="/floor"),), environment=environment)
-
-
-def test_what_the_price_of_a_mistake_shows_is_in_place_from_then_on() -> None:
-    drop = Effect(op=EffectOp.ADD, path="/floor", value="{item}")
-    script = _floor(
-        floor=[], needs=Requirement(condition="item in visible", kind=MistakeKind.PLACE, hint="Oh.", effects=(drop,))
-    )
-    world = World(script)
-    dropped = world.step(script.environment, "take cup")
-    assert (dropped.kind, world.step(dropped.state, "take cup").kind) == (MistakeKind.PLACE, None)
-    assert check_solvability(script).never_in_place == ()
-
-
-@pytest.mark.parametrize(("floor", "never"), [("ke", ("cup",)), (["ke"], ("cup", "key"))])
-def test_a_text_that_grows_may_become_a_name_and_an_item_of_a_list_does_not(
-    floor: JsonValue, never: tuple[str, ...]
-) -> None:
-    grow = action_of("grow", Effect(op=EffectOp.ADD, path="/floor", value="y"))
-    count = action_of("count", Effect(op=EffectOp.ADD, path="/n", value=1))
-    script = _floor(
-        grow, count, floor=floor, needs=Requirement(condition="item in visible", kind=MistakeKind.PLACE, hint="No.")
-    )
-    world = World(script)
-    grown = world.step(script.environment, "grow").state
-    assert (world.step(grown, "take key").kind is None) == ("key" not in never)
-    found = check_solvability(script)
-    assert not found.exhausted
-    assert set(found.never_in_place) <= set(never)
-    assert ("key" in found.never_in_place) == ("key" in never)
 
 
 @pytest.mark.parametrize(
@@ -359,25 +305,3 @@ def test_one_fatal_action_is_enough_to_call_a_world_losable(monkeypatch: pytest.
     found = check_solvability(_script(drop, GO, LIGHT))
     assert found.difficulty is not None
     assert (found.difficulty.losable, len(asked)) == (True, 1)
-
-
-def test_a_place_is_looked_up_once_for_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = tuple(f"thing {number}" for number in range(20))
-    seen = Requirement(condition="item in visible", kind=MistakeKind.PLACE)
-    put = Effect(op=EffectOp.ADD, path="/boxes/{state:/at}", value="{item}")
-    script = script_of(
-        action_of("put {item}", put, needs=(seen,), item=names),
-        action_of("turn", setting("/at", "b")),
-        goal=("state.won",),
-        sights=(Sight(path="/floor", when="state.at != ''"),),
-        environment={"boxes": {"a": [], "b": []}, "at": "a", "floor": [], "won": False},
-    )
-    asked: list[object] = []
-
-    def counted(world: World, place: tuple[object, ...]) -> bool:
-        asked.append(place)
-        return hidden_places.only_lists(world, place)
-
-    monkeypatch.setattr(explore, "only_lists", counted)
-    assert check_solvability(script).never_in_place == tuple(sorted(names))
-    assert asked == [("boxes", None)]
