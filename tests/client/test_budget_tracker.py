@@ -19,7 +19,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends import Backend, Role
 from refinesynth.client.budget.budget import Budget, BudgetLimit
 from refinesynth.client.budget.price_table import Rates
-from refinesynth.client.budget.tracker import BudgetTracker, worst_price
+from refinesynth.client.budget.tracker import BudgetTracker, Estimates
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
@@ -130,7 +130,7 @@ async def test_any_prompt_and_any_bound_of_requests_at_once_is_within_the_budget
 
 
 def nothing_is_held(tracker: BudgetTracker) -> bool:
-    return all(limit.worst_case == 0.0 for limit in tracker.limits)
+    return all((limit.worst_case, limit.expected) == (0.0, 0.0) for limit in tracker.limits)
 
 
 @given(episodes, st.integers(1, 30_000), st.floats(1e-6, 0.02))
@@ -234,14 +234,16 @@ async def test_who_cannot_be_paid_yet_waits_and_the_oldest_episode_goes_first() 
     assert order == [3, 5, 7]
 
 
-async def test_after_a_refusal_nobody_gets_anything() -> None:
-    tracker = BudgetTracker(Budget(tokens=2_000), spent=Cost(usage=Usage(input_tokens=2_000)))
-    with tracker.episode(1) as early:
-        for _ in range(2):
-            with pytest.raises(BudgetSpent, match=r"budget of 2,000 tokens is spent"):
-                await early.reserve(prompt_tokens=10, max_tokens=MOST, price=price)
+async def test_after_a_refusal_later_episodes_get_nothing_and_earlier_ones_still_do() -> None:
+    tracker = BudgetTracker(Budget(tokens=2_000))
+    with tracker.episode(1) as early, tracker.episode(5) as late:
+        with pytest.raises(BudgetSpent, match=r"budget of 2,000 tokens is spent"):
+            await tracker.episode(3).__enter__().reserve(prompt_tokens=9_000, max_tokens=MOST, price=price)
         assert tracker.has_refused
         assert not tracker.may_start(0)
+        with pytest.raises(BudgetSpent):
+            await late.reserve(prompt_tokens=10, max_tokens=MOST, price=price)
+        (await early.reserve(prompt_tokens=10, max_tokens=MOST, price=price)).release()
 
 
 async def test_without_a_budget_everything_is_granted_and_counted() -> None:
@@ -255,7 +257,7 @@ async def test_without_a_budget_everything_is_granted_and_counted() -> None:
     assert tracker.may_start(10**6)
 
 
-async def test_an_unknown_price_is_taken_to_be_the_worst() -> None:
+async def test_an_unknown_price_is_taken_to_be_what_was_expected() -> None:
     tracker = BudgetTracker(Budget(usd=1.0))
     reservation = await tracker.reserve(prompt_tokens=800, max_tokens=MOST, price=price)
     reservation.settle(RequestUsage(input_tokens=900, output_tokens=5), None)
@@ -280,7 +282,7 @@ def test_an_episode_is_begun_only_if_all_that_are_begun_can_be_ended() -> None:
     limit = BudgetLimit(100, 10)
     assert limit.covers_another(9)
     assert not limit.covers_another(10)
-    limit.ended, limit.episodes = 200, 10
+    limit.episode.start_from(200, 10)
     # Eleven episodes, the guessed one included: 19.1 each.
     assert limit.covers_another(4)
     assert not limit.covers_another(5)
@@ -299,6 +301,16 @@ def test_where_nothing_is_known_one_episode_is_tried() -> None:
     assert not BudgetLimit(1, 1_000, spent=0.5).covers_another(1)
 
 
+def test_episodes_that_differ_much_are_given_more_room() -> None:
+    alike, different = BudgetLimit(1_000, 100), BudgetLimit(1_000, 100)
+    for cost in (100, 100):
+        alike.episode.add(cost)
+    for cost in (10, 190):
+        different.episode.add(cost)
+    assert alike.covers_another(8)
+    assert not different.covers_another(8)
+
+
 async def test_of_what_episodes_took_it_follows_how_many_are_begun() -> None:
     tracker = BudgetTracker(Budget(tokens=1_000_000), prices=[price])
     assert sum(tracker.may_start(k) for k in range(100)) == 14
@@ -310,5 +322,9 @@ async def test_of_what_episodes_took_it_follows_how_many_are_begun() -> None:
 
 def test_the_worst_case_has_the_higher_price_of_answer_and_thoughts() -> None:
     plain = Rates(input=0.0, cached=0.0, written=0.0, output=1.0)
-    for reasoning, worst in ((None, 500.0), (0.5, 500.0), (3.0, 1500.0)):
-        assert worst_price(replace(plain, reasoning=reasoning), 100.0, 500.0) == worst
+    forecast = Estimates().forecast(100.0, 500)
+    assert [forecast.dollars(replace(plain, reasoning=price))[0] for price in (None, 0.5, 3.0)] == [
+        500.0,
+        500.0,
+        1500.0,
+    ]

@@ -26,7 +26,7 @@ async def run(folder: Path, n: int, budget: Budget | str | None = None, *, concu
     )
 
 
-@pytest.mark.parametrize("tokens", [60_000, 250_000])
+@pytest.mark.parametrize("tokens", [1_000, 60_000, 250_000])
 @pytest.mark.parametrize("concurrency", [1, 32])
 async def test_a_run_ends_within_its_budget_and_with_it_in_finished_episodes(
     tmp_path: Path, tokens: int, concurrency: int

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from refinesynth.cost import Cost
@@ -76,6 +76,30 @@ _REMAINDER_DIVISOR = 8
 
 
 @dataclass(slots=True)
+class Average:
+    """Mean and spread of a series (Welford's method)."""
+
+    count: int = 0
+    mean: float = 0.0
+    _squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        step = value - self.mean
+        self.mean += step / self.count
+        self._squares += step * (value - self.mean)
+
+    def start_from(self, total: float, count: int) -> None:
+        """Begin with `count` values of sum `total`, each taken as their mean."""
+        self.count, self.mean = count, total / count if count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation; 0 for fewer than two values."""
+        return math.sqrt(self._squares / (self.count - 1)) if self.count > 1 else 0.0
+
+
+@dataclass(slots=True)
 class BudgetLimit:
     """One limit of a budget; its amounts are US dollars or tokens."""
 
@@ -88,10 +112,10 @@ class BudgetLimit:
     """True for tokens, False for US dollars."""
     worst_case: float = 0.0
     """Worst case of the reservations."""
-    ended: float = 0.0
-    """Cost of the ended episodes."""
-    episodes: int = 0
-    """Number of ended episodes."""
+    expected: float = 0.0
+    """Expected cost of the reservations."""
+    episode: Average = field(default_factory=Average)
+    """Cost of ended episodes."""
     in_flight: float = 0.0
     """Cost so far of the episodes in flight."""
 
@@ -102,15 +126,24 @@ class BudgetLimit:
     @property
     def mean(self) -> float:
         """Expected cost of one whole episode."""
-        return (self.first_guess + self.ended) / (1 + self.episodes)
+        return (self.first_guess + self.episode.mean * self.episode.count) / (1 + self.episode.count)
+
+    def admits(self, expected: float) -> bool:
+        """Return True if a request of this `expected` cost may be sent.
+
+        The expected total then stays within the limit. Even if every reservation costs its worst case, the total
+        exceeds the limit by less than the worst case of the last admitted request.
+        """
+        return self.spent + self.worst_case < self.limit and self.spent + self.expected + expected <= self.limit
 
     def covers_another(self, in_flight: int) -> bool:
         """Return True if the limit is expected to pay for all episodes in flight and one more.
 
-        A first episode starts if any is left.
+        The margin is the standard deviation of as many independent episodes. A first episode starts if any is left.
         """
-        if not in_flight and not self.episodes:
+        if not in_flight and not self.episode.count:
             return self.spent < self.limit
         mean = self.mean
         remaining = max(in_flight * mean - self.in_flight, in_flight * mean / _REMAINDER_DIVISOR)
-        return self.spent + remaining + mean <= self.limit
+        margin = self.episode.deviation * math.sqrt(in_flight)
+        return self.spent + remaining + margin + mean <= self.limit

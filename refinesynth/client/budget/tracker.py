@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from typing import Literal, TypeAlias
+from math import inf
+from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.budget.budget import Budget, BudgetLimit
+from refinesynth.client.budget.budget import Average, Budget, BudgetLimit
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
 from refinesynth.trajectory import Usage
@@ -20,9 +21,12 @@ Price: TypeAlias = Callable[[RequestUsage], float | None]
 
 _FIRST_EPISODE_USAGE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 _SAMPLE_USAGE = RequestUsage(output_tokens=1_000)
+_SCRATCH_USAGE = RequestUsage()
+"""Usage object reused for every call of a price function, which must not keep it."""
 
 _FRAME_TOKENS = 200
 """Tokens of a prompt in addition to its estimate, such as marks of the chat template."""
+_FIRST_ANSWER_TOKENS = 1_000
 _UNBOUNDED_TOKENS = 8_192
 """Minimum worst case of a completion without `max_tokens`, in tokens."""
 _FIRST_FACTOR = 2.0
@@ -59,41 +63,78 @@ class UsageCounter:
         return Cost(usage=usage, cost_usd=None if self.unpriced else self.cost_usd)
 
 
-@dataclass(slots=True)
-class WorstCase:
-    """Largest completion of one backend so far, and largest error of its prompt estimates."""
+class Forecast(NamedTuple):
+    worst_prompt: float
+    worst_answer: float
+    prompt: float
+    cached: float
+    answer: float
 
+    def tokens(self) -> tuple[float, float]:
+        """Return the worst and the expected number of tokens."""
+        return self.worst_prompt + self.worst_answer, self.prompt + self.answer
+
+    def dollars(self, price: Price) -> tuple[float, float]:
+        """Return the worst and the expected price."""
+        # One object for all calls: its creation costs more than the price function.
+        _SCRATCH_USAGE.input_tokens = int(self.worst_prompt) + 1
+        _SCRATCH_USAGE.cache_read_tokens = 0
+        _SCRATCH_USAGE.output_tokens = int(self.worst_answer)
+        worst = price(_SCRATCH_USAGE) or 0.0
+        # Thoughts may have a higher price of their own.
+        _SCRATCH_USAGE.output_reasoning_tokens = _SCRATCH_USAGE.output_tokens
+        worst = max(worst, price(_SCRATCH_USAGE) or 0.0)
+        _SCRATCH_USAGE.output_reasoning_tokens = 0
+        _SCRATCH_USAGE.input_tokens = int(self.prompt)
+        _SCRATCH_USAGE.cache_read_tokens = int(self.cached)
+        _SCRATCH_USAGE.output_tokens = int(self.answer)
+        return worst, price(_SCRATCH_USAGE) or 0.0
+
+
+@dataclass(slots=True)
+class Estimates:
+    """Averages over one backend's requests, with the error of its prompt estimates."""
+
+    answers: Average = field(default_factory=Average)
+    prompts: Average = field(default_factory=Average)
+    """Billed tokens per estimated token."""
+    cached: Average = field(default_factory=Average)
+    """Share of a prompt that the provider read from its cache."""
     longest_answer: float = 0.0
     max_prompt_ratio: float = 0.0
-    """Billed tokens per estimated token; 0 before the first report."""
 
-    def tokens(self, prompt_tokens: float, max_tokens: int | None) -> tuple[float, float]:
-        """Return the worst case of a request of about `prompt_tokens`: tokens of its prompt and of its completion."""
-        factor = max(1.0, self.max_prompt_ratio) * _NEXT_PROMPT_FACTOR if self.max_prompt_ratio else _FIRST_FACTOR
-        prompt = factor * (prompt_tokens + _FRAME_TOKENS)
-        return prompt, max_tokens or max(_UNBOUNDED_TOKENS, 2 * self.longest_answer)
+    def forecast(self, prompt_tokens: float, max_tokens: int | None) -> Forecast:
+        """Forecast a request of about `prompt_tokens`; the expected completion is the mean plus one deviation."""
+        estimate = prompt_tokens + _FRAME_TOKENS
+        if not self.answers.count:
+            bound = max_tokens or _UNBOUNDED_TOKENS
+            return Forecast(_FIRST_FACTOR * estimate, bound, estimate, 0.0, min(_FIRST_ANSWER_TOKENS, bound))
+        bound = max_tokens or max(_UNBOUNDED_TOKENS, 2 * self.longest_answer)
+        prompt = estimate * self.prompts.mean
+        return Forecast(
+            worst_prompt=estimate * max(1.0, self.max_prompt_ratio) * _NEXT_PROMPT_FACTOR,
+            worst_answer=bound,
+            prompt=prompt,
+            cached=prompt * self.cached.mean,
+            answer=min(bound, self.answers.mean + self.answers.deviation),
+        )
 
     def learn(self, prompt_tokens: float, usage: RequestUsage) -> None:
         ratio = usage.input_tokens / (prompt_tokens + _FRAME_TOKENS)
+        self.prompts.add(ratio)
         self.max_prompt_ratio = max(self.max_prompt_ratio, ratio)
+        self.answers.add(usage.output_tokens)
         self.longest_answer = max(self.longest_answer, usage.output_tokens)
-
-
-def worst_price(price: Price, prompt: float, answer: float) -> float:
-    """Return the highest price of a request, in US dollars; thoughts may have a higher price of their own."""
-    usage = RequestUsage(input_tokens=int(prompt) + 1, output_tokens=int(answer))
-    plain = price(usage) or 0.0
-    usage.output_reasoning_tokens = usage.output_tokens
-    return max(plain, price(usage) or 0.0)
+        self.cached.add(usage.cache_read_tokens / (usage.input_tokens or 1))
 
 
 @dataclass(slots=True, eq=False)
 class BudgetReservation:
     tracker: "BudgetTracker"
     episode: "EpisodeTracker | None" = None
-    amounts: tuple[float, ...] = ()
-    """Worst case for every limit."""
-    known: WorstCase | None = None
+    amounts: tuple[tuple[float, float], ...] = ()
+    """Worst and expected case for every limit."""
+    estimates: Estimates | None = None
     prompt_tokens: float = 0.0
     decided: anyio.Event | None = None
     """Event of the decision; None for a reservation that did not have to wait."""
@@ -103,15 +144,15 @@ class BudgetReservation:
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """Count the cost of the request, and release its reservation."""
         self.tracker.paid.enter(usage, cost_usd)
-        if self.known is not None:
-            self.known.learn(self.prompt_tokens, usage)
-            # A completion without a price counts with its worst case.
-            self.tracker.enter(usage, cost_usd, self.amounts, self.episode)
+        if self.estimates is not None:
+            self.estimates.learn(self.prompt_tokens, usage)
+            # A completion without a price counts with its expected cost.
+            self.tracker.enter(usage, cost_usd, [expected for _, expected in self.amounts], self.episode)
             self.release()
 
     def release(self) -> None:
         """Release the reservation; call this alone, without `settle`, for an unanswered request."""
-        if self.known is not None:
+        if self.estimates is not None:
             self.tracker.change_reserved(self.amounts, -1)
             self.tracker.decide()
 
@@ -119,10 +160,10 @@ class BudgetReservation:
 class BudgetTracker:
     """Admission of requests until the budget is spent, and count of all costs, with or without a budget.
 
-    Guarantees: (1) The total exceeds the budget by less than the worst case of one request. The worst case assumes a
-    completion of `max_tokens`, or else the larger of 8,192 tokens and twice the longest completion so far. (2) A request
-    waits while a settlement in flight may still free enough of the budget; earlier episodes go first. (3) After a
-    refusal, no request is admitted.
+    Guarantees: (1) The expected total stays within the budget, and the total exceeds the budget by less than the worst
+    case of one request. The worst case assumes a completion of `max_tokens`, or else the larger of 8,192 tokens and
+    twice the longest completion so far. (2) A request waits while a settlement in flight may still free enough of the
+    budget; earlier episodes go first. (3) After a refusal, later episodes than the refused one get no requests.
 
     Not guaranteed: anything about requests that a provider bills without an answer.
 
@@ -148,12 +189,13 @@ class BudgetTracker:
         self.paid = UsageCounter()
         self.limits: list[BudgetLimit] = []
         """Limits, US dollars first."""
-        self._known: dict[object, WorstCase] = {}
+        self._estimates: dict[object, Estimates] = {}
         self._waiting: list[tuple[float, int, BudgetReservation]] = []
         self._order = count()
         self._reservations = 0
         """Number of admitted reservations not yet released."""
-        self.has_refused = False
+        self._refused_priority = inf
+        """Lowest priority number of a refused request; higher numbers are refused too."""
         self._unlimited = BudgetReservation(self)
         if self.budget.usd is not None:
             guess = max((price(_FIRST_EPISODE_USAGE) or 0.0 for price in prices), default=0.0)
@@ -162,12 +204,16 @@ class BudgetTracker:
             self.limits.append(BudgetLimit(self.budget.tokens, _FIRST_EPISODE_USAGE.total_tokens, is_tokens=True))
         for limit in self.limits:
             limit.spent = limit.amount_of(self._earlier)
-            limit.ended, limit.episodes = limit.amount_of(ended or Cost()), episodes
+            limit.episode.start_from(limit.amount_of(ended or Cost()), episodes)
 
     @property
     def spent(self) -> Cost:
         """Cost of this process and earlier ones, episodes in flight included."""
         return self._earlier + self.paid.spent()
+
+    @property
+    def has_refused(self) -> bool:
+        return self._refused_priority < inf
 
     def may_start(self, in_flight: int) -> bool:
         """Return True if the budget is expected to pay for one more episode with `in_flight` episodes running."""
@@ -186,8 +232,7 @@ class BudgetTracker:
     def ended(self, spent: Cost) -> None:
         """Add the whole cost of an ended episode to the estimate for later episodes."""
         for limit in self.limits:
-            limit.ended += limit.amount_of(spent)
-            limit.episodes += 1
+            limit.episode.add(limit.amount_of(spent))
 
     async def reserve(
         self,
@@ -197,19 +242,19 @@ class BudgetTracker:
         price: Price,
         episode: "EpisodeTracker | None" = None,
     ) -> BudgetReservation:
-        """Wait until every limit admits a request, and reserve its worst-case cost.
+        """Wait until every limit admits a request, and reserve its worst-case and its expected cost.
 
-        A limit admits a request while the worst case of all others in flight stays below the limit. Requests of earlier
-        episodes go first.
+        A limit admits a request while the worst case of all others in flight stays below the limit and the expected
+        total, with this request, does not exceed it (`BudgetLimit.admits`). Requests of earlier episodes go first.
 
         Raises:
-            BudgetSpent: Nothing is left, and no reservation in flight could free more.
+            BudgetSpent: The remainder does not pay for the request, and no reservation in flight could free more.
         """
         if not self.limits:
             return self._unlimited
         priority = 0 if episode is None else episode.index
         reservation = self._priced(prompt_tokens, max_tokens, price, episode)
-        if not self._waiting and self._admits():
+        if not self._waiting and priority <= self._refused_priority and self._admits(reservation):
             self.change_reserved(reservation.amounts, 1)
             return reservation
         reservation.decided = anyio.Event()
@@ -224,7 +269,9 @@ class BudgetTracker:
             self.decide()
             raise
         if not reservation.is_granted:
-            raise BudgetSpent(f"the budget of {self.budget} is spent.")
+            raise BudgetSpent(
+                f"the budget of {self.budget} is spent: what is left of it does not pay for this request."
+            )
         return reservation
 
     def count(self, usage: RequestUsage, cost_usd: float | None, *, episode: "EpisodeTracker | None" = None) -> None:
@@ -248,28 +295,33 @@ class BudgetTracker:
         paid = self.paid
         return usage.total_tokens * paid.cost_usd / max(1, paid.input + paid.output) if paid.cost_usd else limit.mean
 
-    def change_reserved(self, amounts: Iterable[float], count: Literal[1, -1]) -> None:
-        """Add or release the amounts of one reservation: the worst case for every limit."""
+    def refuse(self) -> None:
+        """Start no more episodes: the remainder pays for no request of another process."""
+        self._refused_priority = min(self._refused_priority, 0.0)
+
+    def change_reserved(self, amounts: Iterable[tuple[float, float]], count: Literal[1, -1]) -> None:
+        """Add or release the amounts of one reservation: the worst and the expected case for every limit."""
         self._reservations += count
-        for limit, worst in zip(self.limits, amounts, strict=True):
+        for limit, (worst, expected) in zip(self.limits, amounts, strict=True):
             # Exactly 0 without reservations, despite rounding errors.
             limit.worst_case = limit.worst_case + count * worst if self._reservations else 0.0
+            limit.expected = limit.expected + count * expected if self._reservations else 0.0
 
-    def _admits(self) -> bool:
-        return not self.has_refused and all(limit.spent + limit.worst_case < limit.limit for limit in self.limits)
+    def _admits(self, reservation: BudgetReservation) -> bool:
+        return all(limit.admits(case[1]) for limit, case in zip(self.limits, reservation.amounts, strict=True))
 
     def decide(self) -> None:
-        """Admit the first in line while the limits allow; refuse all if no reservation in flight can free more."""
+        """Admit the first in line while the limits allow; refuse it if no reservation in flight can free more."""
         while self._waiting:
-            _, _, first = self._waiting[0]
-            if not first.is_cancelled:
-                if self._admits():
+            priority, _, first = self._waiting[0]
+            if not first.is_cancelled and priority <= self._refused_priority:
+                if self._admits(first):
                     first.is_granted = True
                     self.change_reserved(first.amounts, 1)
                 elif self._reservations:
                     return
                 else:
-                    self.has_refused = True
+                    self._refused_priority = priority
             heappop(self._waiting)
             if first.decided is not None:
                 first.decided.set()
@@ -278,12 +330,12 @@ class BudgetTracker:
         self, prompt_tokens: float, max_tokens: int | None, price: Price, episode: "EpisodeTracker | None"
     ) -> BudgetReservation:
         # `max_tokens` and a sample price identify a backend: a price may be a new object for every request.
-        known = self._known.setdefault((max_tokens, price(_SAMPLE_USAGE)), WorstCase())
-        prompt, answer = known.tokens(prompt_tokens, max_tokens)
-        amounts = tuple(
-            prompt + answer if limit.is_tokens else worst_price(price, prompt, answer) for limit in self.limits
-        )
-        return BudgetReservation(self, episode, amounts, known, prompt_tokens)
+        key = max_tokens, price(_SAMPLE_USAGE)
+        if (estimates := self._estimates.get(key)) is None:
+            estimates = self._estimates[key] = Estimates()
+        forecast = estimates.forecast(prompt_tokens, max_tokens)
+        amounts = tuple(forecast.tokens() if limit.is_tokens else forecast.dollars(price) for limit in self.limits)
+        return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
 
 
 @dataclass(slots=True, eq=False)
@@ -340,8 +392,10 @@ class Shares:
 
     def spent(self) -> BudgetSpent:
         """Start no more episodes, and return the error for an episode that the budget does not pay for."""
-        self.tracker.has_refused = True
-        return BudgetSpent(f"the budget of {self.tracker.budget} is spent.")
+        self.tracker.refuse()
+        return BudgetSpent(
+            f"the budget of {self.tracker.budget} is spent: what is left of it does not pay for a request."
+        )
 
     def note_return(self) -> None:
         self._open_shares -= 1
