@@ -22,6 +22,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.roles import Actor, CallLimit, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
+from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.rules.registry import numbers
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
 from refinesynth.rules.script_shape import with_fitting_patterns
@@ -204,6 +205,8 @@ async def write_script(writer: ScriptWriter, context: EpisodeContext, *, needs: 
             record.session.salvaged += Counter({"pattern that did not fit": replaced})
         verdict = judged(script, settings.script_rules, needs)
         if verdict.accepted:
+            unmet = () if script.rulebook else unmentioned_conditions(script)
+            record.session.salvaged += Counter({"condition that no action names": len(unmet)})
             return script
         record.refuse_script(script, verdict.violations)
         previous, violations = script, tuple(filter(rejects, verdict.violations))

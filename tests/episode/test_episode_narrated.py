@@ -102,3 +102,10 @@ async def test_a_pattern_that_does_not_fit_is_replaced_unless_it_is_taken_to_the
     assert outcome.accepted
     assert outcome.salvaged == {}
     assert [one.stage for one in outcome.refused] == ["script"]
+
+
+async def test_a_condition_that_no_action_names_is_counted() -> None:
+    odd = {**SHED.model_dump(mode="json"), "completion_conditions": ["you wear the crown"]}
+    stage = replace(narrated(turns(*GOOD)), writer=Scripted([as_json(odd)]))
+    outcome = await stage.play(index=0)
+    assert outcome.salvaged == {"condition that no action names": 1}

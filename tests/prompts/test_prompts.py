@@ -19,6 +19,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import EncodedValue, block, read_blocks
 from refinesynth.prompts.prompt_library import SECTIONS
+from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.trajectory import Draft, Script
 
 NASTY = (
@@ -274,3 +275,4 @@ def test_the_world_in_the_small_set_is_one_that_the_rules_accept() -> None:
     world, _ = json.JSONDecoder().raw_decode(text[text.index('{"introduction"') :])
     script = Script.model_validate(world)
     assert rules.verify(Draft(script=script, finished=False), rules.script()).accepted
+    assert unmentioned_conditions(script) == ()

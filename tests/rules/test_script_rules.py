@@ -4,6 +4,7 @@ import pytest
 from pydantic import JsonValue
 from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
 
+from refinesynth.prompts.prompt_library import shipped_examples
 from refinesynth.rules import (
     ActionCount,
     EnvironmentLimits,
@@ -18,8 +19,9 @@ from refinesynth.rules import (
     script,
     verify,
 )
+from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.rules.script_shape import MAX_ACTIONS_READ, fillings, with_fitting_patterns
-from refinesynth.trajectory import ActionSpec, Draft
+from refinesynth.trajectory import ActionSpec, Draft, Script
 
 
 def action(name: str, pattern: str = "x", **parameters: tuple[str, ...]) -> ActionSpec:
@@ -246,3 +248,24 @@ def test_a_pattern_that_does_not_fit_is_replaced(name: str, pattern: str, fittin
 def test_where_nothing_fits_the_pattern_stays() -> None:
     script = of(action("go {a} {a}", "go", a=("x",)), action("go {b}", "(", b=("x" * 3_000,))).script
     assert with_fitting_patterns(script) == (script, 0)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "actions", "found"),
+    [
+        (("the drawer is closed", "you hold the ruby"), ("close the drawer", "wait"), ("you hold the ruby",)),
+        (("you hold the ruby",), ("wait", "pick up ruby"), ()),
+        (("you hold the ruby",), ("wait", "say {words}"), ()),  # it may be said
+        (("it is on", "灯が付いている"), ("wait",), ()),
+    ],
+)
+def test_conditions_without_a_word_of_any_action_are_found(
+    conditions: tuple[str, ...], actions: tuple[str, ...], found: tuple[str, ...]
+) -> None:
+    specs = tuple(ActionSpec(name=name, pattern=name) for name in actions)
+    imagined = Script(environment={}, goal="g", completion_conditions=conditions, actions=specs)
+    assert unmentioned_conditions(imagined) == found
+
+
+def test_every_condition_of_the_shipped_scripts_shares_a_word_with_an_action() -> None:
+    assert [each for script in shipped_examples().scripts for each in unmentioned_conditions(script)] == []
