@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import islice, product, zip_longest
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.actions.wording import listed, quoted
@@ -25,6 +25,10 @@ _COMPARED_CHARACTERS = 200
 """Characters of a text that are compared with action wordings; the comparison is quadratic."""
 _COMPARED_ACTIONS = 100
 """Maximum number of actions in the search for the nearest one."""
+_COMPARED_WORDINGS = 400
+"""Maximum number of wordings in the search for the nearest action."""
+_CUTOFF = 0.7
+"""Minimum similarity of a suggested wording, from 0 to 1."""
 _MAX_QUOTED = 80
 """Characters of a text that are quoted to the player."""
 _CASE = "capital and small letters count"
@@ -158,6 +162,22 @@ def lenient_action(script: Script, text: str) -> str:
     variants = [f"{case(body[:1])}{body[1:]}" for body in bodies for case in (str.lower, str.upper)]
     matches = {action_key(script, variant): variant for variant in variants if match_in(script, variant) is not None}
     return matches.popitem()[1] if len(matches) == 1 else text
+
+
+def nearest_action(script: Script, text: str) -> str | None:
+    """Return the action with the wording nearest to a text that is no action; None if none is similar. Actions with
+    open values, and wordings after the first `_COMPARED_WORDINGS`, are not considered.
+    """
+    if not (target := text.strip()[:_COMPARED_CHARACTERS].casefold()):
+        return None
+    wordings = (
+        action.fill(dict(zip(action.placeholders, values, strict=True)))
+        for action in _likely_first(script.actions, text.strip())
+        for values in product(*map(action.choices, action.placeholders))
+    )
+    by_text = {wording[:_COMPARED_CHARACTERS].casefold(): wording for wording in islice(wordings, _COMPARED_WORDINGS)}
+    matches = (by_text[one] for one in difflib.get_close_matches(target, by_text, n=1, cutoff=_CUTOFF))
+    return next((one for one in matches if match_in(script, one) is not None), None)
 
 
 def action_key(script: Script, text: str) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ cannot spoil a play.
 After a mistake, the planner can be the repairer: it takes the next action of a plan.
 """
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from anyio import to_thread
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import action_key
+from refinesynth.actions.matching import action_key, nearest_action
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.backends.names import PLANNER
 from refinesynth.backends.role import Role
@@ -119,6 +120,8 @@ class Grounded(Conversation):
         if ruling.kind is None and self._is_cycle(turns, act.action, state):
             message = f"{quoted(act.action)} was taken for the third time in the same state. Take another action."
             raise Unanswerable((*turns, act), Violation(rule="Cycle", turn=len(turns), code="cycle", message=message))
+        if ruling.action is None and self.settings.match == "lenient":
+            ruling = self._with_nearest(act.action, ruling, state)
         ruled = RuledAction(
             action=act.action,
             ruling=ruling,
@@ -127,6 +130,14 @@ class Grounded(Conversation):
             failure_text=self._transient_failure(turns, act.action, state, ruling),
         )
         return act, await self._put_into_words(act, ruled, turns, feedback)
+
+    def _with_nearest(self, action: str, ruling: Ruling, state: JsonValue) -> Ruling:
+        """Return the refusal with the nearest available action, unless its name would reveal something hidden."""
+        if (near := nearest_action(self.script, action)) is None:
+            return ruling
+        text = f"{ruling.text} Did you mean {quoted(near)}?"
+        reveals = judge_words(self.world, ruling, self.world.visible(state), text, action=action)
+        return ruling if reveals else replace(ruling, text=text)
 
     def _is_cycle(self, turns: Turns, action: str, state: JsonValue) -> bool:
         """Return whether the action was taken twice in this state since the last mistake or transient failure."""

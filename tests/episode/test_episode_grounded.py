@@ -402,6 +402,26 @@ class _Retrying(Scripted):
         self.at = -1
 
 
+@pytest.mark.parametrize(
+    ("action", "refused", "meant"),
+    [
+        ("open teh box", '"open teh box" cannot be done here.', "open box"),
+        ("take teh saw", '"take teh saw" cannot be done here.', "take saw"),
+        ("take kye", 'No thing is called "kye".', "take key"),  # the goal names it
+        ("take swa", 'No thing is called "swa".', None),  # nobody has seen one
+        ("dance", '"dance" cannot be done here.', None),
+    ],
+)
+async def test_a_refusal_names_the_nearest_action_where_that_is_asked_for(
+    action: str, refused: str, meant: str | None
+) -> None:
+    for match in ("lenient", "strict"):
+        stage = grounded((action, *ACTIONS))
+        trajectory = only(await stage.play(terse=True, match=match))
+        added = f' Did you mean "{meant}"?' if meant and match == "lenient" else ""
+        assert answers(trajectory.turns)[0].observation == refused + added
+
+
 @pytest.mark.parametrize("form", ["react", "tools"])
 async def test_a_world_of_many_actions_is_written_checked_and_played(form: str) -> None:
     script = crowded()
