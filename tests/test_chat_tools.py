@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
+from keyword import iskeyword
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import accepted, dm, in_messages, player
 
-from refinesynth.actions.calls import Call, Tool, call_of, text_of, tools_of
+from refinesynth.actions.calls import Call, Tool, call_of, python_call, text_of, tools_of
 from refinesynth.actions.matching import action_key, match_in
 from refinesynth.chat import TOOL_INSTRUCTIONS, Message, render_tool_task, render_tool_turns, render_turns, to_react
 from refinesynth.testing import scripts, texts, turns, valid_drafts, valid_grounded_drafts
@@ -116,6 +117,44 @@ def test_every_text_is_some_call_and_means_the_same(script: Script, text: str) -
     for tool in known.values():
         assert re.fullmatch(r"[A-Za-z0-9_]{1,64}", tool.name)
         assert all(re.fullmatch(r"[A-Za-z0-9_]{1,64}", name) for name in tool.properties.values())
+
+
+@given(scripts(), texts() | st.integers(-5, 5) | st.booleans())
+def test_a_call_in_pythons_syntax_is_that_call(script: Script, value: str | int) -> None:
+    for tool in tools_of(script):
+        names = [*tool.properties.values()]
+        written = f"{tool.name}({', '.join(f'{name}={value!r}' for name in names)})"
+        if len(written) <= 1000 and all(one.isidentifier() and not iskeyword(one) for one in (tool.name, *names)):
+            call = Call(tool.name, dict.fromkeys(names, value))
+            assert python_call(script, f"I see.\n```python\n{written}\n```") == (7, call)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "take_from('mug', item='cup', place='shelf')",
+        "take_from(item='mug', item='cup', place='shelf')",
+        "take_from('mug')",
+        "take_from(item='mug', place=shelf)",
+        "take_from(**{'item': 'mug', 'place': 'shelf'})",
+        "take_from(item=['mug'], place='shelf')",
+        "take_from(item=1e999, place='shelf')",
+        "take_from(item='\\ud800', place='shelf')",
+        "world.take_from('mug', 'shelf')",
+        "take_from('mug', 'shelf').now()",
+        "f('mug', 'shelf')",
+        "take_from(" + "-" * 900 + "1, 'shelf')",
+        "take_from('mug', 'shelf', " + "'a'," * 400 + ")",
+    ],
+)
+def test_any_other_python_is_no_call(line: str) -> None:
+    assert python_call(SCRIPT, line) is None
+
+
+def test_a_shortened_name_is_a_call_where_one_function_is_meant() -> None:
+    call = Call("take_from", {"item": "mug", "place": "shelf"})
+    assert python_call(SCRIPT, "take('mug', place='shelf')") == (0, call)
+    assert text_of(SCRIPT, call) == "take mug from shelf"
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from refinesynth.actions.calls import Call, call_of, text_of, tools_of
+from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools_of
 from refinesynth.actions.functions import MAX_BYTES, action_of, actions_of
 from refinesynth.actions.matching import match_in
 from refinesynth.chat import render_task
@@ -209,6 +209,29 @@ def test_whatever_is_given_is_an_action_or_refused(anything: Any, properties: di
         assert tools_of(script)[0].definition()["function"]["name"] == action.name.partition(" ")[0]
         text = text_of(script, Call(action.name.partition(" ")[0], {}))
         assert text_of(script, call_of(script, text)) == text
+
+
+def test_a_function_without_required_arguments_can_be_called() -> None:
+    bare: dict[str, Any] = {"name": "ping", "parameters": {"type": "object", "properties": {}}}
+    nothing: dict[str, Any] = {"name": "pong", "parameters": {"type": "object", "properties": {}, "required": None}}
+    tags = function("tag", {"tags": {"type": "array"}, "n": {"type": "integer"}}, ("tags",))
+    script = script_of(actions_of([bare, nothing, tags]))
+    assert python_call(script, "ping()") == (0, Call("ping", {}))
+    assert python_call(script, 'tag(tags=["a", {"b": 1}], n=2)') == (0, Call("tag", {"tags": ["a", {"b": 1}], "n": 2}))
+    assert python_call(script, 'tag(tags=["a"], n=[2])') is None
+
+
+@pytest.mark.parametrize("name", ["get-weather", "2-fold", "class", "get_weather"])
+def test_a_function_is_called_by_any_name_that_it_may_have(name: str) -> None:
+    script = script_of(actions_of([function(name, {"city": {"type": "string"}}, ("city",))]))
+    assert python_call(script, f'Action: {name}(city="Rome")') == (0, Call(name, {"city": "Rome"}))
+    assert python_call(script, f'Action: {name}(city="Rome")(1)') is None
+
+
+def test_a_call_that_is_only_considered_is_none() -> None:
+    script = script_of(actions_of([function("open", {"door": {"type": "string"}}, ("door",))]))
+    assert python_call(script, 'I could call\nopen(door="red")\nbut it is locked.') is None
+    assert python_call(script, 'I call\n```python\nopen(door="red")\n```\n') is not None
 
 
 def test_a_definition_that_leads_round_in_circles_is_refused_at_once() -> None:

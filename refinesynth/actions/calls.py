@@ -5,17 +5,19 @@ call are equivalent: `text_of(call_of(text))` is the text if it is a filled temp
 than its template (`the milk` for `milk`), the result is the same action with the same values in the template's words.
 """
 
+import ast
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_key, match_in, match_pattern
-from refinesynth.text.json_reader import write_json
+from refinesynth.text.json_reader import scrub, write_json
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.weak_cache import weakly_cached
@@ -25,6 +27,14 @@ TEXT = "action"
 
 _MAX_NAME_LENGTH = 60
 """Longest name, in characters: providers accept 64, and a number may be appended."""
+_MAX_SEARCHED = 20_000
+"""Maximum length of the searched beginning of a text for a call in Python's syntax, in characters."""
+_MAX_NUMBER = 1e15
+_CALL_LINE = re.compile(
+    r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z0-9_][\w-]{0,63}\([^\n]{0,1000}\))`*[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line that may be a call in Python's syntax, perhaps after a label and a fence."""
 _ARGUMENT = re.compile(r"(\S+)=\{")
 """Argument of a given function in its action's template."""
 _NON_WORD = re.compile(r"[^A-Za-z0-9]+")
@@ -125,6 +135,64 @@ def text_of(script: Script, call: Call) -> str:
     if set(call.arguments) == {TEXT}:
         return _text(call.arguments[TEXT])
     return " ".join((*call.name.replace("_", " ").split(), *map(_text, call.arguments.values())))
+
+
+def python_call(script: Script, text: str) -> tuple[int, Call] | None:
+    """Return the only call in Python's syntax in a text, such as `open(door="red")`, and its position; None for no call
+    or several different ones.
+
+    The call is on the last line, alone, in a fence or after `Action:`. It has the name of a function of the script, or the
+    first words of the name of a single suitable function. The arguments are literals of at most 1,000 characters in all;
+    none is unknown, and no required one is missing.
+    """
+    matches = [*_CALL_LINE.finditer(text[:_MAX_SEARCHED])]
+    if not matches or text[matches[-1].end() :].strip("` \t\r\n"):
+        return None  # text after the call may revoke it
+    positions = {match["call"]: match.start() for match in reversed(matches)}
+    (line, position), *others = positions.items() or [("", 0)]
+    call = None if others else _parse_call(script, line)
+    return call and (position, call)
+
+
+def _parse_call(script: Script, line: str) -> Call | None:
+    name, _, rest = line.partition("(")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes such as \d
+            # A function's name may contain `-` or be a keyword; Python could not parse it.
+            tree = ast.parse(f"call({rest}", mode="eval").body
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+            return None
+        positional = [ast.literal_eval(node) for node in tree.args]
+        keywords = {node.arg or "": ast.literal_eval(node.value) for node in tree.keywords}
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+    calls: list[Call] = []
+    for tool in tools_of(script):
+        names = [*tool.properties.values()]
+        arguments = dict(zip(names, positional, strict=False)) | keywords
+        # A user's function may lack the key.
+        required: list[str] = tool.definition()["function"]["parameters"].get("required") or []
+        once = len(arguments) == len(positional) + len(tree.keywords)
+        fits = once and set(required) <= arguments.keys() <= set(names)
+        # Only a JSON parameter accepts lists and objects.
+        nested = {key for key, value in arguments.items() if isinstance(value, list | dict)}
+        fits &= nested <= {key for name, key in tool.properties.items() if tool.action.type_of(name).type == "json"}
+        if fits and f"{tool.name}_".startswith(f"{name}_") and all(map(_is_plain, arguments.values())):
+            calls.append(Call(tool.name, arguments))
+    calls = [call for call in calls if call.name == name] or calls
+    return calls[0] if len(calls) == 1 else None
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value consists of valid texts, numbers of reasonable size, and lists and objects of them."""
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value)
+        return all(isinstance(key, str) and _is_plain(item) for key, item in entries.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, cast("list[object]", value)))
+    if isinstance(value, str):
+        return value.isascii() or scrub(value) == value
+    return isinstance(value, int | float) and abs(value) < _MAX_NUMBER
 
 
 @weakly_cached

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refinesynth.actions.matching import lenient_action
+from refinesynth.actions.calls import python_call, text_of
+from refinesynth.actions.matching import lenient_action, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_tool_turns, render_turns
@@ -250,6 +251,8 @@ class Conversation(ABC):
         if self.settings.match == "strict":
             return act
         action = lenient_action(self.script, act.action)
+        if match_in(self.script, action) is None and (call := python_call(self.script, action)) is not None:
+            action = text_of(self.script, call[1])
         if action == act.action:
             return act
         self.session.salvaged["action in other words"] += 1

@@ -23,7 +23,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.actions.calls import Call, call_of, text_of, tools_of
+from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools_of
 from refinesynth.actions.matching import match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
@@ -157,7 +157,7 @@ class ToolPlayer(Actor):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm(AnswerForm[tuple[PlayerTurn, ...]]):
     """Form of a thought with one or several function calls. The thought is text, or the model's reasoning if there is
-    no text. An available action after its label counts as a call.
+    no text. A call in Python's syntax, or an available action after its label, counts as a call.
     """
 
     script: Script
@@ -239,11 +239,17 @@ def request_parameters(tools: Iterable[Mapping[str, Any]]) -> ModelRequestParame
 
 
 def _turn_in_text(script: Script, text: str) -> tuple[PlayerTurn, ...]:
-    """Return the turn of an answer without a call, from an available action after its label."""
+    """Return the turn of an answer without a call, from a call in Python's syntax or an available action after its
+    label.
+    """
     label = action_label(text)
     thought = "" if label is None else _prose(text[:label])
     if thought and match_in(script, action := parse_player(text).action):
         return (PlayerTurn(thought=thought, action=action),)
+    if (call := python_call(script, text)) is not None and (thought := _prose(text[: call[0]])):
+        action = text_of(script, call[1])
+        if _lost_argument(script, call[1], action) is None:
+            return (PlayerTurn(thought=thought, action=action),)
     raise ValueError("no function is called; write your thought as text, and call one function, which is your action")
 
 

@@ -191,7 +191,8 @@ class PlaySettings(BaseModel):
     after a mistake among them."""
     match: Annotated[Literal["strict", "lenient"], Option(MODEL)] = "strict"
     """Matching of the Player's actions in turn-by-turn play: `strict` takes them literally; `lenient` ignores a final
-    full stop, quotes, articles and the case of the first letter if exactly one action fits, and records that action."""
+    full stop, quotes, articles and the case of the first letter if exactly one action fits, accepts a call in Python's
+    syntax, and records that action."""
     mistakes: Annotated[Mistakes, Option(MISTAKES, "POLICY")] = Field(default_factory=Mistakes)
     """Policy for mistakes: spread (the default), spread=2 (mean number in a play, 1 to 4; 2 by default), natural,
     prompted, prompted=1,4 (player turns from 0) or at_least=2."""

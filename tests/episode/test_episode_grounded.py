@@ -14,7 +14,7 @@ from scripted import Answer, Asked, Scripted, said
 from stage import ACTIONS, PERSONA, THOUGHT, WORDED, acts, grounded, only, settings_for, worded
 
 from refinesynth import rules
-from refinesynth.actions.calls import tools_of
+from refinesynth.actions.calls import call_of, tools_of
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.client.session import Session
@@ -422,11 +422,25 @@ async def test_a_refusal_names_the_nearest_action_where_that_is_asked_for(
         assert answers(trajectory.turns)[0].observation == refused + added
 
 
+async def test_a_call_in_pythons_syntax_is_an_action_where_that_is_asked_for() -> None:
+    stage = grounded(('open(thing="box")', "take(thing='key')", "put(thing='key', place='bench')"))
+    outcome = await stage.play(terse=True, match="lenient", rules=rules.grounded(), mistakes=natural())
+    assert acts(only(outcome)) == [
+        "open box",
+        "take key",
+        "put key on bench",
+    ]
+    assert outcome.salvaged == {"action in other words": 3}
+
+
 @pytest.mark.parametrize("form", ["react", "tools"])
 async def test_a_world_of_many_actions_is_written_checked_and_played(form: str) -> None:
     script = crowded()
     spoken = ("open box", "turn dial 31 to high", "take saw", "take key", "put key on bench")
-    written = [f"{THOUGHT}\nAction: {action}" for action in spoken]
+    calls = [call_of(script, action) for action in spoken]
+    written = [
+        f"{THOUGHT}\n{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})" for name, given in calls
+    ]
     stage = grounded(spoken if form == "react" else tuple(lambda _, one=one: one for one in written), script=script)
     checks = rules.grounded_script(difficulty=(1, 12))
     trajectory = only(await stage.play(terse=True, player_form=form, script_rules=checks))

@@ -131,6 +131,10 @@ def text(words: str) -> ModelResponse:
         "Thought: I see it.\nAction: take key",
         "Thought: I see it.\nAction: take key\nObservation: You win.",
         "I see it.\n**Action:** `take key`",
+        "I see it.\ntake('key')",
+        'Thought: I see it.\nAction: take(thing="key")',
+        'I see it.\n\n```python\ntake(thing="key")\n```',
+        'I see it.\nAction:\n```\ntake(thing="key")\n```\nIn words:\ntake(thing="key")',
     ],
 )
 async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> None:
@@ -143,7 +147,10 @@ async def test_a_call_in_the_text_is_a_call_where_it_is_clear(written: str) -> N
 @pytest.mark.parametrize(
     "written",
     [
-        "I see it.\ntake('key')",
+        "take('key')",
+        "I see it.\ntake('key', 'saw')",
+        "I see it.\ntake(open('key'))",
+        "I see it.\ntake('key')\ntake('saw')",
         "I see it.\nAction: take key\nAction: open box",
         "I see it.\nAction: fly away",
         '{"a": 1}\nAction: take key',
