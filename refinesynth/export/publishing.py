@@ -17,7 +17,7 @@ from refinesynth.export.card import CardCounts, CardFacts, render_card
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, Side, one_side, write_export
 from refinesynth.extras import check_installed, require
-from refinesynth.files.atomic_write import write_text_file
+from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.text.json_reader import without_nulls, write_json
 from refinesynth.trajectory import Trajectory
@@ -78,6 +78,26 @@ def write_splits(records: Mapping[str, Path], folder: Path) -> list[Path]:
     return tables
 
 
+def row_schema(tables: Iterable[Path]) -> dict[str, Any]:
+    """Return the JSON Schema of a row that `datasets` reads from Parquet files: missing values are null."""
+    arrow, parquet = require("pyarrow", "publish"), require("pyarrow.parquet", "publish")
+    names = {arrow.types.is_boolean: "boolean", arrow.types.is_integer: "integer", arrow.types.is_floating: "number"}
+
+    def schema_of(kind: Any) -> dict[str, Any]:
+        if arrow.types.is_struct(kind):
+            columns = {column.name: schema_of(column.type) for column in kind.fields}
+            return {"type": ["object", "null"], "properties": columns, "additionalProperties": False}
+        if arrow.types.is_list(kind):
+            return {"type": ["array", "null"], "items": schema_of(kind.value_type)}
+        if arrow.types.is_null(kind):
+            return {"type": "null"}
+        return {"type": [next((name for is_type, name in names.items() if is_type(kind)), "string"), "null"]}
+
+    schema = arrow.unify_schemas([parquet.read_schema(path) for path in tables], promote_options="permissive")
+    row = {**schema_of(arrow.struct(list(schema))), "type": "object"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **row}
+
+
 def _shards(records: Path) -> Iterator[list[Any]]:
     with records.open("rb") as lines:
         while rows := [orjson.loads(line) for line in islice(lines, SHARD)]:
@@ -125,8 +145,8 @@ def write_dataset(
     language: Iterable[str] = (),
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, ExportReport]:
-    """Write a dataset into a new folder: `data/train-*.parquet`, with `held_out` also `data/test-*.parquet`, and
-    README.md. Return the report of each split.
+    """Write a dataset into a new folder: `data/train-*.parquet`, with `held_out` also `data/test-*.parquet`, the JSON
+    Schema of a row (schema.json), and README.md. Return the report of each split.
 
     Args:
         source: Run folder, or JSONL file of trajectories.
@@ -163,7 +183,7 @@ def write_dataset(
             report = write_export(chosen, records[split], format, masking=masking)
             reports[split] = replace(report, path=Path("data") / f"{split}-*.parquet")
         if records:
-            write_splits(records, folder)
+            write_json_file(folder / "schema.json", row_schema(write_splits(records, folder)))
     card = CardFacts(
         repo,
         title or repo.partition("/")[2],

@@ -16,12 +16,13 @@ import anyio
 import pytest
 import yaml
 from command_line import cli
+from jsonschema import Draft202012Validator
 from samples import in_messages, trajectory
 
 import refinesynth as rs
 from refinesynth.errors import InputError
 from refinesynth.export import export
-from refinesynth.export.publishing import check_repo, write_dataset, write_splits, write_traces
+from refinesynth.export.publishing import check_repo, row_schema, write_dataset, write_splits, write_traces
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra publish")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra publish")
@@ -66,6 +67,27 @@ def test_the_splits_hold_every_record_once_and_the_card_names_them(run: Path, tm
     ]
     assert facts["license"] == "mit"
     assert 'load_dataset("me/first")' in body
+
+
+@pytest.mark.parametrize("name", ["openai", "sharegpt", "preference", "paper"])
+def test_the_schema_describes_each_row_as_it_is_read(run: Path, tmp_path: Path, name: str) -> None:
+    write_dataset(run, tmp_path, "me/first", licence="mit", format=name, held_out=0.4)
+    check: Any = Draft202012Validator(json.loads((tmp_path / "schema.json").read_text()))
+    check.check_schema(check.schema)
+    for row in [*rows(tmp_path, "train"), *rows(tmp_path, "test")]:
+        check.validate(row)
+        for key in row:
+            assert not check.is_valid(row | {key: {"other": 1}})
+        assert not check.is_valid(row | {"unknown": 1})
+
+
+def test_the_schema_of_numbers_truths_and_nothing(tmp_path: Path) -> None:
+    columns = {"ids": [1, 2], "weight": 0.5, "last": True, "none": None, "empty": []}
+    parquet.write_table(pyarrow.Table.from_pylist([columns]), tmp_path / "one.parquet")
+    check: Any = Draft202012Validator(row_schema([tmp_path / "one.parquet"]))
+    assert check.is_valid(columns)
+    for key, wrong in {"ids": [0.5], "weight": "0.5", "last": 1, "none": 1, "empty": ["one"]}.items():
+        assert not check.is_valid(columns | {key: wrong})
 
 
 def test_traces_are_sessions_as_the_hub_documents_them(run: Path, tmp_path: Path) -> None:
