@@ -103,10 +103,11 @@ class Pace:
 def status_clauses(progress: Progress, pace: Pace, now: float) -> list[str]:
     """State of a run as clauses; the first has the time and the accepted trajectories."""
     state = progress.look()
+    bound = f" (bound by {progress.bound})" if progress.bound and progress.in_flight else ""
     return [
         f"{duration(now)} {_accepted(progress)} accepted",
         _speed(pace, now),
-        f"{progress.in_flight:,} in flight, {progress.failed:,} gave none{_kept_clause(progress, ', ')}",
+        f"{progress.in_flight:,} in flight{bound}, {progress.failed:,} gave none{_kept_clause(progress, ', ')}",
         f"refused: {counted(progress.scripts_refused, 'script')}, {counted(progress.drafts_refused, 'draft')}",
         tokens(progress, state),
         f"cost {cost(progress, state)}",
@@ -127,6 +128,8 @@ def status_board(progress: Progress, pace: Pace, now: float) -> RenderableType:
         f"{progress.in_flight:,} in flight · {progress.finished:,} finished · {progress.failed:,} without a trajectory"
         f"{_kept_clause(progress, ' · ')}",
     )
+    if progress.bound and progress.in_flight:
+        table.add_row("bound by", progress.bound)
     scripts, drafts = counted(progress.scripts_refused, "script"), counted(progress.drafts_refused, "draft")
     table.add_row("refused", f"{scripts} · {drafts}")
     if progress.by_rule:

@@ -279,8 +279,8 @@ class RunSettings(PlaySettings):
     """The run folder, or a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. An existing run is
     continued with the same personas in the same order; further ones may follow."""
     concurrency: Annotated[int | Literal["auto"], _number_or("auto", _MAX_PLAYS), Option(LIMITS, "auto|N")] = "auto"
-    """Maximum number of episodes in flight. `auto` starts with 16 and allows twice as many as have finished, to
-    at most 1,024 per worker or a quarter of the memory."""
+    """Maximum number of episodes in flight. `auto` starts with 16, or fewer for a small `n`, and grows while the
+    servers keep up, to at most 1,024 per worker or a quarter of the memory."""
     workers: Annotated[StrictInt, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Number of processes that play, each on one core; budget and rate limits apply to all together. More than one
     requires Ray (extra `cluster`), and rules and completion functions that can be pickled."""

@@ -1,10 +1,18 @@
-"""Limit of the episodes in flight: the given one, or with `auto` a limit that grows with the finished episodes."""
+"""Limit of the episodes in flight: the given one, or with `auto` a limit from the servers' capacity and the memory."""
 
+import math
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from refinesynth.synthesis.progress import LimitingFactor, capacity_of
+
+if TYPE_CHECKING:
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
+
 
 _LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files with a container's memory limit."""
@@ -22,18 +30,20 @@ def memory_of_machine() -> int | None:
 
 
 MIN_IN_FLIGHT = 16
-"""Initial limit under `auto`; equals the initial limit of a rate limiter."""
+"""Initial and lowest limit of a large run under `auto`; equals the initial limit of a rate limiter."""
 MAX_IN_FLIGHT = 1_024
 """Limit of one process: with more episodes, one core makes no more requests (docs/benchmarks.md)."""
 _EPISODE_BYTES = 2**19
 """Bytes per episode in flight; measured: 189 KiB with the direct client, 384 KiB with litellm (docs/benchmarks.md)."""
 _MEMORY_DIVISOR = 4
 """Divisor of the memory for episodes in flight; modules, caches and other programs need the rest."""
-_GROWTH = 2
-"""Episodes that may be in flight per finished episode under `auto`: a run in which nothing is accepted stops early before
-hundreds are paid for."""
+_EPISODES_PER_REQUEST = 1.25
+"""Episodes per admitted request: the limiter tries a larger limit at 80 % use, and some episodes make no request while
+they back off or are verified."""
 PREFETCH = 8
 """Episodes handed over to workers per episode in flight; long blocks waste less time on their last episode."""
+_RECHECK_S = 1.0
+"""Seconds between checks for a grown limit while no episode ends."""
 
 
 def max_in_flight_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
@@ -44,16 +54,38 @@ def max_in_flight_of(concurrency: int | Literal["auto"], *, workers: int = 1) ->
     return maximum if memory is None else max(MIN_IN_FLIGHT, min(maximum, memory // _MEMORY_DIVISOR // _EPISODE_BYTES))
 
 
+def min_in_flight_for(n: int) -> int:
+    """Return the initial and lowest limit under `auto`: `n` and a quarter more for refusals, at most `MIN_IN_FLIGHT`."""
+    return min(MIN_IN_FLIGHT, n + max(2, n // 4))
+
+
 @dataclass(frozen=True)
 class EpisodeLimit:
-    """Limit of the episodes in flight. The rate limiters decide how many of their requests a server gets at once."""
+    """Limit of the episodes in flight; constant if `minimum` equals `maximum`."""
 
     maximum: int
-    grows: bool = False
-    """True to begin with `MIN_IN_FLIGHT` and grow with the finished episodes."""
+    minimum: int
+    limiters: "Callable[[], Iterable[RateLimiter]]" = tuple
+    """Returns the limiters of the servers that this process uses."""
+    worker_capacity: Callable[[], int] = int
+    """Returns the number of requests that servers admit at once from the run's workers."""
     prefetch: int = 1
 
-    def current(self, finished: int) -> int:
-        """Return the number of episodes that may be handed over after `finished` ones."""
-        limit = min(self.maximum, max(MIN_IN_FLIGHT, _GROWTH * finished)) if self.grows else self.maximum
-        return self.prefetch * limit
+    @property
+    def recheck_s(self) -> float:
+        """Seconds after which to check the limit again without an event."""
+        return math.inf if self.minimum == self.maximum else _RECHECK_S
+
+    def current(self) -> int:
+        """Return the number of episodes that may be handed over now."""
+        if self.minimum == self.maximum:
+            return self.prefetch * self.maximum
+        capacity = capacity_of(self.limiters()) + self.worker_capacity()
+        return self.prefetch * min(self.maximum, max(self.minimum, math.ceil(_EPISODES_PER_REQUEST * capacity)))
+
+    def limiting_factor(self, in_flight: int) -> LimitingFactor:
+        """Return the factor that limits the episodes in flight; `in_flight` is at the present limit."""
+        if in_flight >= self.prefetch * self.maximum:
+            return LimitingFactor.CONCURRENCY if self.minimum == self.maximum else LimitingFactor.MEMORY
+        paced = any(item.waiting and item.in_flight < (item.max_in_flight or math.inf) for item in self.limiters())
+        return LimitingFactor.RATE if paced else LimitingFactor.SERVER

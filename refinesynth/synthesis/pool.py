@@ -19,7 +19,7 @@ from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import CompletedEpisode, RunStats, RunWriter
 from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.progress import Progress, Surroundings
+from refinesynth.synthesis.progress import LimitingFactor, Progress, Surroundings
 from refinesynth.trajectory import Persona
 
 PlayEpisode = Callable[[int, Persona], Awaitable[CompletedEpisode]]
@@ -87,6 +87,7 @@ class Pool:
         config = self.folder.config
         self._n = config.n
         self._per_episode = config.branches * config.episodes_per_script
+        self._limiting_factor: LimitingFactor | None = None
         self._changed = anyio.Event()
         self._doubtful = list[CompletedEpisode]()
         """Doubtful episodes, counted as finished. They are written once another episode shows that the settings are
@@ -139,6 +140,7 @@ class Pool:
             accepted_before=self._accepted_before,
             commonest_reason=totals.commonest_reason,
             last_reason=totals.last_reason,
+            bound=self._limiting_factor,
             surroundings=self.surroundings,
         )
 
@@ -229,22 +231,33 @@ class Pool:
                         self.budget_spent = True
                         return
                     self._changed = anyio.Event()
-                    await self._changed.wait()
+                    with anyio.move_on_after(self.limit.recheck_s):
+                        await self._changed.wait()
                 self._started_count += 1
                 self.report()
                 group.start_soon(self._play, index, persona)
                 # Lets episodes without waiting time, as in a rehearsal, end before the next one starts.
                 await checkpoint()
         self._earlier.check_all_read(count)
-        self.personas_read = count
+        self.personas_read, self._limiting_factor = count, None
 
     def _must_wait(self, index: int) -> bool:
-        in_flight, limit = self._in_flight, self.limit.current(self._finished.episodes)
-        return (
-            in_flight >= min(limit, self._target_in_flight())
-            or index >= self.folder.committed.episodes + window(limit, prefetch=self.limit.prefetch)
-            or not self.may_start(in_flight)
-        )
+        previous, self._limiting_factor = self._limiting_factor, self._find_limiting_factor(index)
+        if self._limiting_factor not in {previous, None}:
+            self.report()
+        return self._limiting_factor is not None
+
+    def _find_limiting_factor(self, index: int) -> LimitingFactor | None:
+        in_flight, limit = self._in_flight, self.limit.current()
+        if in_flight >= self._target_in_flight():
+            return LimitingFactor.MISSING
+        if in_flight >= limit:
+            return self.limit.limiting_factor(in_flight)
+        if index >= self.folder.committed.episodes + window(limit, prefetch=self.limit.prefetch):
+            return LimitingFactor.EARLIER
+        if not self.may_start(in_flight):
+            return LimitingFactor.BUDGET
+        return None
 
     def _target_in_flight(self) -> int:
         """Return the target number of episodes in flight: the missing trajectories at the present yield, and a spare.

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.client.budget.budget import Budget
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
+
+
+class LimitingFactor(StrEnum):
+    """Reasons that keep a run from having more episodes in flight."""
+
+    SERVER = "the server"
+    RATE = "a rate limit"
+    BUDGET = "the budget"
+    MEMORY = "memory"
+    CONCURRENCY = "concurrency"
+    MISSING = "what is still missing"
+    """The episodes in flight suffice for the missing trajectories."""
+    EARLIER = "an earlier episode"
+    """Further episodes would have to wait for its commit."""
+    READER = "whoever takes the trajectories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,8 @@ class Progress:
     """Most frequent reason of the `failed` episodes, with its count; None without a failed episode."""
     last_reason: str | None = None
     """Reason of the last failed episode."""
+    bound: LimitingFactor | None = None
+    """Factor that limits the episodes in flight; None while an episode is being started, or without further personas."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Returns the present cost and the state of the backends; None if unknown."""
 
@@ -95,6 +113,8 @@ class BackendsState:
     retries: int = 0
     troubles: tuple[str, ...] = ()
     """Clauses about backends that are down or let requests wait."""
+    capacity: int = 0
+    """Number of requests that the servers admit at once, as far as known."""
     in_flight: int = 0
 
 
@@ -116,9 +136,15 @@ class StatusProbe:
         )
 
     def limiters(self) -> "Sequence[RateLimiter]":
+        """Return the limiters of the servers that this process has used."""
         from refinesynth.client.routing import limiters_in
 
         return limiters_in(self.models().values()) if self.counts.begun else ()
+
+
+def capacity_of(limiters: "Iterable[RateLimiter]") -> int:
+    """Return the number of requests admitted at once, over the servers that have answered and are not down."""
+    return sum(limiter.max_in_flight or 0 for limiter in limiters if limiter.has_answered and not limiter.is_down)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:

@@ -22,7 +22,7 @@ from refinesynth.run.event_log import level_of
 from refinesynth.run.run_folder import open_source
 from refinesynth.run.stats import spent_of
 from refinesynth.settings import Curation, RunSettings
-from refinesynth.synthesis.concurrency import PREFETCH, EpisodeLimit, max_in_flight_of
+from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT, PREFETCH, EpisodeLimit, max_in_flight_of, min_in_flight_for
 from refinesynth.synthesis.pool import PlayEpisode, Pool, explain_early_stop
 from refinesynth.synthesis.progress import BackendsState, StatusProbe
 from refinesynth.synthesis.request import Request
@@ -123,14 +123,15 @@ async def begin(
         )
         maximum = max_in_flight_of(settings.concurrency, workers=settings.workers)
         # A batch admits any number of requests.
-        grows = settings.concurrency == "auto" and roles.batches is None
+        is_fixed = settings.concurrency != "auto" or roles.batches is not None
+        minimum = maximum if is_fixed else min(maximum, min_in_flight_for(settings.n))
         probe = StatusProbe(tracker, roles.counts, lambda: roles.models, open_roles.workers_state)
         prefetch = PREFETCH if settings.on_ray else 1
         pool = Pool(
             personas=personas,
             folder=folder,
             play=open_roles.play,
-            limit=EpisodeLimit(maximum, grows, prefetch),
+            limit=EpisodeLimit(maximum, minimum, probe.limiters, lambda: open_roles.workers_state().capacity, prefetch),
             queued=open_roles.queued,
             may_start=tracker.may_start,
             curate=None if curator is None else curator.curate,
@@ -250,7 +251,7 @@ class EpisodeRoles:
         return finished
 
     def _block_settings(self, folder: RunWriter) -> "BlockSettings":
-        from refinesynth.synthesis.workers.block_driver import AUTO_BLOCK_SIZE, MAX_REPORTS_PER_S, share_of_limits
+        from refinesynth.synthesis.workers.block_driver import MAX_REPORTS_PER_S, share_of_limits
         from refinesynth.synthesis.workers.block_task import BlockSettings
 
         settings = self._request.settings
@@ -261,7 +262,7 @@ class EpisodeRoles:
             fallback=None if self.fallback is None else share_of_limits(self.fallback, settings.workers),
             call=self._request.call,
             max_in_flight=maximum,
-            block_size=min(maximum, AUTO_BLOCK_SIZE) if settings.concurrency == "auto" else maximum,
+            min_in_flight=min(maximum, MIN_IN_FLIGHT) if settings.concurrency == "auto" else maximum,
             # Absolute: a worker has its own working folder.
             folder=folder.path.resolve(),
             host=gethostname(),

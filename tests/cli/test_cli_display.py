@@ -17,7 +17,7 @@ from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.synthesis import Progress
-from refinesynth.synthesis.progress import Surroundings
+from refinesynth.synthesis.progress import LimitingFactor, Surroundings
 from refinesynth.trajectory import Usage
 
 BUSY = moment(
@@ -51,6 +51,13 @@ def drawn(progress: Progress, *, width: int = 80) -> list[str]:
     pace.observe(progress)
     screen.print(status_board(progress, pace, progress.elapsed))
     return [line.rstrip() for line in written.getvalue().splitlines()]
+
+
+def test_board_and_line_say_what_keeps_more_episodes_from_being_in_flight() -> None:
+    bound = replace(BUSY, bound=LimitingFactor.RATE)
+    assert "bound by a rate limit" in drawn(bound)
+    assert "16 in flight (bound by a rate limit), 3 gave none" in in_a_line(bound, Pace(), 31)
+    assert not any("bound by" in line for line in drawn(replace(bound, in_flight=0)))
 
 
 def test_the_board_says_where_the_run_stands() -> None:

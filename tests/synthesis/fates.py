@@ -150,7 +150,7 @@ async def run(
 ) -> Pool:
     asked = config(n=n, early_stop=early_stop, branches=per_episode)
     folder = RunWriter.claim(where, asked) if isinstance(where, Path) else where
-    limit = concurrency if isinstance(concurrency, EpisodeLimit) else EpisodeLimit(concurrency)
+    limit = concurrency if isinstance(concurrency, EpisodeLimit) else EpisodeLimit(concurrency, concurrency)
     source = personas or open_personas(people(count))
     try:
         async with source:

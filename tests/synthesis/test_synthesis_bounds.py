@@ -15,6 +15,7 @@ from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import RunStopped
 from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
+from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT, min_in_flight_for
 
 
 def bounds(server: Mannered) -> set[tuple[str, int | None]]:
@@ -109,6 +110,10 @@ async def test_a_run_that_was_begun_without_bounds_goes_on_without(tmp_path: Pat
     (tmp_path / "config.json").write_bytes(orjson.dumps(config))
     assert bounds(await play(tmp_path, 3)) == {("writer", None), ("master", None), ("player", None)}
     assert set(recorded(tmp_path).values()) == {None}
+
+
+def test_a_small_run_begins_with_what_it_needs() -> None:
+    assert [min_in_flight_for(n) for n in (1, 3, 8, 12, 13, 10_000)] == [3, 5, 10, 15, MIN_IN_FLIGHT, MIN_IN_FLIGHT]
 
 
 @pytest.mark.process

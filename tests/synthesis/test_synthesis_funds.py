@@ -59,7 +59,7 @@ async def play(
                 play=stage.play if tracker is None else tracker.play,
                 personas=personas,
                 folder=writer,
-                limit=EpisodeLimit(8),
+                limit=EpisodeLimit(8, 8),
                 may_start=may_start,
             )
             await pool.run()

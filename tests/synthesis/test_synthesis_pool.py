@@ -110,7 +110,7 @@ async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path)
 
     folder = RunWriter.claim(tmp_path / "run", config(n=200))
     async with open_personas(people(200)) as personas:
-        await Pool(play=play, personas=personas, folder=folder, limit=EpisodeLimit(4)).run()
+        await Pool(play=play, personas=personas, folder=folder, limit=EpisodeLimit(4, 4)).run()
     folder.close()
     assert accepted_ids(tmp_path / "run") == [f"{index:06d}" for index in range(200)]
 
@@ -150,7 +150,7 @@ async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monk
     folder = RunWriter.claim(tmp_path, config(n=50))
     stage = Fates([Fate()], stop_at=3)
     async with open_personas(people(9)) as personas:
-        pool = Pool(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(1))
+        pool = Pool(play=stage.play, personas=personas, folder=folder, limit=EpisodeLimit(1, 1))
         monkeypatch.setattr(pool, "_log_end", no_room)
         with pytest.raises(RunStopped) as caught:
             await pool.run()

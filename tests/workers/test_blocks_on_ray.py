@@ -230,7 +230,7 @@ async def test_on_a_machine_without_the_run_a_block_keeps_its_journal_in_a_tempo
         fallback=None,
         call=None,
         max_in_flight=2,
-        block_size=2,
+        min_in_flight=2,
         folder=tmp_path / "run",
         host="another",
         report_every=0.01,

@@ -25,6 +25,7 @@ from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, Stor
 from refinesynth.journal import PaidCompletion
 from refinesynth.run import CompletedEpisode, RunWriter
 from refinesynth.run.resume import blocks_of, collect
+from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Episode, Mailbox, Report, play_block
 from refinesynth.synthesis.workers.cluster import connected, cpus_per_worker, first_line, ray, task_result
@@ -37,8 +38,6 @@ _BLOCKS_PER_WORKER = 2
 """Blocks per worker that waiting episodes are divided into; slow workers get fewer blocks."""
 _MAX_BLOCK_FACTOR = 4
 """Maximum number of episodes in a block, per episode that the block may have in flight."""
-AUTO_BLOCK_SIZE = 64
-"""Episodes of a block under `--concurrency auto`, while each worker has a block."""
 _GATHER_S = 0.02
 """Seconds to wait for further personas before a block is formed."""
 _POLL_S = 0.05
@@ -159,6 +158,7 @@ class Blocks:
         return BackendsState(
             retries=self._retries + sum(state.retries for state in states),
             troubles=tuple(dict.fromkeys(trouble for state in states for trouble in state.troubles)),
+            capacity=sum(state.capacity for state in states),
             in_flight=sum(state.in_flight for state in states),
         )
 
@@ -219,9 +219,11 @@ class Blocks:
     def _next_size(self) -> int:
         """Return the number of episodes for the next block: a part of the waiting ones that occupies a worker."""
         waiting, free_workers = len(self._waiting), self.workers - len(self._sent_blocks)
-        full = self.settings.block_size
-        size = min(full, math.ceil(waiting / max(1, free_workers)))
-        return min(_MAX_BLOCK_FACTOR * full, max(size, math.ceil(waiting / (_BLOCKS_PER_WORKER * self.workers))))
+        settings = self.settings
+        in_flight, is_auto = settings.max_in_flight, settings.min_in_flight < settings.max_in_flight
+        in_flight = min(in_flight, _MAX_BLOCK_FACTOR * MIN_IN_FLIGHT) if is_auto else in_flight
+        size = min(in_flight, math.ceil(waiting / max(1, free_workers)))
+        return min(_MAX_BLOCK_FACTOR * in_flight, max(size, math.ceil(waiting / (_BLOCKS_PER_WORKER * self.workers))))
 
     async def _play_block(self, block: _SentBlock) -> None:
         """Play one block, and return its share of the budget also after an error."""

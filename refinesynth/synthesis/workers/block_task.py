@@ -38,7 +38,8 @@ from refinesynth.run import CompletedEpisode, EpisodeMemory
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
-from refinesynth.synthesis.progress import BackendsState, troubles_of
+from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.progress import BackendsState, capacity_of, troubles_of
 from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona
 
@@ -133,8 +134,8 @@ class BlockSettings:
     fallback: Backend | None
     call: Completion | None
     max_in_flight: int
-    block_size: int
-    """Episodes of a block, while each worker has a block."""
+    min_in_flight: int
+    """Lowest limit of the episodes in flight; equal to `max_in_flight` unless the servers decide."""
     folder: Path
     host: str
     """Name of the machine with the run's folder."""
@@ -275,6 +276,8 @@ class _BlockPlayer(logging.Handler):
             raise StorageError(f"{socket.gethostname()} cannot keep the journal of a block: {error}") from error
 
     async def _play_all(self, journal: Journal) -> None:
+        maximum, minimum = self._settings.max_in_flight, self._settings.min_in_flight
+        limit = EpisodeLimit(maximum, minimum, lambda: limiters_in(self._models.values()))
         async with anyio.create_task_group() as tasks:
 
             async def play(episode: Episode) -> None:
@@ -289,9 +292,10 @@ class _BlockPlayer(logging.Handler):
                 self._ended.set()
 
             for episode in self._block.episodes:
-                while self._in_flight >= self._settings.max_in_flight:
+                while self._in_flight >= limit.current():
                     self._ended = anyio.Event()
-                    await self._ended.wait()
+                    with anyio.move_on_after(limit.recheck_s):
+                        await self._ended.wait()
                 if self._budget_spent:
                     break
                 self._in_flight += 1
@@ -329,7 +333,8 @@ class _BlockPlayer(logging.Handler):
         limiters = limiters_in(self._models.values())
         report, self._report = self._report, Report(number=self._report.number + 1)
         report.block, report.folder, report.unsupported = self._block.number, self._folder, self._lacking.to_json()
-        report.state = BackendsState(self._counts.retried, tuple(troubles_of(limiters)), self._in_flight)
+        troubles, capacity = tuple(troubles_of(limiters)), capacity_of(limiters)
+        report.state = BackendsState(self._counts.retried, troubles, capacity, self._in_flight)
         # Shielded: these completions are in no other report.
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._mailbox.put, report)
