@@ -30,7 +30,6 @@ class LimitingFactor(StrEnum):
     """The episodes in flight suffice for the missing trajectories."""
     EARLIER = "an earlier episode"
     """Further episodes would have to wait for its commit."""
-    READER = "whoever takes the trajectories"
 
 
 @dataclass(frozen=True, slots=True)
