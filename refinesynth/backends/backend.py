@@ -1,17 +1,15 @@
 """Backend: a litellm model string with its settings; protocol of a completion function."""
 
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.renamed import renamed_members
 
 REHEARSAL = "rehearsal"
 """Model string of the embedded offline backend; `:FAULT=RATE,...` sets fault rates, `:families=NAME+NAME` worlds."""
@@ -21,10 +19,6 @@ _SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential
 
 SESSION_PRESETS = ("auto", "none", "openai", "anthropic")
 """Marks by which a provider recognizes the requests of one conversation."""
-REMOVED: Mapping[str, str] = {
-    "hedge": "requests are not sent twice; set a shorter timeout, after which they are retried"
-}
-"""Removed setting to its replacement; accepted without effect for one more release."""
 
 
 class OutputMode(StrEnum):
@@ -40,7 +34,6 @@ class OutputMode(StrEnum):
     """Schema in the prompt, JSON in the text; not enforced."""
 
 
-@renamed_members(each="members", rehearses="is_rehearsal")
 class Backend(BaseModel):
     """Model with its settings. It holds the *name* of the variable with the key, never a key.
 
@@ -128,16 +121,6 @@ class Backend(BaseModel):
         """True for the embedded offline backend."""
         return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed(cls, given: object) -> object:
-        if not isinstance(given, Mapping):
-            return given
-        settings = cast("Mapping[str, object]", given)
-        for name in REMOVED.keys() & settings.keys():
-            warnings.warn(f"Backend: {name} has no effect any more; {REMOVED[name]}", FutureWarning, stacklevel=2)
-        return {name: value for name, value in settings.items() if name not in REMOVED}
-
     @field_validator("base_url", mode="after")
     @classmethod
     def _without_credentials(cls, url: str | None) -> str | None:
@@ -162,10 +145,6 @@ class Backend(BaseModel):
     @field_validator("session_headers", mode="before")
     @classmethod
     def _check_preset(cls, value: object) -> object:
-        if value in ("sglang", "dynamo") or isinstance(value, list | tuple):
-            text = "Backend: session_headers has presets for OpenAI and Anthropic alone; routers know an episode by x-session-id"
-            warnings.warn(text, FutureWarning, stacklevel=2)
-            return "none"
         if value not in SESSION_PRESETS:
             raise ValueError(f"session_headers is one of {', '.join(SESSION_PRESETS)}")
         return value

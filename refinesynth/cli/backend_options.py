@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
-from refinesynth.backends.backend import REMOVED, Mixed
+from refinesynth.backends.backend import Mixed
 from refinesynth.backends.names import resolve_mixture
-from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.cli.terminal import output, styled
 from refinesynth.client import describe
 from refinesynth.errors import ConfigurationError
 from refinesynth.option import MODEL
@@ -163,9 +163,6 @@ def value_of(text: str) -> object:
 def _with_setting(backend: Backend, name: str, value: object) -> Backend:
     if len(backend.members) > 1:
         return Mixed.of([_with_setting(part, name, value) for part in backend.members])
-    if name in REMOVED:
-        notes().print(f"--set {name} has no effect any more; {REMOVED[name]}", style="yellow")
-        return backend
     if name == "skill":
         return _with_skill(backend, value)
     known = [field for field in Backend.model_fields if field not in {"model", "name"}] + ["skill"]

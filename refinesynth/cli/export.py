@@ -63,7 +63,6 @@ def export(
     title: str | None = None,
     language: Annotated[list[str] | None, option(metavar="CODE")] = None,
     overwrite: bool = False,
-    schema_version: Annotated[str | None, option(hidden=True)] = None,
     start: Annotated[str, option(help=f"For --format rl, where plays begin: {START_HELP}", metavar="WHERE")] = "clean",
     model: Annotated[str | None, option("--model", "-m", metavar="NAME")] = None,
     set_: Set = None,
@@ -91,8 +90,6 @@ def export(
         model: For --format tokens, as are the options below: whose tokenizer and chat template, a hub name, a folder or
             a GGUF file.
     """
-    if schema_version is not None:
-        note("! --schema-version is gone and does nothing: documents are of ATIF-v1.8")
     unreadable: dict[str, None] = {}
     write = _writer(format_name, masking, {"model": model, **settings}, set_ or [], form=form, start=start)
     if distractor_tools and form != "tools":

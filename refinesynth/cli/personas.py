@@ -47,7 +47,6 @@ def stats(
     column: Column = None,
     near: Annotated[bool, option("--near/--no-near")] = True,
     threshold: Threshold = 0.9,
-    by: Annotated[str | None, option(hidden=True)] = None,
     json: AsJson = False,
 ) -> None:
     """Show the number and lengths of personas, their words and duplicates.
@@ -55,8 +54,6 @@ def stats(
     Options:
         near: Look for near-duplicates, which takes most of the time.
     """
-    if by is not None:
-        note("! --by is gone and does nothing: the statistics have no domains")
     similar = Similar(threshold=threshold)
     with progress_line("rows") as show_count:
         figures = describe(files or None, column=column, similar=similar, near=near, on_progress=show_count)

@@ -58,26 +58,12 @@ def view(
     port: Annotated[
         int | None, option(min=1, max=65_535, help="By default 7575, or a free one if that is taken.")
     ] = None,
-    bundle: Annotated[str | None, option(hidden=True)] = None,
 ) -> None:
     """Show an evaluation in Inspect's viewer, in a browser on this machine. Ctrl-C ends it.
 
     For a run, `refinesynth report` writes a page.
     """
-    if bundle is not None:
-        raise InputError(
-            "view --bundle was removed. Use `inspect view bundle --log-dir LOGS --output-dir SITE` for an evaluation, and "
-            "`refinesynth report` for a run"
-        )
-    if _is_run(folder):
-        page = Path("report.html")
-        if page.exists():
-            raise InputError(
-                f"view shows evaluations. For a run, give `refinesynth report {folder} -o FILE`; {str(page)!r} is there already"
-            )
-        note("view shows evaluations; for a run, `refinesynth report RUN` writes this page")
-        report(folder, output=page)
-        return
+    _check_logs(folder)
     check_installed("evaluate", "inspect_ai")
     viewer_port = free_port(port)
     inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
@@ -119,13 +105,10 @@ def _accepts_connections(port: int) -> bool:
         return client.connect_ex((HOST, port)) == 0
 
 
-def _is_run(folder: Path) -> bool:
-    """True for a run folder, false for a folder of logs; raises InputError for anything else."""
-    if not folder.is_dir():
-        problem = "is a file" if folder.exists() else "does not exist"
-        raise InputError(f"{str(folder)!r} {problem}; give a folder that `refinesynth evaluate` wrote")
-    if (folder / "config.json").is_file() or (folder / "trajectories.jsonl").is_file():
-        return True
+def _check_logs(folder: Path) -> None:
+    """Raise InputError without logs of an evaluation."""
     if next(folder.rglob("*.eval"), None) is None:
-        raise InputError(f"{str(folder)!r} has neither logs of an evaluation (*.eval) nor a run (config.json)")
-    return False
+        raise InputError(
+            f"{str(folder)!r} holds no logs of an evaluation (*.eval); give a folder that `refinesynth evaluate` wrote. For a run, give "
+            "`refinesynth report RUN`"
+        )

@@ -1,6 +1,5 @@
 """`refinesynth run`: synthesis of trajectories from personas."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from refinesynth.cli.terminal import note, output
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 from refinesynth.settings import RunSettings
-from refinesynth.settings.run import FORMER_NAMES
 from refinesynth.text.printable import printable
 
 
@@ -39,8 +37,6 @@ def run(
     sample: Annotated[int | None, option(panel=ADVANCED, min=1)] = None,
     show_config: Annotated[bool, option(panel=ADVANCED)] = False,
     retry_failed: Annotated[bool | None, option(hidden=True)] = None,
-    patience: Annotated[int | None, option(hidden=True)] = None,
-    journals: Annotated[str | None, option(hidden=True)] = None,
     **settings: Any,
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
@@ -67,9 +63,11 @@ def run(
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
     from refinesynth.settings.setting_presets import paper, small
+    from refinesynth.synthesis.request import settings_of
 
-    settings = _with_present_names(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
-    file_settings = {} if config is None else _read_config(config)
+    if retry_failed is not None:
+        note("! --retry-failed is gone and does nothing; give the failed personas to a new run, and merge both")
+    file_settings = {} if config is None else settings_of(config)
     explicit = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
     typed = _typed_settings({**settings, **explicit}, file_settings)
     presets = {"paper": paper, "small": partial(small, typed.get("play") or file_settings.get("play") or "live")}
@@ -102,31 +100,6 @@ def run(
     if invocation.own_process and (merged.get("cluster") or (merged.get("workers") or 1) > 1):
         supervise()
     raise typer.Exit(run_and_report({**merged, "fresh": fresh}, location, invocation.arguments, json=json))
-
-
-def _with_present_names(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with former option names mapped to present ones; prints a note for each former name."""
-    result = dict(settings)
-    for name, value in former.items():
-        if value is None:
-            continue
-        if (present := FORMER_NAMES[name]) is None:
-            note(f"! {flag(name)} is gone and does nothing")
-        else:
-            note(f"! {flag(name)} is now called {flag(present)}; give that instead")
-            result[present] = value if result[present] is None else result[present]
-    return result
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    from refinesynth.synthesis.request import settings_of
-
-    with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as caught:
-        try:
-            return settings_of(path)
-        finally:
-            for warning in caught:
-                note(f"! {warning.message}")
 
 
 def _check_span_exporter() -> None:

@@ -26,18 +26,11 @@ def serve(
     latency: Annotated[str, option(metavar="TIME", help="Until an answer begins, on average: 200ms, 1.5s.")] = "0",
     jitter: Annotated[float, option(min=0, max=1, help="Share by which the latency varies.")] = 0.0,
     seed: Annotated[int, option(help="Decides how long each request takes.")] = 0,
-    fail: Annotated[str, option(hidden=True)] = "",
-    log: Annotated[str, option(hidden=True)] = "",
 ) -> None:
     """Serve the rehearsal as an OpenAI-compatible API on this machine, for load tests.
 
     Ends with Ctrl-C.
     """
-    if fail or log:
-        raise InputError(
-            "--fail and --log were removed: `serve` no longer breaks or records requests. Leave them out, and put a "
-            "proxy that injects HTTP faults, such as Toxiproxy or mitmproxy, in front of it"
-        )
     chosen = resolve(backend)
     if not chosen.is_rehearsal:
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")

@@ -48,16 +48,10 @@ def status(
     run: Run,
     *,
     json: AsJson = False,
-    contamination: Annotated[list[Path] | None, option(hidden=True)] = None,
 ) -> None:
     """Show the progress, cost and health of a run: process, accepted trajectories and their diversity, episodes in flight,
     refusals and cost. Changes nothing.
     """
-    if contamination:
-        raise InputError(
-            "status --contamination was removed. Give --contamination to `refinesynth run`, which compares each trajectory "
-            "when it is accepted, or use refinesynth.diversity.Contamination in Python"
-        )
     current = RunStatus.of(RunFolder.open(run))
     if json:
         print_json(as_json(current))

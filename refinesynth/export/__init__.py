@@ -5,7 +5,6 @@ from refinesynth.export.card import CardCounts, CardFacts, check_languages, chec
 from refinesynth.export.chat_shapes import Masking
 from refinesynth.export.export_files import ExportReport, export, group_of, one_side, write_export
 from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking, with_distractors
-from refinesynth.renamed import renamed
 
 __all__ = [
     "FORMATS",
@@ -29,5 +28,3 @@ __all__ = [
     "write_card",
     "write_export",
 ]
-
-__getattr__ = renamed(__name__, {"Tally": "CardCounts"})

@@ -5,7 +5,6 @@ from refinesynth.personas.persona_files import BadRow, PersonaRecord, shipped
 from refinesynth.personas.persona_stats import PersonaStats, stats
 from refinesynth.personas.sampling import Sample, domain_of, sample
 from refinesynth.personas.source import Personas, PersonaSource, Records, RecordSource, open_personas, write_records
-from refinesynth.renamed import renamed
 
 __all__ = [
     "BadRow",
@@ -27,5 +26,3 @@ __all__ = [
     "stats",
     "write_records",
 ]
-
-__getattr__ = renamed(__name__, {"Record": "PersonaRecord"})

@@ -19,7 +19,6 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.personas.source import Records, RecordSource
-from refinesynth.renamed import renamed_members
 from refinesynth.text.json_reader import write_json
 
 _CACHED_WORDS = 1 << 16
@@ -83,7 +82,6 @@ class Twin:
     """True if the words and their order are the same."""
 
 
-@renamed_members(bytes_held="index_bytes")
 class NearDuplicates:
     """Index that admits personas unless they are near-duplicates of an earlier one.
 

@@ -22,7 +22,6 @@ from refinesynth.personas.persona_files import (
     require_column,
     shipped,
 )
-from refinesynth.renamed import renamed_members
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
@@ -112,7 +111,6 @@ def write_records(records: Iterable[PersonaRecord], output: str | PathLike[str],
     return count
 
 
-@renamed_members(look="read_first", only_every="take_every")
 class Personas:
     """Async iterator of `(index, persona)`; bad rows have no index. Use it in `async with`, or close it."""
 

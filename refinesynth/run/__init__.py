@@ -1,6 +1,5 @@
 """The run folder: settings, journal, trajectories, refusals and events of a run."""
 
-from refinesynth.renamed import renamed
 from refinesynth.run.completed_episode import CompletedEpisode, EpisodeLine, fingerprint
 from refinesynth.run.resume import EpisodeMemory
 from refinesynth.run.run_config import RunConfig, differences, stable_repr
@@ -23,5 +22,3 @@ __all__ = [
     "next_run_folder",
     "stable_repr",
 ]
-
-__getattr__ = renamed(__name__, {"Finished": "CompletedEpisode"})

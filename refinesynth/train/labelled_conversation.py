@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from refinesynth.chat import action_label
 from refinesynth.errors import InputError
-from refinesynth.renamed import renamed_members
 
 THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 """Message keys for an assistant's thought. Records and chat templates use different keys."""
@@ -69,7 +68,6 @@ class ToolCall(NamedTuple):
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 
-@renamed_members(answers="call_id")
 class Turn(NamedTuple):
     """One chat message."""
 
@@ -87,7 +85,6 @@ class Turn(NamedTuple):
     """Ids of mistaken calls in a turn that also has correct calls; `label` is that of the correct calls."""
 
 
-@renamed_members(again="copies", where="location")
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """An optional system turn, then alternating user and assistant turns; tool turns follow turns with calls."""

@@ -3,9 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from refinesynth.backends import PRESETS, Backend, OutputMode, resolve
+from refinesynth.backends import PRESETS, Backend, OutputMode
 from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split_model
-from refinesynth.cli.backend_options import tuned_backend
 from refinesynth.client import describe
 from refinesynth.errors import ConfigurationError
 
@@ -169,10 +168,3 @@ def test_the_server_is_the_backends_then_litellms_then_the_usual_one(monkeypatch
     assert server_of(vllm) is None
     assert server_of(Backend(model="gpt-4o")) is None
     assert server_of(Backend(model="unheard_of/m")) is None
-
-
-def test_a_retired_setting_is_accepted_with_a_warning_and_has_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.warns(FutureWarning, match="hedge has no effect any more"):
-        assert Backend.model_validate({"model": "gpt-4o", "hedge": True}) == Backend(model="gpt-4o")
-    assert tuned_backend("gpt-4o", ["hedge=true"]) == resolve("gpt-4o")
-    assert "--set hedge has no effect any more" in " ".join(capsys.readouterr().err.split())

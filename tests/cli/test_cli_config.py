@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import cli, unwrapped
+from command_line import cli
 
 import refinesynth as rs
 from refinesynth.cli.exit_codes import ExitCode
@@ -139,19 +139,3 @@ def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp
     assert cli("run", "--config", path).exit_code == ExitCode.OK
     assert RunFolder.open(tmp_path / "run").config.n == 3
     assert cli("run", "--config", path, "--dry-run", "--sample", "1").exit_code == ExitCode.OK
-
-
-def test_former_names_are_taken_and_said(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("n: 1\nplay: narrated\npatience: 5\n")
-    for options in ([], ["--patience", "4", "--retry-failed", "--journals", "/nvme"]):
-        done = cli("run", "--config", path, "-o", tmp_path / "run", *options)
-        assert done.exit_code == ExitCode.OK
-        said = unwrapped(done.stderr)
-        assert "! patience is now called early_stop; give that instead" in said
-        assert ("! --retry-failed is gone and does nothing" in said) == bool(options)
-        assert ("! --journals is gone and does nothing" in said) == bool(options)
-        assert ("! --patience is now called --early-stop; give that instead" in said) == bool(options)
-    assert RunFolder.open(tmp_path / "run").config.early_stop == 4
-    both = cli("run", "--config", path, "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")
-    assert "early_stop: 0" in both.stdout

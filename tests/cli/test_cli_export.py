@@ -175,15 +175,6 @@ def test_what_cannot_be_is_2_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_version_of_atif_is_the_newest_with_a_warning(run: Path, tmp_path: Path) -> None:
-    result = export(run, "--format", "atif", "--schema-version", "v1.6", "-o", tmp_path / "documents")
-    assert result.exit_code == 0, result.output
-    documents = [orjson.loads(path.read_bytes()) for path in sorted((tmp_path / "documents").iterdir())]
-    assert documents
-    assert {one["schema_version"] for one in documents} == {"ATIF-v1.8"}
-    assert "--schema-version is gone" in result.stderr
-
-
 @pytest.mark.parametrize("name", ["trajectories.jsonl", "journal.sqlite", "config.json"])
 def test_what_a_run_wrote_is_never_replaced(run: Path, name: str) -> None:
     before = (run / name).read_bytes()

@@ -48,12 +48,6 @@ def test_stats_of_our_own_need_no_file() -> None:
     assert orjson.loads(personas("stats", "--json").stdout)["personas"] == len(shipped())
 
 
-def test_a_retired_option_has_no_effect(people: Path) -> None:
-    usual, retired = personas("stats", people, "--no-near"), personas("stats", people, "--no-near", "--by", "auto")
-    assert (retired.exit_code, retired.stdout) == (0, usual.stdout)
-    assert "--by is gone and does nothing" in retired.stderr
-
-
 def test_dedup_writes_each_once_with_its_fields(people: Path, tmp_path: Path) -> None:
     out, removed = tmp_path / "out.jsonl", tmp_path / "removed.jsonl"
     result = personas("dedup", people, "-o", out, "--removed", removed)

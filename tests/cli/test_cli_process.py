@@ -325,7 +325,6 @@ def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:
     [
         (["--backend", "gpt-4o"], "only the rehearsal is served"),
         (["--latency", "soon"], "'soon' is no duration"),
-        (["--fail", "429=0.1"], "--fail and --log were removed"),
         (["--port", "99999"], "--port"),
     ],
 )

@@ -113,12 +113,6 @@ def test_a_key_is_sent_by_itself_to_those_alone_who_know_it(monkeypatch: pytest.
     assert affinity_of(Backend(model="gpt-4o")) == "none"
 
 
-@pytest.mark.parametrize("retired", ["sglang", "dynamo", '["x-user-id"]'])
-def test_what_a_router_was_told_is_taken_with_a_warning(retired: str) -> None:
-    with pytest.warns(FutureWarning, match="x-session-id"):
-        assert tuned_backend("gpt-4o", [f"session_headers={retired}"]).session_headers == "none"
-
-
 @pytest.mark.parametrize("wrong", ["sgland", "5", "{}"])
 def test_what_is_no_preset_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="session_headers"):

@@ -3,15 +3,12 @@
 import socket
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from command_line import cli
 
-import refinesynth as rs
 from refinesynth.cli import report as view_command
 from refinesynth.errors import InputError
 
@@ -21,23 +18,12 @@ def test_wrong_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     for arguments, said in (
-        (["nowhere"], "does not exist"),
-        (["empty"], "nor a run"),
-        (["file"], "is a file"),
-        (["empty", "--bundle", "x"], "inspect view bundle --log-dir"),
+        (["nowhere"], "holds no logs"),
+        (["empty"], "refinesynth report RUN"),
+        (["file"], "holds no logs"),
     ):
         result = cli("view", *arguments)
         assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (2, True), result.stderr
-
-
-def test_of_a_run_it_writes_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    anyio.run(partial(rs.synthesize, n=2, backend="rehearsal", output="run"))
-    result = cli("view", "run")
-    assert result.exit_code == 0
-    assert "refinesynth report" in result.stderr
-    assert (tmp_path / "report.html").is_file()
 
 
 def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_else_avoided(

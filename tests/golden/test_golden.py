@@ -1,15 +1,11 @@
 """Formats, options, names and results are those that users have files and scripts for."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import frozen
 import orjson
 import pytest
-
-from refinesynth import Backend
-from refinesynth.train import Turn
 
 
 def before(name: str) -> Any:
@@ -33,17 +29,7 @@ def test_every_option_of_every_command_is_still_taken() -> None:
 def test_every_public_name_is_still_there() -> None:
     now = frozen.names()
     for module, names in before("names").items():
-        for name in set(names) - set(now[module]):
-            with pytest.warns(DeprecationWarning, match=f"{name} is now"):
-                assert getattr(import_module(module), name)
-
-
-def test_renamed_members_are_read_under_their_old_names_too() -> None:
-    backend = Backend(model="rehearsal")
-    with pytest.warns(DeprecationWarning, match=r"Backend\.rehearses is now Backend\.is_rehearsal"):
-        assert getattr(backend, "rehearses") is backend.is_rehearsal  # noqa: B009 - unknown to type checkers
-    with pytest.warns(DeprecationWarning, match=r"Turn\.answers is now Turn\.call_id"):
-        assert getattr(Turn("tool", "Done.", None, call_id="call 1"), "answers") == "call 1"  # noqa: B009
+        assert set(names) - set(now[module]) == set(), module
 
 
 def test_rules_are_called_as_in_logs() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, events, kept, scratch
 
-from refinesynth.run import RunConfig, RunFolder, RunStats
+from refinesynth.run import RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
 from refinesynth.synthesis.pool import Pool, stops_early
 
@@ -101,17 +101,3 @@ async def test_so_does_a_stream(tmp_path: Path) -> None:
     async with stream(None, 9, NOTHING, play="narrated", early_stop=2, output=tmp_path / "run") as trajectories:
         assert [one.id async for one in trajectories] == []
     assert trajectories.result().stopped_early == "nothing_accepted"
-
-
-async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_path: Path) -> None:
-    former = {"patience": 2, "retry_failed": True, "journals": "/nvme"}
-    with (
-        pytest.warns(FutureWarning, match="^patience is now called early_stop; give that instead$"),
-        pytest.warns(FutureWarning, match="^retry_failed is gone and does nothing$"),
-        pytest.warns(FutureWarning, match="^journals is gone and does nothing$"),
-    ):
-        result = await synthesize(None, 9, NOTHING, play="narrated", output=tmp_path / "run", **former)  # pyright: ignore[reportArgumentType]
-    assert (result.episodes, result.config.early_stop) == (2, 2)
-    asked = result.config.model_dump(mode="json")
-    asked["patience"] = asked.pop("early_stop")
-    assert RunConfig.model_validate(asked) == result.config, "as an earlier version wrote it"
