@@ -56,6 +56,11 @@ def status(
     if json:
         print_json(as_json(current))
         return
+    print_status(current)
+
+
+def print_status(current: RunStatus) -> None:
+    """Print the progress, cost and health of a run."""
     console = output()
     console.print(labelled(_overview(current), width=10))
     if current.spent:

@@ -14,7 +14,7 @@ from rich.text import Text
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
-from refinesynth.rules import Severity, Violation, rejects
+from refinesynth.rules import Severity, Violation
 from refinesynth.rules.repairs import Mark, marks, refinements
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.number_format import counted, dollars
@@ -30,11 +30,6 @@ from refinesynth.trajectory import (
     Script,
     Trajectory,
 )
-
-_LENGTH = 200
-"""Most characters of a turn in `why_refused`; violations get twice as many."""
-_MAX_TURNS = 2
-"""Most turns in `why_refused`."""
 
 _MAX_VALUES = 12
 """Most allowed values of a parameter that are listed."""
@@ -109,23 +104,6 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
     if item.draft is not None and item.draft.text_error is not None:
         parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
     return Group(*parts)
-
-
-def why_refused(item: Refused, rule: str | None) -> list[Text]:
-    """The goal, the last turns up to the violation of `rule`, and its message, shortened."""
-    refusal = next((finding for finding in item.violations if finding.rule == rule and rejects(finding)), None)
-    evidence = item.evidence()
-    turns = () if evidence is None else evidence.turns
-    end = len(turns) if refusal is None else min(refusal.turn + 1, len(turns))
-    lines = [styled(f"goal  {one_line(evidence.script.goal, size=_LENGTH)}", "dim")] if evidence is not None else []
-    for index in range(max(0, end - _MAX_TURNS), end):
-        speaker, *rest = (one_line(str(line), size=_LENGTH) for line in _turn(turns[index], None, full=False))
-        lines += [styled(f"{index + 1:>4}  {speaker if row == 0 else '':<6} {text}") for row, text in enumerate(rest)]
-    if refusal is not None:
-        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", size=2 * _LENGTH), "red"))
-    elif item.text:
-        lines.append(styled(one_line(f"✗ {item.text}", size=2 * _LENGTH), "red"))
-    return lines
 
 
 def _script(script: Script, persona: str, *, full: bool) -> Table:
