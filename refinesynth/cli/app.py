@@ -122,7 +122,6 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Look": {
         "status": ("status:status", "Show the progress, cost and health of a run."),
-        "list": ("status:list_runs", "List the runs in a folder."),
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
         "report": ("report:report", "Write a run as one HTML page: figures, cost, trajectories to read."),
@@ -132,7 +131,6 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Curate": {
         "merge": ("merge:merge", "Put runs together."),
         "filter": ("merge:filter_", "Keep the trajectories that a chain of rules accepts."),
-        "sample": ("merge:sample", "Draw trajectories of a run at random."),
         "export": ("export:export", "Write trajectories in the form that a trainer reads."),
         "publish": ("export:publish", "Publish a run as a dataset on the Hugging Face Hub."),
         "import": ("import_:import_", "Read trajectories of others into a run folder."),
