@@ -166,7 +166,7 @@ def _load_command(name: str) -> Any:
     """Import and return the command of that name."""
     import_path = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
     command: Any = resolve_name(f"refinesynth.cli.{import_path}")
-    from refinesynth.cli.field_options import CommandWithPlays, with_options
+    from refinesynth.cli.field_options import with_options
 
     if isinstance(command, typer.Typer):
         group = command
@@ -176,7 +176,6 @@ def _load_command(name: str) -> Any:
     model, field_names = _SETTINGS.get(name, (None, None))
     settings = None if model is None else resolve_name(model)
     for registered in group.registered_commands:
-        registered.cls = CommandWithPlays
         registered.callback = with_options(cast("Callable[..., None]", registered.callback), settings, field_names)
     return typer.main.get_command(group)
 

@@ -51,7 +51,6 @@ def test_without_a_command_there_is_help_and_no_success() -> None:
         (["run"], "give -n NUMBER"),
         (["run", "-n", "many"], "Invalid value for '-n'"),
         (["train", "--loss-on", "mistakes"], "Invalid value for '--loss-on': 'mistakes' is not one of"),
-        (["run", "-n", "1", "--play", "loud"], "'loud'"),
         (["export", "x"], "Missing option '--format'"),
     ],
 )
