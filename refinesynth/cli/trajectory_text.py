@@ -6,25 +6,22 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
-from pydantic import JsonValue
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation
 from refinesynth.rules.repairs import Mark, marks, refinements
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.number_format import counted, dollars
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.printable import one_line
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
     DraftTurn,
     DungeonMasterTurn,
-    MalformedTurn,
     PlayerTurn,
     Provenance,
     Script,
@@ -48,23 +45,6 @@ def summary_line(record: Trajectory | Refused) -> str:
     rules = ", ".join(dict.fromkeys(f"{violation.rule} ({violation.code})" for violation in record.violations))
     reason = rules or record.text or "no violation"
     return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {reason}")
-
-
-def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
-    """The record as indented JSON; `paper` writes script and turns in the paper's keys."""
-    if not paper:
-        return printable(indented(record.model_dump(mode="json")))
-    evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
-    if evidence is None:
-        raise InputError(f"this answer could not be read, so it has no script and no turns: {summary_line(record)}")
-    value: dict[str, JsonValue] = {
-        "Script": evidence.script.to_paper(),
-        "Trajectory": [
-            turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
-            for number, turn in enumerate(evidence.turns, start=1)
-        ],
-    }
-    return printable(indented(value))
 
 
 def indented(value: object) -> str:

@@ -125,9 +125,6 @@ def test_all_that_was_refused_of_an_episode_is_laid_out(folder: Path) -> None:
 def test_an_answer_that_could_not_be_read_says_so(folder: Path) -> None:
     text = unwrapped(show(folder, "2", "--refused").stdout)
     assert "persona A judge. answer the answer holds no JSON" in text
-    result = show(folder, "2", "--refused", "--paper")
-    assert result.exit_code == 2
-    assert "could not be read" in result.stderr
 
 
 def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> None:
@@ -143,27 +140,15 @@ def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> N
     assert '{"role":"Wizard"}' in text
     assert "! TaskSucceed (no_success) warns: Say Task Succeed" in text
     assert "the text after these turns could not be read: it breaks off" in text
-    assert orjson.loads(show(run, "--refused", "--random", "--paper").stdout)["Trajectory"][1] == '{"role":"Wizard"}'
 
 
-def test_raw_is_the_record(folder: Path) -> None:
-    assert Trajectory.from_json(show(folder, "--raw").stdout) == a_trajectory()
-
-
-def test_paper_has_the_papers_keys(folder: Path) -> None:
-    shown = orjson.loads(show(folder, "--paper").stdout)
-    assert shown["Script"]["Goal"] == "Put the mug on the table."
-    assert shown["Trajectory"][0] == {
-        "turn": 1,
-        "role": "Player",
-        "Thought": "The mug is on the shelf.",
-        "Action": "take mug from shelf",
-    }
+def test_json_is_the_record(folder: Path) -> None:
+    assert Trajectory.from_json(show(folder, "--json").stdout) == a_trajectory()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--random", "--list"], "give one of"), (["3", "--random"], "give one of"), (["--raw", "--paper"], "not both")],
+    [(["--random", "--list"], "give one of"), (["3", "--random"], "give one of")],
 )
 def test_contradictions_are_refused(folder: Path, arguments: list[str], message: str) -> None:
     result = show(folder, *arguments)
@@ -218,8 +203,7 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
         [],
         ["--list"],
         ["--full"],
-        ["--raw"],
-        ["--paper"],
+        ["--json"],
         ["--refused"],
         ["--refused", "--random"],
         [text],
@@ -278,7 +262,7 @@ def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_pa
 
 
 def test_the_mask_is_refused_where_there_is_none(folder: Path) -> None:
-    for arguments in (["--list"], ["--json"], ["--paper"], ["--refused"], ["--refused", "--random"]):
+    for arguments in (["--list"], ["--json"], ["--refused"], ["--refused", "--random"]):
         result = show(folder, "--mask", "some/model", *arguments)
         assert result.exit_code == 2
         assert "--mask" in result.stderr
