@@ -38,9 +38,6 @@ def evaluate(
     *,
     python: Annotated[list[str] | None, option(metavar="NAME=PATH")] = None,
     set_: Annotated[list[str] | None, option("--set", metavar="SETTING=VALUE")] = None,
-    compat: Annotated[str | None, option(hidden=True)] = None,
-    reflexion: Annotated[int | None, option(hidden=True)] = None,
-    shots: Annotated[int | None, option(hidden=True)] = None,
     **typed: Any,
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
@@ -52,20 +49,6 @@ def evaluate(
         set_: A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as
             batch_size=16.
     """
-    for removed, value, default, advice in (
-        (
-            "--compat",
-            compat,
-            "agentboard",
-            "environments keep AgentBoard's quirks, as in published scores. Leave it out",
-        ),
-        ("--reflexion", reflexion, 1, "an instance is played once. Leave it out, or give --epochs for several plays"),
-        ("--shots", shots, 0, "the first message has no worked example. Leave it out"),
-    ):
-        if value not in {None, default}:
-            raise InputError(f"{removed} {value} was removed: {advice}")
-        if value is not None:
-            note(f"! {removed} is gone and does nothing")
     check_installed("evaluate", "inspect_ai", "numpy")
     printer = _ProgressPrinter()
     with force_exit_after(_EXIT_TIMEOUT, lambda: note(printer.interrupted_note)) as end:

@@ -43,7 +43,7 @@ def test_an_evaluation_by_inspect_is_read(tmp_path: Path) -> None:
         dataset=[Sample(id=number, input="Begin.") for number in range(1, 7)],
         solver=fails_in_the_third(),
         scorer=by_number(),
-        metadata={"refinesynth": {"benchmark": "babyai", "compat": "agentboard", "steps": 30, "instances": 112}},
+        metadata={"refinesynth": {"benchmark": "babyai", "steps": 30, "instances": 112}},
     )
     folder = tmp_path / "first"
     inspect: Any = inspect_ai

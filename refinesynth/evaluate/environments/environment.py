@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
-
-Compat = Literal["agentboard"]
-"""Argument `compat` of environments for earlier versions, which offered a choice of wording and scoring."""
+from typing import Any, Protocol, cast
 
 CHECK = "check valid actions"
 """Action that lists the valid actions in any state; it costs a step (AgentBoard)."""
