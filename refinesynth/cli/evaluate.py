@@ -144,7 +144,7 @@ def compare(
     Options:
         folders: Folders of `evaluate`; each is compared with the first.
         paper: Put the paper's published rows beside.
-        output: Write compare.md, .html, .png and .json there.
+        output: Write compare.md and compare.json there.
     """
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")
@@ -152,7 +152,7 @@ def compare(
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
     with nullcontext() if output is None else exclusive_access(output):
         if folders:
-            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
+            check_installed("evaluate", "inspect_ai", "numpy")
             from refinesynth.evaluate.comparing.comparison import compare as compared
 
             comparison = compared(folders, paper=paper)
@@ -168,9 +168,7 @@ def compare(
         for warning in comparison.warnings:
             console.print(styled(f"! {one_line(warning)}", "yellow"))
         if output is not None:
-            from refinesynth.evaluate.comparing.comparison_files import write_comparison
-
-            paths = (one_line(str(path)) for path in write_comparison(comparison, output))
+            paths = (one_line(str(path)) for path in comparison.write(output))
             note(styled(f"written: {', '.join(paths)}", "dim"))
 
 
