@@ -1,20 +1,19 @@
 """Commands `evaluate` and `compare`: scores of a model on unseen benchmarks, and comparisons of evaluations."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 
 from refinesynth.cli.backend_options import value_of
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option, values_by_field
 from refinesynth.cli.interrupt import force_exit_after, interruptible
-from refinesynth.cli.terminal import labelled, note, say, styled
+from refinesynth.cli.terminal import note, say, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
@@ -127,8 +126,8 @@ def _pairs(texts: Sequence[str] | None, option: str, form: str) -> dict[str, str
     return pairs
 
 
-_LABEL = 14
-"""Width to which a label column may shrink, in characters; if the figures still do not fit, rows become lists."""
+_MAX_WIDTH = 10_000
+"""Widest table; rows that are wider than the terminal continue on its next line."""
 
 
 def compare(
@@ -160,45 +159,26 @@ def compare(
             from refinesynth.evaluate.comparing.table_values import Comparison, main_table
 
             comparison = Comparison({}, [main_table({}, paper=True)])
-        console = standard_output()
         for name, model in comparison.models.items():
-            console.print(styled(one_line(f"{name}: {model}")))
+            say(styled(one_line(f"{name}: {model}")))
         for table in comparison.tables:
-            console.print(*_table_parts(table, console.width), sep="\n")
+            _print_table(table)
         for warning in comparison.warnings:
-            console.print(styled(f"! {one_line(warning)}", "yellow"))
+            say(styled(f"! {one_line(warning)}", "yellow"))
         if output is not None:
             paths = (one_line(str(path)) for path in comparison.write(output))
             note(styled(f"written: {', '.join(paths)}", "dim"))
 
 
-def _table_parts(table: "Table", width: int) -> Iterator[RenderableType]:
-    yield styled(f"\n{table.title}", "bold")
-    columns = list(zip(table.columns, *table.texts(), strict=True))
-    # Headings wrap between words; figures do not wrap.
-    widths = [max(map(len, (*heading.split(), *cells))) for heading, *cells in columns]
-    total = sum(min(_LABEL, size) for size in widths[: table.labels]) + sum(widths[table.labels :]) + len(columns) - 1
-    yield _as_grid(table, gap=2 if total + len(columns) <= width else 1) if total <= width else _as_list(table)
-    yield from (styled(remark, "dim") for remark in table.notes)
-
-
-def _as_grid(table: "Table", *, gap: int) -> RenderableType:
-    grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
+def _print_table(table: "Table") -> None:
+    say(styled(f"\n{table.title}", "bold"))
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for index, heading in enumerate(table.columns):
-        if index < table.labels:
-            grid.add_column(heading, overflow="fold")
-        else:
-            grid.add_column("\n".join(heading.split()), justify="right", no_wrap=True)
+        grid.add_column(heading, justify="left" if index < table.labels else "right", no_wrap=True)
     for row in table.texts():
         grid.add_row(*map(styled, map(one_line, row)))
-    return grid
-
-
-def _as_list(table: "Table") -> RenderableType:
-    """Each row as its labels, with its figures below."""
-    parts: list[RenderableType] = []
-    for row in table.texts():
-        parts.append(styled(one_line(" · ".join(row[: table.labels]))))
-        figures = zip(table.columns[table.labels :], row[table.labels :], strict=True)
-        parts.append(labelled((f"  {column}", styled(one_line(cell))) for column, cell in figures))
-    return Group(*parts)
+    console = standard_output()
+    console.width = _MAX_WIDTH
+    console.print(grid)
+    for remark in table.notes:
+        say(styled(remark, "dim"))
