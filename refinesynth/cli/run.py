@@ -1,23 +1,20 @@
 """`refinesynth run`: synthesis of trajectories from personas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
-from pydantic import BaseModel
 
-from refinesynth.backends import Backend
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
 from refinesynth.cli.field_options import PlayOption, flag, option, option_names, values_by_field
 from refinesynth.cli.supervised import supervise
-from refinesynth.cli.terminal import note, output
+from refinesynth.cli.terminal import note
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 from refinesynth.settings import RunSettings
-from refinesynth.text.printable import printable
 
 
 def run(
@@ -35,7 +32,6 @@ def run(
     otel: Annotated[bool, option(panel=OUTPUT)] = False,
     dry_run: Annotated[bool, option(panel=ADVANCED)] = False,
     sample: Annotated[int | None, option(panel=ADVANCED, min=1)] = None,
-    show_config: Annotated[bool, option(panel=ADVANCED)] = False,
     retry_failed: Annotated[bool | None, option(hidden=True)] = None,
     **settings: Any,
 ) -> None:
@@ -48,7 +44,7 @@ def run(
         personas: JSONL with `persona` or `text`, CSV, TSV or plain text, .gz and .zst too; - for
             standard input. By default the personas that come with refinesynth.
         preset: The paper's procedure, or settings for local models below about 8B; other options override parts of it.
-        config: Settings by name in YAML or JSON; options override them. See --show-config.
+        config: Settings by name in YAML or JSON; options override them.
         fallback: A second backend, asked while the first is down or cannot be asked any more. --set
             fallback.SETTING=VALUE sets it alone.
         fresh: Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.
@@ -56,7 +52,6 @@ def run(
         otel: Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.
         dry_run: Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.
         sample: With --dry-run: how many personas to play, by default 8.
-        show_config: Print every setting, its meaning and its origin, as a file. Runs nothing.
     """
     from refinesynth.cli.run_display import estimate_and_report, run_and_report
     from refinesynth.client.tracing import Tracing
@@ -72,9 +67,8 @@ def run(
     typed = _typed_settings({**settings, **explicit}, file_settings)
     presets = {"paper": paper, "small": partial(small, typed.get("play") or file_settings.get("play") or "live")}
     preset_settings = {} if preset is None else presets[preset]()
-    layers = [(f"preset {preset}", preset_settings), (str(config), file_settings), ("command line", typed)]
-    merged: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
-    if "n" not in merged and not show_config:
+    merged: dict[str, Any] = {**preset_settings, **file_settings, **typed}
+    if "n" not in merged:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
     checked = RunSettings.make(merged, names=option_names(RunSettings, settings))
     plays.PLAYS.entry(checked.play)
@@ -83,9 +77,6 @@ def run(
     merged["backend"] = tuned(merged.get("backend", "rehearsal"), role_settings)
     if (fallback_backend := tuned_fallback(fallback, fallback_settings)) is not None:
         merged["fallback"] = fallback_backend
-    if show_config:
-        _show_config(merged, layers)
-        return
     if otel:
         _check_span_exporter()
         merged["tracing"] = Tracing()
@@ -135,32 +126,3 @@ def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) 
     for name in values.keys() & {"rules", "script_rules"}:
         values[name] = read_chain(flag(name), values[name])
     return values
-
-
-def _show_config(merged: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
-    from refinesynth.files.settings_file import commented_yaml
-
-    settings = RunSettings.make({name: value for name, value in merged.items() if name in RunSettings.model_fields})
-    values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
-    if "grounding" not in settings.model_fields_set:
-        # An explicit setting of grounded play is refused for other plays.
-        values["grounding"] = None
-    origins = {name: origin for origin, layer in layers for name in layer}
-    text = commented_yaml(RunSettings, values, origin=lambda name: origins.get(name, "default"))
-    output().print(printable(text), end="", soft_wrap=True)
-
-
-def _plain(value: object) -> object:
-    """The value as JSON: rules and budgets as text, backends without default values."""
-    from refinesynth.run import stable_repr
-
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_defaults=isinstance(value, Backend))
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("Sequence[object]", value)]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return stable_repr(value) if callable(value) else str(value)
