@@ -268,14 +268,6 @@ def test_standard_output_has_room_for_one_file(run: Path, besides: tuple[str, ..
     assert (refused.exit_code, refused.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.PARQUET"])
-def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path, name: str) -> None:
-    refused = export(run, "--format", "openai", "-o", tmp_path / name)
-    assert refused.exit_code == 2
-    assert "JSONL is written, not ." in refused.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.long
 def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out.jsonl.gz"
