@@ -27,7 +27,6 @@ def show(
     at_random: Annotated[bool, option("--random", help="Any one.")] = False,
     refused: Annotated[bool, option(help="What was refused and why: a list, or with ID or --random in full.")] = False,
     listing: Annotated[bool, option("--list", help="One line for each.")] = False,
-    full: Annotated[bool, option(help="Also what only the DungeonMaster knows: world, thoughts, patterns.")] = False,
     json: Annotated[bool, option(help="The record as JSON; with --list one a line.")] = False,
     mask: Annotated[
         str | None,
@@ -51,7 +50,7 @@ def show(
             continue
         if index:
             console.print()
-        console.print(trajectory_text.layout(record, full=full) if mask is None else _masked(record, mask))
+        console.print(trajectory_text.layout(record) if mask is None else _masked(record, mask))
 
 
 def _print_list(path: Path, *, json: bool) -> None:

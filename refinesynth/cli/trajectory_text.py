@@ -32,9 +32,9 @@ _MAX_VALUES = 12
 """Most allowed values of a parameter that are listed."""
 
 
-def layout(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
-    """The whole record; `full` adds what only the DungeonMaster knows: environment, thoughts, patterns."""
-    return _accepted(record, full=full) if isinstance(record, Trajectory) else _refused(record, full=full)
+def layout(record: Trajectory | Refused) -> RenderableType:
+    """The record, without what only the DungeonMaster knows: environment, thoughts, patterns."""
+    return _accepted(record) if isinstance(record, Trajectory) else _refused(record)
 
 
 def summary_line(record: Trajectory | Refused) -> str:
@@ -51,7 +51,7 @@ def indented(value: object) -> str:
     return write_json(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
+def _accepted(trajectory: Trajectory) -> RenderableType:
     repairs, mistakes = refinements(trajectory), len(trajectory.mistakes())
     others = {"abandoned": repairs.abandoned, "unanswered": repairs.unanswered}
     title = Text.assemble(
@@ -63,15 +63,15 @@ def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
     return Group(
         title,
         "",
-        _script(trajectory.script, trajectory.persona.text, full=full),
+        _script(trajectory.script, trajectory.persona.text),
         "",
-        _turns(trajectory.draft(), {}, full=full),
+        _turns(trajectory.draft(), {}),
         "",
         _provenance(trajectory.provenance),
     )
 
 
-def _refused(item: Refused, *, full: bool) -> RenderableType:
+def _refused(item: Refused) -> RenderableType:
     title = Text.assemble(styled(one_line(item.episode), "bold"), f"  refused · {item.stage}, attempt {item.attempt}")
     parts: list[RenderableType] = [title, ""]
     evidence = item.evidence()
@@ -79,26 +79,22 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
         parts += [_labelled([("persona", item.persona.text), ("answer", item.text or "could not be read")]), ""]
         parts += map(_violation, item.violations)
     else:
-        parts += [_script(evidence.script, item.persona.text, full=full), ""]
-        parts.append(_turns(evidence, _by_turn(item.violations, len(evidence.turns)), full=full))
+        parts += [_script(evidence.script, item.persona.text), ""]
+        parts.append(_turns(evidence, _by_turn(item.violations, len(evidence.turns))))
     if item.draft is not None and item.draft.text_error is not None:
         parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
     return Group(*parts)
 
 
-def _script(script: Script, persona: str, *, full: bool) -> Table:
+def _script(script: Script, persona: str) -> Table:
     rows: list[tuple[str, str]] = [("persona", persona)]
     if script.introduction.strip():
         rows.append(("place", script.introduction.strip()))
     rows.append(("goal", script.goal))
     rows += [("done when" if row == 0 else "", text) for row, text in enumerate(script.completion_conditions)]
     common = _common_values(script.actions)
-    rows += [
-        ("actions" if row == 0 else "", _action(action, common, full=full)) for row, action in enumerate(script.actions)
-    ]
-    rows += [("values" if row == 0 else "", _values(name, common[name], full=full)) for row, name in enumerate(common)]
-    if full:
-        rows.append(("world", indented(script.environment)))
+    rows += [("actions" if row == 0 else "", _action(action, common)) for row, action in enumerate(script.actions)]
+    rows += [("values" if row == 0 else "", _values(name, common[name])) for row, name in enumerate(common)]
     return _labelled(rows)
 
 
@@ -111,21 +107,19 @@ def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
     return {name: values.pop() for name, values in by_name.items() if len(values) == 1}
 
 
-def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]], *, full: bool) -> str:
+def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]]) -> str:
     lines = [f"{action.name}: {action.description}" if action.description else action.name]
-    lines += [
-        f"  {_values(name, values, full=full)}" for name, values in action.parameters.items() if name not in common
-    ]
-    return "\n".join([*lines, f"  matches {action.pattern}"] if full else lines)
+    lines += [f"  {_values(name, values)}" for name, values in action.parameters.items() if name not in common]
+    return "\n".join(lines)
 
 
-def _values(name: str, values: Sequence[str], *, full: bool) -> str:
-    listed = values if full else values[:_MAX_VALUES]
+def _values(name: str, values: Sequence[str]) -> str:
+    listed = values[:_MAX_VALUES]
     rest = f" and {len(values) - len(listed)} more" if len(values) > len(listed) else ""
     return f"{{{name}}} = {', '.join(listed) + rest if values else 'anything'}"
 
 
-def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
+def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]]) -> Table:
     marked, turns = marks(draft), draft.turns
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", width=3, style="dim")
@@ -133,7 +127,7 @@ def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full:
     table.add_column(overflow="fold", ratio=1)
     for index, turn in enumerate(turns):
         mark = marked.get(index)
-        speaker, *lines = _turn(turn, mark, full=full)
+        speaker, *lines = _turn(turn, mark)
         for row, line in enumerate(lines):
             table.add_row(str(index + 1) if row == 0 else "", speaker if row == 0 else "", line)
         for violation in violations.get(index, ()):
@@ -143,7 +137,7 @@ def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full:
     return table
 
 
-def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | str]:
+def _turn(turn: DraftTurn, mark: Mark | None) -> Iterator[Text | str]:
     if isinstance(turn, PlayerTurn):
         label = mark.label if mark else ""
         style = {"mistake": "red", "refinement": "green"}.get(label, "")
@@ -161,8 +155,6 @@ def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | 
             yield styled(f"! {_numbers(mark.mistakes)} stays unanswered", "yellow")
     elif isinstance(turn, DungeonMasterTurn):
         yield "dm"
-        if full:
-            yield styled(f"({turn.thought})", "dim italic")
         yield styled(turn.observation, "cyan")
     else:
         yield "?"

@@ -63,13 +63,6 @@ def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_full_shows_what_only_the_dungeon_master_knows(folder: Path) -> None:
-    text = unwrapped(show(folder, "--full").stdout)
-    assert "(So it goes.)" in text
-    assert '"drawer": [ "key" ]' in text
-    assert r"matches ^\s*go to (.+?)\s*$" in text
-
-
 @pytest.mark.parametrize("wanted", ["000003-abcd1234", "000003", "3", "000003-ab"])
 def test_an_id_its_beginning_or_the_number_finds_it(folder: Path, wanted: str) -> None:
     assert show(folder, wanted).stdout.startswith("000003-abcd1234")
@@ -202,7 +195,6 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
     for arguments in (
         [],
         ["--list"],
-        ["--full"],
         ["--json"],
         ["--refused"],
         ["--refused", "--random"],
