@@ -73,7 +73,7 @@ def faulty_app(
     request that has ended.
     """
     server = _Faulty(dict(faults or {}), latency, jitter, seed, log, garbage)
-    app = create_app(call, latency=latency, jitter=jitter, seed=seed)
+    app = create_app(call, latency=latency)
     app.middlewares.append(server.middleware)
     return app
 

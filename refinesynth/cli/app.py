@@ -116,13 +116,12 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Send a backend one request of each kind and play one episode.",
         ),
         "backends": ("backend_options:backends", "List the backends by name, and whether their keys are set."),
-        "personas": ("personas:personas", "Describe, deduplicate and sample collections of personas."),
+        "personas": ("personas:personas", "Deduplicate and sample collections of personas."),
         "prompts": ("prompts:prompts", "Show what models are sent."),
         "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },
     "Look": {
         "status": ("status:status", "Show the progress, cost and health of a run."),
-        "list": ("status:list_runs", "List the runs in a folder."),
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
         "report": ("report:report", "Write a run as one HTML page: figures, cost, trajectories to read."),
@@ -132,7 +131,6 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Curate": {
         "merge": ("merge:merge", "Put runs together."),
         "filter": ("merge:filter_", "Keep the trajectories that a chain of rules accepts."),
-        "sample": ("merge:sample", "Draw trajectories of a run at random."),
         "export": ("export:export", "Write trajectories in the form that a trainer reads."),
         "publish": ("export:publish", "Publish a run as a dataset on the Hugging Face Hub."),
         "import": ("import_:import_", "Read trajectories of others into a run folder."),
@@ -164,7 +162,7 @@ def _load_command(name: str) -> Any:
     """Import and return the command of that name."""
     import_path = next(commands[name][0] for commands in _COMMANDS.values() if name in commands)
     command: Any = resolve_name(f"refinesynth.cli.{import_path}")
-    from refinesynth.cli.field_options import CommandWithPlays, with_options
+    from refinesynth.cli.field_options import with_options
 
     if isinstance(command, typer.Typer):
         group = command
@@ -174,7 +172,6 @@ def _load_command(name: str) -> Any:
     model, field_names = _SETTINGS.get(name, (None, None))
     settings = None if model is None else resolve_name(model)
     for registered in group.registered_commands:
-        registered.cls = CommandWithPlays
         registered.callback = with_options(cast("Callable[..., None]", registered.callback), settings, field_names)
     return typer.main.get_command(group)
 

@@ -163,9 +163,7 @@ def value_of(text: str) -> object:
 def _with_setting(backend: Backend, name: str, value: object) -> Backend:
     if len(backend.members) > 1:
         return Mixed.of([_with_setting(part, name, value) for part in backend.members])
-    if name == "skill":
-        return _with_skill(backend, value)
-    known = [field for field in Backend.model_fields if field not in {"model", "name"}] + ["skill"]
+    known = [field for field in Backend.model_fields if field not in {"model", "name"}]
     if name not in known:
         similar = get_close_matches(name, known, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
@@ -186,18 +184,6 @@ def _with_setting(backend: Backend, name: str, value: object) -> Backend:
     except ConfigurationError as error:
         reason = str(error).removeprefix("Backend: ").removeprefix(f"{name}: ")
         raise ConfigurationError(f"--set {name}: {reason}") from None
-
-
-def _with_skill(backend: Backend, value: object) -> Backend:
-    """The rehearsal with a weaker Player; the model string holds its skill, like its faults."""
-    if not backend.is_rehearsal:
-        raise ConfigurationError(
-            f"--set skill: only the rehearsal has a skill, and this backend is {backend.label}; leave it out, or set it of "
-            f"a role that plays on the rehearsal, as in --backend player=rehearsal --set player.skill=0.6"
-        )
-    faults = [fault for fault in backend.model.partition(":")[2].split(",") if fault and not fault.startswith("skill=")]
-    rehearsal = resolve(f"rehearsal:{','.join([*faults, f'skill={value}'])}")
-    return backend.model_copy(update={"model": rehearsal.model})
 
 
 def backends() -> None:

@@ -12,7 +12,7 @@ from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.run_display import import_backends, run_displayed
-from refinesynth.cli.terminal import note, notes, say
+from refinesynth.cli.terminal import notes, say
 from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode.backend_check import BackendCheck, Probe
@@ -31,15 +31,12 @@ def check_backend(
     roles: Annotated[
         str | None, option(metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
     ] = None,
-    forms: Annotated[str | None, option(hidden=True)] = None,
     set_: Set = None,
 ) -> None:
     """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests.
 
     Each request is announced with its bounds. After Ctrl-C, the findings so far are printed.
     """
-    if forms is not None:
-        note("! --forms is gone and does nothing: each role is asked in every form")
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")

@@ -1,4 +1,4 @@
-"""Display of a run in progress and its cost: a redrawn board on a terminal, log lines elsewhere."""
+"""Display of a run in progress and its cost: redrawn on a terminal, log lines elsewhere."""
 
 import time
 from collections import deque
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from refinesynth.cli.terminal import Screen, bar, labelled, styled
+from refinesynth.cli.terminal import Screen, styled
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.text.number_format import compact, counted, dollars, duration, per_time
 from refinesynth.text.printable import one_line
@@ -18,13 +18,11 @@ _GROWTH = 8
 """Divisor of the elapsed time that gives the later intervals between log lines: an eighth."""
 RATE_WINDOW = 60.0
 """Window of the rate, in seconds."""
-_MAX_RULES = 6
-"""Most rules listed on the board; the others are summed up."""
 _WIDTH = 200
 
 
 class Display(Screen):
-    """Progress of a run: a board on a terminal that can redraw, else log lines."""
+    """Progress of a run: redrawn on a terminal that can, else log lines."""
 
     def __init__(self, console: Console) -> None:
         self._pace = Pace()
@@ -32,8 +30,6 @@ class Display(Screen):
         """Elapsed seconds of the run minus the monotonic clock, at the latest update."""
         self._latest: Progress | None = None
         self._logged: Progress | None = None
-        self._logged_clauses = list[str]()
-        """Parts of the state at the last log line, unchanged ones included."""
         self._next_log_at = 0.0
         super().__init__(console, self._draw)
 
@@ -44,16 +40,15 @@ class Display(Screen):
         self._pace.observe(progress)
 
     def tick(self, *, last: bool = False) -> None:
-        """Log a line if the console cannot redraw: all parts in the first and last line, else the changed parts.
-        Called every `LOG_EVERY` seconds; the interval between lines grows with the elapsed time.
+        """Log a line if the console cannot redraw; called every `LOG_EVERY` seconds. The interval between lines grows with the
+        elapsed time.
         """
         now = self._now()
         if self._latest is None or self.can_redraw or (now < self._next_log_at and not last):
             return
-        self._logged, former = self._latest, [] if last else self._logged_clauses
-        head, *self._logged_clauses = status_clauses(self._latest, self._pace, now)
+        self._logged = self._latest
         self._next_log_at = now + max(LOG_EVERY, now / _GROWTH)
-        self.say("; ".join([head, *(part for part in self._logged_clauses if part not in former)]))
+        self.say("; ".join(status_clauses(self._latest, self._pace, now)))
 
     def close(self) -> None:
         super().close()
@@ -66,7 +61,8 @@ class Display(Screen):
     def _draw(self) -> RenderableType:
         if self._latest is None:
             return Text("starting", style="dim")
-        return status_board(self._latest, self._pace, self._now())
+        head, *others = status_clauses(self._latest, self._pace, self._now())
+        return Group(styled(head, "bold"), *map(styled, others))
 
 
 class Pace:
@@ -104,59 +100,18 @@ def status_clauses(progress: Progress, pace: Pace, now: float) -> list[str]:
     """State of a run as clauses; the first has the time and the accepted trajectories."""
     state = progress.look()
     bound = f" (bound by {progress.bound})" if progress.bound and progress.in_flight else ""
+    kept = f", {progress.kept:,} kept for later" if progress.kept else ""
     return [
-        f"{duration(now)} {_accepted(progress)} accepted",
+        f"{duration(now)} {progress.accepted:,}/{progress.n:,} accepted",
         _speed(pace, now),
-        f"{progress.in_flight:,} in flight{bound}, {progress.failed:,} gave none{_kept_clause(progress, ', ')}",
+        f"{progress.in_flight:,} in flight{bound}, {progress.failed:,} gave none{kept}",
         f"refused: {counted(progress.scripts_refused, 'script')}, {counted(progress.drafts_refused, 'draft')}",
         tokens(progress, state),
         f"cost {cost(progress, state)}",
         *failure_reasons(progress.commonest_reason, progress.last_reason, failed=progress.failed),
         *(one_line(trouble, size=200) for trouble in state.troubles),
+        *([f"{counted(progress.bad_personas, 'row')} skipped: no persona in them"] if progress.bad_personas else []),
     ]
-
-
-def status_board(progress: Progress, pace: Pace, now: float) -> RenderableType:
-    """State of a run as a few lines that fit 80 columns."""
-    state = progress.look()
-    accepted = Text(_accepted(progress), style="bold green" if progress.accepted >= progress.n else "bold")
-    header = bar("accepted", progress.accepted, progress.n, accepted, Text(duration(now), style="dim"))
-    table = labelled()
-    table.add_row("pace", _speed(pace, now))
-    table.add_row(
-        "episodes",
-        f"{progress.in_flight:,} in flight · {progress.finished:,} finished · {progress.failed:,} without a trajectory"
-        f"{_kept_clause(progress, ' · ')}",
-    )
-    if progress.bound and progress.in_flight:
-        table.add_row("bound by", progress.bound)
-    scripts, drafts = counted(progress.scripts_refused, "script"), counted(progress.drafts_refused, "draft")
-    table.add_row("refused", f"{scripts} · {drafts}")
-    if progress.by_rule:
-        ranked = sorted(progress.by_rule.items(), key=lambda item: (-item[1], item[0]))
-        shown = [f"{one_line(rule, size=40)} {count:,}" for rule, count in ranked[:_MAX_RULES]]
-        if rest := ranked[_MAX_RULES:]:
-            shown.append(f"{len(rest)} more {sum(count for _, count in rest):,}")
-        table.add_row("by rule", styled(" · ".join(shown)))
-    for reason in failure_reasons(progress.commonest_reason, progress.last_reason, failed=progress.failed):
-        table.add_row("why none", styled(reason))
-    table.add_row("tokens", tokens(progress, state))
-    table.add_row("cost", cost(progress, state))
-    for trouble in state.troubles:
-        table.add_row("backend", styled(f"! {one_line(trouble, size=200)}", "yellow"))
-    if progress.bad_personas:
-        pronoun = "it" if progress.bad_personas == 1 else "them"
-        table.add_row("personas", f"! {counted(progress.bad_personas, 'row')} skipped: no persona in {pronoun}")
-    return Group(header, table)
-
-
-def _accepted(progress: Progress) -> str:
-    return f"{progress.accepted:,}/{progress.n:,}"
-
-
-def _kept_clause(progress: Progress, separator: str) -> str:
-    """Clause on trajectories that wait for an earlier episode or exceed `n`; empty without any."""
-    return f"{separator}{progress.kept:,} kept for later" if progress.kept else ""
 
 
 def _speed(pace: Pace, now: float) -> str:

@@ -1,20 +1,19 @@
 """Commands `evaluate` and `compare`: scores of a model on unseen benchmarks, and comparisons of evaluations."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 
 from refinesynth.cli.backend_options import value_of
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option, values_by_field
 from refinesynth.cli.interrupt import force_exit_after, interruptible
-from refinesynth.cli.terminal import labelled, note, say, styled
+from refinesynth.cli.terminal import note, say, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
@@ -38,9 +37,6 @@ def evaluate(
     *,
     python: Annotated[list[str] | None, option(metavar="NAME=PATH")] = None,
     set_: Annotated[list[str] | None, option("--set", metavar="SETTING=VALUE")] = None,
-    compat: Annotated[str | None, option(hidden=True)] = None,
-    reflexion: Annotated[int | None, option(hidden=True)] = None,
-    shots: Annotated[int | None, option(hidden=True)] = None,
     **typed: Any,
 ) -> None:
     """Play a model in environments that it has never seen, and write Inspect logs.
@@ -52,20 +48,6 @@ def evaluate(
         set_: A setting of the model: of a backend, see docs/backends.md, or of Inspect's provider, such as
             batch_size=16.
     """
-    for removed, value, default, advice in (
-        (
-            "--compat",
-            compat,
-            "agentboard",
-            "environments keep AgentBoard's quirks, as in published scores. Leave it out",
-        ),
-        ("--reflexion", reflexion, 1, "an instance is played once. Leave it out, or give --epochs for several plays"),
-        ("--shots", shots, 0, "the first message has no worked example. Leave it out"),
-    ):
-        if value not in {None, default}:
-            raise InputError(f"{removed} {value} was removed: {advice}")
-        if value is not None:
-            note(f"! {removed} is gone and does nothing")
     check_installed("evaluate", "inspect_ai", "numpy")
     printer = _ProgressPrinter()
     with force_exit_after(_EXIT_TIMEOUT, lambda: note(printer.interrupted_note)) as end:
@@ -144,8 +126,8 @@ def _pairs(texts: Sequence[str] | None, option: str, form: str) -> dict[str, str
     return pairs
 
 
-_LABEL = 14
-"""Width to which a label column may shrink, in characters; if the figures still do not fit, rows become lists."""
+_MAX_WIDTH = 10_000
+"""Widest table; rows that are wider than the terminal continue on its next line."""
 
 
 def compare(
@@ -161,7 +143,7 @@ def compare(
     Options:
         folders: Folders of `evaluate`; each is compared with the first.
         paper: Put the paper's published rows beside.
-        output: Write compare.md, .html, .png and .json there.
+        output: Write compare.md and compare.json there.
     """
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")
@@ -169,7 +151,7 @@ def compare(
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
     with nullcontext() if output is None else exclusive_access(output):
         if folders:
-            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
+            check_installed("evaluate", "inspect_ai", "numpy")
             from refinesynth.evaluate.comparing.comparison import compare as compared
 
             comparison = compared(folders, paper=paper)
@@ -177,47 +159,26 @@ def compare(
             from refinesynth.evaluate.comparing.table_values import Comparison, main_table
 
             comparison = Comparison({}, [main_table({}, paper=True)])
-        console = standard_output()
         for name, model in comparison.models.items():
-            console.print(styled(one_line(f"{name}: {model}")))
+            say(styled(one_line(f"{name}: {model}")))
         for table in comparison.tables:
-            console.print(*_table_parts(table, console.width), sep="\n")
+            _print_table(table)
         for warning in comparison.warnings:
-            console.print(styled(f"! {one_line(warning)}", "yellow"))
+            say(styled(f"! {one_line(warning)}", "yellow"))
         if output is not None:
-            from refinesynth.evaluate.comparing.comparison_files import write_comparison
-
-            paths = (one_line(str(path)) for path in write_comparison(comparison, output))
+            paths = (one_line(str(path)) for path in comparison.write(output))
             note(styled(f"written: {', '.join(paths)}", "dim"))
 
 
-def _table_parts(table: "Table", width: int) -> Iterator[RenderableType]:
-    yield styled(f"\n{table.title}", "bold")
-    columns = list(zip(table.columns, *table.texts(), strict=True))
-    # Headings wrap between words; figures do not wrap.
-    widths = [max(map(len, (*heading.split(), *cells))) for heading, *cells in columns]
-    total = sum(min(_LABEL, size) for size in widths[: table.labels]) + sum(widths[table.labels :]) + len(columns) - 1
-    yield _as_grid(table, gap=2 if total + len(columns) <= width else 1) if total <= width else _as_list(table)
-    yield from (styled(remark, "dim") for remark in table.notes)
-
-
-def _as_grid(table: "Table", *, gap: int) -> RenderableType:
-    grid = Grid(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
+def _print_table(table: "Table") -> None:
+    say(styled(f"\n{table.title}", "bold"))
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for index, heading in enumerate(table.columns):
-        if index < table.labels:
-            grid.add_column(heading, overflow="fold")
-        else:
-            grid.add_column("\n".join(heading.split()), justify="right", no_wrap=True)
+        grid.add_column(heading, justify="left" if index < table.labels else "right", no_wrap=True)
     for row in table.texts():
         grid.add_row(*map(styled, map(one_line, row)))
-    return grid
-
-
-def _as_list(table: "Table") -> RenderableType:
-    """Each row as its labels, with its figures below."""
-    parts: list[RenderableType] = []
-    for row in table.texts():
-        parts.append(styled(one_line(" · ".join(row[: table.labels]))))
-        figures = zip(table.columns[table.labels :], row[table.labels :], strict=True)
-        parts.append(labelled((f"  {column}", styled(one_line(cell))) for column, cell in figures))
-    return Group(*parts)
+    console = standard_output()
+    console.width = _MAX_WIDTH
+    console.print(grid)
+    for remark in table.notes:
+        say(styled(remark, "dim"))

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from typer.core import TyperCommand
 from typer.models import ArgumentInfo, OptionInfo
 
 from refinesynth.option import PANELS, PLAY, Option
@@ -167,36 +166,11 @@ def _panel_index(parameter: inspect.Parameter) -> int:
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
 
 
-class CommandWithPlays(TyperCommand):
-    """Command whose help lists the registered plays, which are looked up when the help is shown."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        for option in self.params:
-            if option.name == "play":
-                option.metavar = f"[{'|'.join(_play_names())}]"
-        super().format_help(ctx, formatter)
-
-
-def _play_names() -> tuple[str, ...]:
-    from refinesynth.episode import plays
-
-    return tuple(plays.PLAYS.entries())
-
-
-def _check_play(name: str | None) -> str | None:
-    """Check the name of a play; raises BadParameter for an unknown one."""
-    if name is not None and name not in (names := _play_names()):
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, names))}.")
-    return name
-
-
 PlayOption = Annotated[
     str | None,
     typer.Option(
         "--play",
         rich_help_panel=PLAY,
-        callback=_check_play,
-        autocompletion=_play_names,
         help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
         "executed (grounded); or a play of another package, see docs/plays.md.",
     ),

@@ -1,9 +1,8 @@
-"""Commands `merge`, `filter`, `sample` and `fetch`, which write a new run from existing runs."""
+"""Commands `merge`, `filter` and `fetch`, which write a new run from existing runs."""
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from random import Random
 from shutil import copytree
 from typing import Annotated
 
@@ -14,10 +13,9 @@ from refinesynth.cli.field_options import option
 from refinesynth.cli.rules import read_chain
 from refinesynth.cli.run_records import Run, local_path
 from refinesynth.cli.terminal import note
-from refinesynth.errors import InputError, RunFolderError
+from refinesynth.errors import RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE, is_url
 from refinesynth.rules import verify
-from refinesynth.run import RunFolder
 from refinesynth.run.merging import Keep, merge_runs
 from refinesynth.run.run_folder import waiting_note
 from refinesynth.text.number_format import counted
@@ -49,22 +47,6 @@ def filter_(
     """Keep the trajectories of a run that a chain of rules accepts."""
     chain = read_chain("--rules", rules)
     _write([run], output, fresh=fresh, keep=lambda record: verify(record.draft(), chain).accepted, rules=repr(chain))
-
-
-def sample(
-    run: Run,
-    *,
-    output: Output,
-    number: Annotated[int, option("-n", "--number", min=1, help="How many trajectories.")],
-    seed: Annotated[int, option(help="Which ones.")] = 0,
-    fresh: Fresh = False,
-) -> None:
-    """Draw trajectories of a run at random, each as likely as any other."""
-    ids = [trajectory.id for trajectory in RunFolder.open(run).trajectories()]
-    if number > len(ids):
-        raise InputError(f"-n {number:,} is more than the {len(ids):,} trajectories of {str(run)!r}")
-    chosen = frozenset(Random(seed).sample(ids, number))
-    _write([run], output, fresh=fresh, keep=lambda trajectory: trajectory.id in chosen)
 
 
 def fetch(

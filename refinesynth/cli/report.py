@@ -2,10 +2,8 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Final
@@ -45,87 +43,33 @@ def report(
     note(f"written: {output}")
 
 
-HOST: Final = "127.0.0.1"
-PORT: Final = 7575
-"""Default port of Inspect's viewer."""
-_POLL_INTERVAL: Final = 0.1
-"""Seconds between two checks of the viewer's port."""
+_HOST: Final = "127.0.0.1"
 
 
 def view(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with logs of `evaluate`.")],
     *,
-    port: Annotated[
-        int | None, option(min=1, max=65_535, help="By default 7575, or a free one if that is taken.")
-    ] = None,
-    bundle: Annotated[str | None, option(hidden=True)] = None,
+    port: Annotated[int, option(min=1, max=65_535)] = 7575,
 ) -> None:
     """Show an evaluation in Inspect's viewer, in a browser on this machine. Ctrl-C ends it.
 
     For a run, `refinesynth report` writes a page.
     """
-    if bundle is not None:
+    if next(folder.rglob("*.eval"), None) is None:
         raise InputError(
-            "view --bundle was removed. Use `inspect view bundle --log-dir LOGS --output-dir SITE` for an evaluation, and "
-            "`refinesynth report` for a run"
+            f"{str(folder)!r} holds no logs of an evaluation (*.eval); give a folder that `refinesynth evaluate` wrote. For a run, give "
+            "`refinesynth report RUN`"
         )
-    if _is_run(folder):
-        page = Path("report.html")
-        if page.exists():
-            raise InputError(
-                f"view shows evaluations. For a run, give `refinesynth report {folder} -o FILE`; {str(page)!r} is there already"
-            )
-        note("view shows evaluations; for a run, `refinesynth report RUN` writes this page")
-        report(folder, output=page)
-        return
     check_installed("evaluate", "inspect_ai")
-    viewer_port = free_port(port)
     inspect = [sys.executable, "-m", "inspect_ai", "view", "start"]
-    command = [*inspect, "--log-dir", str(folder.resolve()), "--host", HOST, "--port", str(viewer_port)]
+    command = [*inspect, "--log-dir", str(folder.resolve()), "--host", _HOST, "--port", str(port)]
     # A stale file in Inspect's data folder may name an unrelated process, which Inspect would end.
     with TemporaryDirectory() as data_home, interruptible() as interrupt:
         viewer = subprocess.Popen(command, env={**os.environ, "XDG_DATA_HOME": data_home})  # noqa: S603
         interrupt.call_on_signal(viewer.terminate)
-        while viewer.poll() is None and not _accepts_connections(viewer_port):
-            time.sleep(_POLL_INTERVAL)
-        if viewer.returncode is None:
-            note(f"http://{HOST}:{viewer_port} shows {folder}; Ctrl-C ends it")
+        note(f"http://{_HOST}:{port} shows {folder} in some seconds; Ctrl-C ends it")
         code = viewer.wait()
     if interrupt.received is None:
         raise typer.Exit(code if code >= 0 else 128 - code)
     if interrupt.received is not signal.SIGINT:  # Ctrl-C is the normal end
         raise typer.Exit(EXIT_CODES[interrupt.received])
-
-
-def free_port(port: int | None) -> int:
-    """`port`, else the default port or a free one; raises InputError if `port` cannot be used."""
-    try:
-        return _bind(PORT if port is None else port)
-    except OSError as error:
-        if port is None:
-            return _bind(0)
-        raise InputError(
-            f"port {port} of {HOST} cannot be used ({error.strerror}); give another --port, or none"
-        ) from error
-
-
-def _bind(port: int) -> int:
-    with socket.create_server((HOST, port)) as listener:
-        return listener.getsockname()[1]
-
-
-def _accepts_connections(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex((HOST, port)) == 0
-
-
-def _is_run(folder: Path) -> bool:
-    """True for a run folder, false for a folder of logs; raises InputError for anything else."""
-    if not folder.is_dir():
-        problem = "is a file" if folder.exists() else "does not exist"
-        raise InputError(f"{str(folder)!r} {problem}; give a folder that `refinesynth evaluate` wrote")
-    if (folder / "config.json").is_file() or (folder / "trajectories.jsonl").is_file():
-        return True
-    if next(folder.rglob("*.eval"), None) is None:
-        raise InputError(f"{str(folder)!r} has neither logs of an evaluation (*.eval) nor a run (config.json)")
-    return False

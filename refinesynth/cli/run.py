@@ -1,25 +1,20 @@
 """`refinesynth run`: synthesis of trajectories from personas."""
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
-from pydantic import BaseModel
 
-from refinesynth.backends import Backend
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
 from refinesynth.cli.field_options import PlayOption, flag, option, option_names, values_by_field
 from refinesynth.cli.supervised import supervise
-from refinesynth.cli.terminal import note, output
+from refinesynth.cli.terminal import note
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
 from refinesynth.settings import RunSettings
-from refinesynth.settings.run import FORMER_NAMES
-from refinesynth.text.printable import printable
 
 
 def run(
@@ -36,10 +31,7 @@ def run(
     json: Annotated[bool, option(panel=OUTPUT)] = False,
     dry_run: Annotated[bool, option(panel=ADVANCED)] = False,
     sample: Annotated[int | None, option(panel=ADVANCED, min=1)] = None,
-    show_config: Annotated[bool, option(panel=ADVANCED)] = False,
     retry_failed: Annotated[bool | None, option(hidden=True)] = None,
-    patience: Annotated[int | None, option(hidden=True)] = None,
-    journals: Annotated[str | None, option(hidden=True)] = None,
     **settings: Any,
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
@@ -48,33 +40,32 @@ def run(
     used, 3 when the folder cannot be written, 130 after Ctrl-C.
 
     Options:
-        personas: JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for
+        personas: JSONL with `persona` or `text`, CSV, TSV or plain text, .gz and .zst too; - for
             standard input. By default the personas that come with refinesynth.
         preset: The paper's procedure, or settings for local models below about 8B; other options override parts of it.
-        config: Settings by name in YAML or JSON; options override them. See --show-config.
+        config: Settings by name in YAML or JSON; options override them.
         fallback: A second backend, asked while the first is down or cannot be asked any more. --set
             fallback.SETTING=VALUE sets it alone.
         fresh: Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1.
         json: The report as one JSON object.
         dry_run: Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.
         sample: With --dry-run: how many personas to play, by default 8.
-        show_config: Print every setting, its meaning and its origin, as a file. Runs nothing.
     """
     from refinesynth.cli.run_display import estimate_and_report, run_and_report
     from refinesynth.episode import plays
     from refinesynth.run import free_run_folder
     from refinesynth.settings.setting_presets import paper, small
+    from refinesynth.synthesis.request import settings_of
 
-    settings = _with_present_names(settings, {"retry_failed": retry_failed, "patience": patience, "journals": journals})
-    file_settings = {} if config is None else _read_config(config)
+    if retry_failed is not None:
+        note("! --retry-failed is gone and does nothing; give the failed personas to a new run, and merge both")
+    file_settings = {} if config is None else settings_of(config)
     explicit = {"personas": personas, "play": play, "backend": backend_spec(backend or [])}
     typed = _typed_settings({**settings, **explicit}, file_settings)
     presets = {"paper": paper, "small": partial(small, typed.get("play") or file_settings.get("play") or "live")}
     preset_settings = {} if preset is None else presets[preset]()
-    _check_preset(preset, preset_settings, typed)
-    layers = [(f"preset {preset}", preset_settings), (str(config), file_settings), ("command line", typed)]
-    merged: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
-    if "n" not in merged and not show_config:
+    merged: dict[str, Any] = {**preset_settings, **file_settings, **typed}
+    if "n" not in merged:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
     checked = RunSettings.make(merged, names=option_names(RunSettings, settings))
     plays.PLAYS.entry(checked.play)
@@ -83,9 +74,6 @@ def run(
     merged["backend"] = tuned(merged.get("backend", "rehearsal"), role_settings)
     if (fallback_backend := tuned_fallback(fallback, fallback_settings)) is not None:
         merged["fallback"] = fallback_backend
-    if show_config:
-        _show_config(merged, layers)
-        return
     if dry_run:
         merged.pop("output", None)
         raise typer.Exit(estimate_and_report(merged, sample=sample, json=json))
@@ -96,31 +84,6 @@ def run(
     if invocation.own_process and (merged.get("cluster") or (merged.get("workers") or 1) > 1):
         supervise()
     raise typer.Exit(run_and_report({**merged, "fresh": fresh}, location, invocation.arguments, json=json))
-
-
-def _with_present_names(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with former option names mapped to present ones; prints a note for each former name."""
-    result = dict(settings)
-    for name, value in former.items():
-        if value is None:
-            continue
-        if (present := FORMER_NAMES[name]) is None:
-            note(f"! {flag(name)} is gone and does nothing")
-        else:
-            note(f"! {flag(name)} is now called {flag(present)}; give that instead")
-            result[present] = value if result[present] is None else result[present]
-    return result
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    from refinesynth.synthesis.request import settings_of
-
-    with warnings.catch_warnings(record=True, action="always", category=FutureWarning) as caught:
-        try:
-            return settings_of(path)
-        finally:
-            for warning in caught:
-                note(f"! {warning.message}")
 
 
 def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,43 +107,3 @@ def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) 
     for name in values.keys() & {"rules", "script_rules"}:
         values[name] = read_chain(flag(name), values[name])
     return values
-
-
-def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if the preset's bound on completions is meant for another play than the given one."""
-    if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
-        return
-    calls = settings["attempts"].calls
-    raise ConfigurationError(
-        f"--play {typed['play']}: --preset {name} allows an episode {calls} completions, and each turn takes one; give --attempts "
-        f"drafts=4 too, which sets no such bound, or leave --play out"
-    )
-
-
-def _show_config(merged: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print every setting, its meaning and origin, as a file for `--config`; raises ConfigurationError."""
-    from refinesynth.files.settings_file import commented_yaml
-
-    settings = RunSettings.make({name: value for name, value in merged.items() if name in RunSettings.model_fields})
-    values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
-    if "grounding" not in settings.model_fields_set:
-        # An explicit setting of grounded play is refused for other plays.
-        values["grounding"] = None
-    origins = {name: origin for origin, layer in layers for name in layer}
-    text = commented_yaml(RunSettings, values, origin=lambda name: origins.get(name, "default"))
-    output().print(printable(text), end="", soft_wrap=True)
-
-
-def _plain(value: object) -> object:
-    """The value as JSON: rules and budgets as text, backends without default values."""
-    from refinesynth.run import stable_repr
-
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_defaults=isinstance(value, Backend))
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("Sequence[object]", value)]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return stable_repr(value) if callable(value) else str(value)

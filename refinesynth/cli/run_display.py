@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import shlex
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -14,9 +15,9 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.run_report import advice, continue_command, funnel, next_commands
-from refinesynth.cli.status import as_json
-from refinesynth.cli.terminal import note, notes, output, print_json, say
+from refinesynth.cli.run_report import continue_command
+from refinesynth.cli.status import as_json, print_status
+from refinesynth.cli.terminal import note, notes, print_json, say
 from refinesynth.errors import (
     BackendError,
     ConfigurationError,
@@ -78,7 +79,7 @@ def run_and_report(
         return code
     if accepted is not None and accepted >= n:
         display.say(f"nothing was left to do: {accepted:,} of {n:,} were accepted before")
-    _report(result, result.shortfall, arguments, json=json)
+    _report(result, result.shortfall, json=json)
     if is_url(location):
         display.say(f"all of it is in {location}")
     return ExitCode.OK if result.reached else ExitCode.INCOMPLETE
@@ -203,26 +204,18 @@ def _choices(options: Mapping[str, Any]) -> list["TransportChoice"]:
     return [path_of(backend, in_flight=max_in_flight_of(options.get("concurrency") or "auto")) for backend in backends]
 
 
-def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
+def _report(result: SynthesisResult, shortfall: str | None, *, json: bool) -> None:
     # A closed pipe does not change the exit code: the files of the run are already written.
     with suppress(BrokenPipeError):
-        console = output()
+        current = RunStatus.of(RunFolder.open(result.path))
         if json:
-            print_json(as_json(RunStatus.of(RunFolder.open(result.path))))
+            print_json(as_json(current))
             return
-        console.print()
-        console.print(funnel(result))
-        console.print()
+        print_status(current)
         if shortfall is not None:
-            say(f"{shortfall}", "yellow")
-        if result.stopped_early is not None:
-            say(advice(result, arguments))
-        # The advice after an early stop already names `show --refused`.
-        refused = 0 if result.stopped_early else result.scripts_refused + result.drafts_refused
-        commands = next_commands(result.path, accepted=len(result), refused=refused)
-        say(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}")
-        for command in commands:
-            say(f"  {one_line(command)}", "bold")
+            say(f"\n{shortfall}", "yellow")
+        if result.scripts_refused + result.drafts_refused:
+            say(f"`refinesynth show {shlex.quote(str(result.path))} --refused` lists what was refused.")
 
 
 def _report_unfinished(folder: Path, state: str, arguments: Sequence[str], *, json: bool) -> None:
@@ -235,7 +228,7 @@ def _report_unfinished(folder: Path, state: str, arguments: Sequence[str], *, js
         return
     except StorageError:
         return
-    _report(result, None, arguments, json=json)
+    _report(result, None, json=json)
     note(f"{state}: everything finished so far is in {one_line(str(folder))}. To continue:")
     note(f"  {one_line(continue_command(arguments, folder))}", "bold")
 

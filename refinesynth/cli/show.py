@@ -27,9 +27,7 @@ def show(
     at_random: Annotated[bool, option("--random", help="Any one.")] = False,
     refused: Annotated[bool, option(help="What was refused and why: a list, or with ID or --random in full.")] = False,
     listing: Annotated[bool, option("--list", help="One line for each.")] = False,
-    full: Annotated[bool, option(help="Also what only the DungeonMaster knows: world, thoughts, patterns.")] = False,
-    raw: Annotated[bool, option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
-    paper: Annotated[bool, option(help="Script and turns as JSON in the paper's own keys.")] = False,
+    json: Annotated[bool, option(help="The record as JSON; with --list one a line.")] = False,
     mask: Annotated[
         str | None,
         option(metavar="MODEL", help="As tokens of this model (hub name, folder or GGUF file): which carry loss."),
@@ -38,29 +36,27 @@ def show(
     """Read one trajectory, its mistakes and refinements marked: the first, a random one, or the one with the ID."""
     if (wanted is not None) + at_random + listing > 1:
         raise InputError("give one of ID, --random and --list")
-    if raw and paper:
-        raise InputError("give --json or --paper, not both")
-    if mask is not None and (raw or paper or listing or refused):
-        raise InputError("--mask shows accepted trajectories in full; leave out --json, --paper, --list and --refused")
+    if mask is not None and (json or listing or refused):
+        raise InputError("--mask shows accepted trajectories in full; leave out --json, --list and --refused")
 
     path = file_of(source, refused=refused)
     if listing or (refused and wanted is None and not at_random):
-        _print_list(path, raw=raw)
+        _print_list(path, json=json)
         return
     console = output()
     for index, record in enumerate(_chosen_records(path, wanted, at_random=at_random)):
-        if raw or paper:
-            say(trajectory_text.as_json(record, paper=paper))
+        if json:
+            say(printable(trajectory_text.indented(record.model_dump(mode="json"))))
             continue
         if index:
             console.print()
-        console.print(trajectory_text.layout(record, full=full) if mask is None else _masked(record, mask))
+        console.print(trajectory_text.layout(record) if mask is None else _masked(record, mask))
 
 
-def _print_list(path: Path, *, raw: bool) -> None:
+def _print_list(path: Path, *, json: bool) -> None:
     console, unreadable = output(), list[str]()
     for record in records(path, lambda error: unreadable.append(str(error))):
-        line = printable(record.to_json().decode()) if raw else trajectory_text.summary_line(record)
+        line = printable(record.to_json().decode()) if json else trajectory_text.summary_line(record)
         console.print(line, soft_wrap=True)
     for message in unreadable:
         note(message)

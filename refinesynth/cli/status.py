@@ -1,26 +1,20 @@
-"""Commands `status` and `list`: states of runs, also of running and of killed ones."""
+"""Command `status`: states of runs, also of running and of killed ones."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 from rich.table import Table
 
 from refinesynth.cli.display import failure_reasons
-from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run
 from refinesynth.cli.run_report import amount, by_outcome, estimated
-from refinesynth.cli.terminal import labelled, note, output, print_json, say, styled
-from refinesynth.errors import InputError, RefinesynthError
-from refinesynth.journal.journal_values import model_of
+from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.run import RunFolder
 from refinesynth.run.completed_episode import FEATURES, SLOW_REPAIRS, UNREADABLE
-from refinesynth.run.run_folder import holds_run
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
@@ -48,20 +42,19 @@ def status(
     run: Run,
     *,
     json: AsJson = False,
-    contamination: Annotated[list[Path] | None, option(hidden=True)] = None,
 ) -> None:
     """Show the progress, cost and health of a run: process, accepted trajectories and their diversity, episodes in flight,
     refusals and cost. Changes nothing.
     """
-    if contamination:
-        raise InputError(
-            "status --contamination was removed. Give --contamination to `refinesynth run`, which compares each trajectory "
-            "when it is accepted, or use refinesynth.diversity.Contamination in Python"
-        )
     current = RunStatus.of(RunFolder.open(run))
     if json:
         print_json(as_json(current))
         return
+    print_status(current)
+
+
+def print_status(current: RunStatus) -> None:
+    """Print the progress, cost and health of a run."""
     console = output()
     console.print(labelled(_overview(current), width=10))
     if current.spent:
@@ -267,42 +260,3 @@ def variety_json(variety: DiversityStats) -> dict[str, Any]:
         "scripts": figures.scripts_written,
         "stages": [asdict(stage) for stage in variety.stages],
     }
-
-
-def list_runs(
-    parent: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the runs are.")] = Path("runs"),
-    *,
-    json: AsJson = False,
-) -> None:
-    """List the runs in a folder with their progress, cost and models. Changes nothing.
-
-    With --json, each line is one object in the form of `status --json`. Exits with 1 when a run cannot be read.
-    """
-    if not parent.is_dir():
-        raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("run", "state", "accepted", "cost", "play", "models"):
-        table.add_column(name, justify="right" if name in {"accepted", "cost"} else "left", overflow="fold")
-    failed = False
-    for path in sorted(filter(holds_run, parent.iterdir())):
-        try:
-            folder = RunFolder.open(path)
-            current = RunStatus.of(folder)
-        except RefinesynthError as error:
-            failed = True
-            note(f"refinesynth: {error}")
-            continue
-        if json:
-            print_json(as_json(current))
-            continue
-        accepted = f"{current.accepted:,} of {current.n:,}"
-        cost = "unknown" if current.cost_usd is None else dollars(current.cost_usd)
-        models = ", ".join(dict.fromkeys(model_of(spent.model) for spent in current.spent))
-        texts = (current.folder.name, current.state, accepted, cost, folder.config.play, models)
-        table.add_row(*(styled(one_line(text)) for text in texts))
-    if table.row_count:
-        output().print(table)
-    elif not json and not failed:
-        say(f"there are no runs in {str(parent)!r}")
-    if failed:
-        raise typer.Exit(ExitCode.INCOMPLETE)

@@ -6,43 +6,35 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
-from pydantic import JsonValue
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
-from refinesynth.rules import Severity, Violation, rejects
+from refinesynth.rules import Severity, Violation
 from refinesynth.rules.repairs import Mark, marks, refinements
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.number_format import counted, dollars
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.printable import one_line
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
     DraftTurn,
     DungeonMasterTurn,
-    MalformedTurn,
     PlayerTurn,
     Provenance,
     Script,
     Trajectory,
 )
 
-_LENGTH = 200
-"""Most characters of a turn in `why_refused`; violations get twice as many."""
-_MAX_TURNS = 2
-"""Most turns in `why_refused`."""
-
 _MAX_VALUES = 12
 """Most allowed values of a parameter that are listed."""
 
 
-def layout(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
-    """The whole record; `full` adds what only the DungeonMaster knows: environment, thoughts, patterns."""
-    return _accepted(record, full=full) if isinstance(record, Trajectory) else _refused(record, full=full)
+def layout(record: Trajectory | Refused) -> RenderableType:
+    """The record, without what only the DungeonMaster knows: environment, thoughts, patterns."""
+    return _accepted(record) if isinstance(record, Trajectory) else _refused(record)
 
 
 def summary_line(record: Trajectory | Refused) -> str:
@@ -55,28 +47,11 @@ def summary_line(record: Trajectory | Refused) -> str:
     return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {reason}")
 
 
-def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
-    """The record as indented JSON; `paper` writes script and turns in the paper's keys."""
-    if not paper:
-        return printable(indented(record.model_dump(mode="json")))
-    evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
-    if evidence is None:
-        raise InputError(f"this answer could not be read, so it has no script and no turns: {summary_line(record)}")
-    value: dict[str, JsonValue] = {
-        "Script": evidence.script.to_paper(),
-        "Trajectory": [
-            turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
-            for number, turn in enumerate(evidence.turns, start=1)
-        ],
-    }
-    return printable(indented(value))
-
-
 def indented(value: object) -> str:
     return write_json(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
+def _accepted(trajectory: Trajectory) -> RenderableType:
     repairs, mistakes = refinements(trajectory), len(trajectory.mistakes())
     others = {"abandoned": repairs.abandoned, "unanswered": repairs.unanswered}
     title = Text.assemble(
@@ -88,15 +63,15 @@ def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
     return Group(
         title,
         "",
-        _script(trajectory.script, trajectory.persona.text, full=full),
+        _script(trajectory.script, trajectory.persona.text),
         "",
-        _turns(trajectory.draft(), {}, full=full),
+        _turns(trajectory.draft(), {}),
         "",
         _provenance(trajectory.provenance),
     )
 
 
-def _refused(item: Refused, *, full: bool) -> RenderableType:
+def _refused(item: Refused) -> RenderableType:
     title = Text.assemble(styled(one_line(item.episode), "bold"), f"  refused · {item.stage}, attempt {item.attempt}")
     parts: list[RenderableType] = [title, ""]
     evidence = item.evidence()
@@ -104,43 +79,22 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
         parts += [_labelled([("persona", item.persona.text), ("answer", item.text or "could not be read")]), ""]
         parts += map(_violation, item.violations)
     else:
-        parts += [_script(evidence.script, item.persona.text, full=full), ""]
-        parts.append(_turns(evidence, _by_turn(item.violations, len(evidence.turns)), full=full))
+        parts += [_script(evidence.script, item.persona.text), ""]
+        parts.append(_turns(evidence, _by_turn(item.violations, len(evidence.turns))))
     if item.draft is not None and item.draft.text_error is not None:
         parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
     return Group(*parts)
 
 
-def why_refused(item: Refused, rule: str | None) -> list[Text]:
-    """The goal, the last turns up to the violation of `rule`, and its message, shortened."""
-    refusal = next((finding for finding in item.violations if finding.rule == rule and rejects(finding)), None)
-    evidence = item.evidence()
-    turns = () if evidence is None else evidence.turns
-    end = len(turns) if refusal is None else min(refusal.turn + 1, len(turns))
-    lines = [styled(f"goal  {one_line(evidence.script.goal, size=_LENGTH)}", "dim")] if evidence is not None else []
-    for index in range(max(0, end - _MAX_TURNS), end):
-        speaker, *rest = (one_line(str(line), size=_LENGTH) for line in _turn(turns[index], None, full=False))
-        lines += [styled(f"{index + 1:>4}  {speaker if row == 0 else '':<6} {text}") for row, text in enumerate(rest)]
-    if refusal is not None:
-        lines.append(styled(one_line(f"✗ {refusal.rule} ({refusal.code}): {refusal.message}", size=2 * _LENGTH), "red"))
-    elif item.text:
-        lines.append(styled(one_line(f"✗ {item.text}", size=2 * _LENGTH), "red"))
-    return lines
-
-
-def _script(script: Script, persona: str, *, full: bool) -> Table:
+def _script(script: Script, persona: str) -> Table:
     rows: list[tuple[str, str]] = [("persona", persona)]
     if script.introduction.strip():
         rows.append(("place", script.introduction.strip()))
     rows.append(("goal", script.goal))
     rows += [("done when" if row == 0 else "", text) for row, text in enumerate(script.completion_conditions)]
     common = _common_values(script.actions)
-    rows += [
-        ("actions" if row == 0 else "", _action(action, common, full=full)) for row, action in enumerate(script.actions)
-    ]
-    rows += [("values" if row == 0 else "", _values(name, common[name], full=full)) for row, name in enumerate(common)]
-    if full:
-        rows.append(("world", indented(script.environment)))
+    rows += [("actions" if row == 0 else "", _action(action, common)) for row, action in enumerate(script.actions)]
+    rows += [("values" if row == 0 else "", _values(name, common[name])) for row, name in enumerate(common)]
     return _labelled(rows)
 
 
@@ -153,21 +107,19 @@ def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
     return {name: values.pop() for name, values in by_name.items() if len(values) == 1}
 
 
-def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]], *, full: bool) -> str:
+def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]]) -> str:
     lines = [f"{action.name}: {action.description}" if action.description else action.name]
-    lines += [
-        f"  {_values(name, values, full=full)}" for name, values in action.parameters.items() if name not in common
-    ]
-    return "\n".join([*lines, f"  matches {action.pattern}"] if full else lines)
+    lines += [f"  {_values(name, values)}" for name, values in action.parameters.items() if name not in common]
+    return "\n".join(lines)
 
 
-def _values(name: str, values: Sequence[str], *, full: bool) -> str:
-    listed = values if full else values[:_MAX_VALUES]
+def _values(name: str, values: Sequence[str]) -> str:
+    listed = values[:_MAX_VALUES]
     rest = f" and {len(values) - len(listed)} more" if len(values) > len(listed) else ""
     return f"{{{name}}} = {', '.join(listed) + rest if values else 'anything'}"
 
 
-def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
+def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]]) -> Table:
     marked, turns = marks(draft), draft.turns
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", width=3, style="dim")
@@ -175,7 +127,7 @@ def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full:
     table.add_column(overflow="fold", ratio=1)
     for index, turn in enumerate(turns):
         mark = marked.get(index)
-        speaker, *lines = _turn(turn, mark, full=full)
+        speaker, *lines = _turn(turn, mark)
         for row, line in enumerate(lines):
             table.add_row(str(index + 1) if row == 0 else "", speaker if row == 0 else "", line)
         for violation in violations.get(index, ()):
@@ -185,7 +137,7 @@ def _turns(draft: Draft, violations: Mapping[int, Sequence[Violation]], *, full:
     return table
 
 
-def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | str]:
+def _turn(turn: DraftTurn, mark: Mark | None) -> Iterator[Text | str]:
     if isinstance(turn, PlayerTurn):
         label = mark.label if mark else ""
         style = {"mistake": "red", "refinement": "green"}.get(label, "")
@@ -203,8 +155,6 @@ def _turn(turn: DraftTurn, mark: Mark | None, *, full: bool) -> Iterator[Text | 
             yield styled(f"! {_numbers(mark.mistakes)} stays unanswered", "yellow")
     elif isinstance(turn, DungeonMasterTurn):
         yield "dm"
-        if full:
-            yield styled(f"({turn.thought})", "dim italic")
         yield styled(turn.observation, "cyan")
     else:
         yield "?"

@@ -2,6 +2,7 @@
 
 import zlib
 from bisect import bisect_right
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,16 +31,6 @@ MAX_DOCUMENT = 1 << 26
 """Maximum size of a JSON document or line, in bytes; its values take about 20 times the memory. Longer lines are split
 into plain texts."""
 
-_FORMATS = {
-    b"PAR1": "Parquet",
-    b"ARROW1": "Arrow",
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-    b"\x1f\x8b": "gzip under another name",
-    b"\x28\xb5\x2f\xfd": "Zstandard under another name",
-}
-"""First bytes of refused formats."""
 _MAX_START = 1 << 16
 _LINE_SUFFIXES = (".jsonl", ".ndjson")
 _SEPARATORS = b"\n\r\t ,"
@@ -52,7 +43,7 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     counts as plain text, line by line.
 
     Raises:
-        InputError: The file cannot be read, is longer than `MAX_BYTES`, is no UTF-8, or has a format of `_FORMATS`.
+        InputError: The file cannot be read, is longer than `MAX_BYTES`, or its first line is no UTF-8.
     """
     from zstandard import ZstdError
 
@@ -61,7 +52,9 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     document: JsonValue = None
     try:
         with open_binary(path, compression) as file:
-            _refuse_other_formats(file.readline(_MAX_START))
+            start = file.readline(_MAX_START)
+        refuse_other_encodings(start)
+        getincrementaldecoder("utf-8")().decode(start)
         if not suffixes or suffixes[-1] not in _LINE_SUFFIXES:
             with open_binary(path, compression) as file:
                 document = _parse_json(file.read(MAX_DOCUMENT + 1))
@@ -84,13 +77,6 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
                         yield number, text
     except (OSError, EOFError, zlib.error, ZstdError, ValueError) as error:
         raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error}") from error
-
-
-def _refuse_other_formats(start: bytes) -> None:
-    """Raise ValueError for the first bytes of a file that would be read as noise."""
-    if name := next((name for magic, name in _FORMATS.items() if start.startswith(magic)), None):
-        raise ValueError(f"it is {name}; write its rows as JSONL, plain or as .jsonl.gz or .jsonl.zst")
-    refuse_other_encodings(start)
 
 
 def _parse_json(data: bytes) -> JsonValue:

@@ -140,16 +140,9 @@ def player(
     instances: Mapping[str, Instance],
     *,
     steps: int,
-    reflexion: int = 0,
-    shots: int = 0,
     form: str = "react",
 ) -> Solver:
-    """Play the instance of each sample, which is in `instances` by the sample's id.
-
-    `reflexion` and `shots` have no effect. Inspect compares the arguments of solvers; the two let evaluations continue
-    that an earlier version began.
-    """
-    del reflexion, shots
+    """Play the instance of each sample, which is in `instances` by the sample's id."""
     chat_form = FORMS.get(form, ReactForm)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature

@@ -226,7 +226,7 @@ def _arguments(setup: Evaluation, argument: str, perturb: str) -> dict[str, Any]
     values = {name: getattr(setup, name) for name in TaskSettings.model_fields}
     values |= {"data": data, "argument": argument, "perturb": perturb}
     defaults = TaskSettings()
-    return {name: value for name, value in values.items() if name == "compat" or value != getattr(defaults, name)}
+    return {name: value for name, value in values.items() if value != getattr(defaults, name)}
 
 
 def _with_form(setup: Evaluation) -> Evaluation:

@@ -8,7 +8,6 @@ from inspect_ai import Task, task
 from refinesynth.evaluate.agent import BaselineModel
 from refinesynth.evaluate.benchmarks import TABLE
 from refinesynth.evaluate.chat_form import Local
-from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.inspect_models import OwnBackend
 from refinesynth.evaluate.settings import TaskSettings
 from refinesynth.evaluate.task import benchmark_task, episode
@@ -24,7 +23,6 @@ def registered(name: str) -> Callable[..., Task]:
         *,
         data: str | None = None,
         argument: str = "",
-        compat: Compat = "agentboard",
         perturb: str = "",
         steps: int | None = None,
         form: Literal["auto", "react", "tools", "parallel_tools"] = "auto",

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.option import INPUT, LIMITS, MACHINES, MODEL, OUTPUT, PLAY, Option
 
 FromOne = Annotated[int, Field(ge=1)]
@@ -23,8 +22,6 @@ class TaskSettings(BaseModel):
     """Benchmark data, one folder per benchmark; docs/evaluation.md says where it comes from."""
     argument: str = ""
     """Text behind the benchmark's name: `runs/held-out` of `worlds:runs/held-out`."""
-    compat: Compat = "agentboard"
-    """Wording and scoring of AgentBoard with its quirks, the only value; scores compare with published ones."""
     perturb: Annotated[str, Option(PLAY, "P1..P5", shows_default=False)] = ""
     """The paper's other wordings of ALFWorld, beside the original one: P1, P2,P4, P1..P5."""
     steps: Annotated[FromOne | None, Option(LIMITS, "N")] = None

@@ -243,11 +243,10 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     instances = {instance.id: instance for instance in all_instances}
     steps = options.steps or benchmark.steps
     pool = _pool_of.get()(benchmark, options)
-    facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat")}
+    facts = {key: getattr(options, key) for key in ("argument", "perturb")}
     # Absent for text, because evaluations from before forms could be chosen have no such argument.
     form = {"form": options.form} if options.form in FORMS else {}
-    # Earlier versions recorded `reflexion` and `shots`; with 0 their evaluations without both stay comparable.
-    facts |= {"reflexion": 0, "shots": 0, "benchmark": name, "steps": steps, "instances": len(instances), **form}
+    facts |= {"benchmark": name, "steps": steps, "instances": len(instances), **form}
     samples = [
         # Ids of trajectories are unique in their run alone.
         Sample(
@@ -260,7 +259,7 @@ def benchmark_task(name: str, options: TaskSettings) -> Task:
     return Task(
         name=task_name(name, options.perturb, options.argument),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
-        solver=player(pool, instances, steps=steps, reflexion=0, shots=0, **form),
+        solver=player(pool, instances, steps=steps, **form),
         scorer=episode(),
         config=_CONFIG,
         # The other samples continue after a failed one, which the same command repeats.

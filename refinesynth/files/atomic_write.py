@@ -13,9 +13,6 @@ from typing import IO, Any, BinaryIO, cast
 from refinesynth.errors import InputError, StorageError
 from refinesynth.files.compressed import COMPRESSIONS
 
-_UNSUPPORTED_SUFFIXES = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
-"""Suffixes of unsupported output formats."""
-
 _TEMPORARY_SUFFIX = ".part"
 
 
@@ -84,13 +81,8 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
     Raises:
         InputError: `path` is a folder, a link, a FIFO, a device, a socket or a file of a run, or exists and `overwrite` is
-            false; or its suffix is that of another format than JSONL.
+            false.
     """
-    suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix
-    if suffix.lower() in _UNSUPPORTED_SUFFIXES:
-        raise InputError(
-            f"{str(path)!r}: JSONL is written, not {suffix}; give a name that ends in .jsonl, .jsonl.gz or .jsonl.zst"
-        )
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     refuse_irregular(path)

@@ -6,20 +6,17 @@ MinHash (datasketch) gives candidates, and an exact comparison excludes false po
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
-from sys import getsizeof
 
 from refinesynth.diversity.novelty import WORD, empty_minhash, normalized
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.personas.source import Records, RecordSource
-from refinesynth.text.json_reader import write_json
 
 _CACHED_WORDS = 1 << 16
 
@@ -30,12 +27,9 @@ def words(text: str) -> list[str]:
     return WORD.findall(folded) or [folded.strip()]
 
 
-def grams(text_words: list[str], size: int = 1) -> set[int]:
-    """Return the 32-bit hashes of all runs of `size` words; for a shorter text, the hash of all its words."""
-    if size == 1:
-        return set(map(_hash_word, text_words))
-    runs = range(max(1, len(text_words) - size + 1))
-    return {_hash_word(" ".join(text_words[index : index + size])) for index in runs}
+def grams(text_words: list[str]) -> set[int]:
+    """Return the 32-bit hashes of the words."""
+    return set(map(_hash_word, text_words))
 
 
 def fingerprint(text_words: list[str]) -> int:
@@ -48,26 +42,13 @@ def _hash_word(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=4).digest())
 
 
-_NUMBER_BYTES = 32
 _MAX_COMPARED = 128
 """Maximum number of rows of one band that a row is compared with; bounds the time for monotonous or hostile data."""
 
 
-@dataclass(frozen=True)
-class Similar:
-    """Definition of a near-duplicate; the defaults are Persona Hub's."""
-
-    threshold: float = 0.9
-    """Minimum Jaccard similarity of near-duplicates, above 0 and at most 1."""
-    size: int = 1
-    """Number of words per gram, or of characters in scripts without spaces."""
-    permutations: int = 128
-
-    def __post_init__(self) -> None:
-        if not (0 < self.threshold <= 1 and 1 <= self.size <= 16 and 8 <= self.permutations <= 4096):  # noqa: PLR2004
-            raise InputError(
-                f"{self}: expected a threshold above 0 and at most 1, grams of 1 to 16 words, and 8 to 4096 permutations"
-            )
+THRESHOLD = 0.9
+"""Default of the minimum Jaccard similarity of near-duplicates; Persona Hub's."""
+_PERMUTATIONS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +73,18 @@ class NearDuplicates:
     Memory per admitted persona: 16 bytes, 4 bytes per distinct gram, and about 110 bytes per band (12 bands by default).
     """
 
-    def __init__(self, similar: Similar | None = None) -> None:
-        """Make an empty index. Raises ConfigurationError: datasketch or numpy is not installed."""
+    def __init__(self, threshold: float = THRESHOLD) -> None:
+        """Make an empty index for this minimum similarity, above 0 and at most 1.
+
+        Raises:
+            InputError: `threshold` is out of range.
+            ConfigurationError: datasketch or numpy is not installed.
+        """
+        if not 0 < threshold <= 1:
+            raise InputError(f"the threshold of similarity is {threshold!r}; expected more than 0 and at most 1")
         check_installed("diversity", "datasketch", "numpy")
-        self.similar = similar or Similar()
-        self._bands, self._rows = choose_bands(self.similar.permutations, self.similar.threshold)
+        self.threshold = threshold
+        self._bands, self._rows = choose_bands(_PERMUTATIONS, threshold)
         self._newest_by_key: dict[int, int] = {}
         self._previous = array("i")
         """Previous persona with the same key, or -1, for each persona and each of its keys."""
@@ -107,21 +95,15 @@ class NearDuplicates:
     def __len__(self) -> int:
         return len(self._fingerprints)
 
-    @property
-    def index_bytes(self) -> int:
-        arrays = (self._grams, self._ends, self._fingerprints, self._previous)
-        array_bytes = sum(part.itemsize * len(part) for part in arrays)
-        return array_bytes + getsizeof(self._newest_by_key) + 2 * _NUMBER_BYTES * len(self._newest_by_key)
-
     def admit(self, text: str) -> Twin | None:
         """Admit a persona and return None, or return the earlier persona that it repeats."""
         persona_words = words(text)
-        persona_grams = grams(persona_words, self.similar.size)
+        persona_grams = grams(persona_words)
         keys = self._keys(persona_grams)
         # Sorted, to return the first of equally similar personas.
         compared = ((self._similarity(persona_grams, number), number) for number in sorted(self._candidates(keys)))
         similarity, number = max(compared, key=itemgetter(0), default=(0.0, 0))
-        if similarity >= self.similar.threshold:
+        if similarity >= self.threshold:
             exact = similarity == 1 and self._fingerprints[number] == fingerprint(persona_words)
             return Twin(number, similarity, exact)
         for key in keys:
@@ -135,14 +117,14 @@ class NearDuplicates:
     def _similarity(self, persona_grams: set[int], number: int) -> float:
         start, end = self._ends[number], self._ends[number + 1]
         smaller, larger = sorted((len(persona_grams), end - start))
-        if smaller < self.similar.threshold * larger:
+        if smaller < self.threshold * larger:
             return 0.0
         shared = len(persona_grams.intersection(self._grams[start:end]))
         return shared / (len(persona_grams) + end - start - shared)
 
     def _keys(self, persona_grams: set[int]) -> list[int]:
         """Return one number per band of the MinHash signature; a collision costs one comparison."""
-        sketch = empty_minhash(self.similar.permutations).copy()
+        sketch = empty_minhash(_PERMUTATIONS).copy()
         # Sorted: the order of a set is arbitrary.
         sketch.update_batch(sorted(persona_grams))
         bands = sketch.hashvalues[: self._bands * self._rows].reshape(self._bands, self._rows)
@@ -185,7 +167,6 @@ class DedupReport:
     kept: int
     exact: int
     near: int
-    index_bytes: int
 
 
 def dedup(
@@ -193,8 +174,7 @@ def dedup(
     output: str | PathLike[str],
     *,
     column: str | None = None,
-    similar: Similar | None = None,
-    removed: str | PathLike[str] | None = None,
+    threshold: float = THRESHOLD,
     overwrite: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> DedupReport:
@@ -207,39 +187,23 @@ def dedup(
         source: Personas to read; the ones that ship with the package if None.
         column: Column or key of a row's persona; `persona` or `text` if None.
         output: File to write, compressed if its name ends in `.gz` or `.zst`.
-        similar: Definition of a near-duplicate; Persona Hub's settings if None.
-        removed: File that lists each row left out, the row that it repeats, and their similarity. Row numbers
-            begin at 1 and count all rows of the source, those without a persona too.
-        overwrite: Replace existing files.
+        threshold: Minimum Jaccard similarity of near-duplicates, above 0 and at most 1; by default Persona Hub's.
+        overwrite: Replace an existing file.
         on_progress: Called now and then with the number of rows read.
 
     Raises:
         InputError: A file cannot be read or written, exists, or holds no persona; a setting is out of range.
         ConfigurationError: datasketch is not installed.
     """
-    target, listing = Path(output), None if removed is None else Path(removed)
-    for path in filter(None, (target, listing)):
-        check_output(path, source, overwrite=overwrite)
-    if listing is not None and target.resolve() == listing.resolve():
-        raise InputError(f"{str(target)!r} cannot hold both what is kept and what is removed; name two files")
-    records = Records(source, column=column, on_progress=on_progress)
-    index = NearDuplicates(similar)
-    admitted = array("Q")
-    exact = 0
-    with ExitStack() as files:
-        kept = files.enter_context(output_file(target, overwrite=overwrite))
-        removed_file = None if listing is None else files.enter_context(output_file(listing, overwrite=overwrite))
+    target = Path(output)
+    check_output(target, source, overwrite=overwrite)
+    records, index, exact = Records(source, column=column, on_progress=on_progress), NearDuplicates(threshold), 0
+    with output_file(target, overwrite=overwrite) as kept:
         for record in records:
-            twin, row_number = index.admit(record.persona.text), records.read + records.bad
-            if twin is None:
+            if (twin := index.admit(record.persona.text)) is None:
                 kept.write(record.as_json() + b"\n")
-                admitted.append(row_number)
-                continue
-            exact += twin.exact
-            if removed_file is not None:
-                kind = "exact" if twin.exact else "near"
-                row = {"persona": record.persona.text, "row": row_number, "of": admitted[twin.index], "by": kind}
-                removed_file.write(write_json({**row, "similarity": round(twin.similarity, 4)}) + b"\n")
+            else:
+                exact += twin.exact
         records.check()
     return DedupReport(
         output=target,
@@ -249,7 +213,6 @@ def dedup(
         kept=len(index),
         exact=exact,
         near=records.read - len(index) - exact,
-        index_bytes=index.index_bytes,
     )
 
 

@@ -1,28 +1,24 @@
-"""Personas in JSONL, JSON, CSV, TSV, Parquet and text files, also compressed, and on standard input."""
+"""Personas in JSONL, CSV, TSV and text files, also compressed, and on standard input."""
 
 import csv
 import os
 import re
 import sys
-import tempfile
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.resources import files
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from shutil import copyfileobj
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import orjson
 from pydantic import JsonValue, ValidationError
 
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
-from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_binary, read_document
+from refinesynth.files.compressed import COMPRESSIONS, bounded_lines, open_binary
 from refinesynth.text.json_reader import load_json, write_json
 from refinesynth.trajectory import Persona, explain
 
@@ -30,9 +26,6 @@ COLUMNS = ("persona", "text")
 
 REPORTED_ROWS = 5
 """Maximum number of bad rows to report, with their reasons."""
-
-WRAPPER_COLUMN = "json"
-"""Column that may hold the whole row, as an object or as JSON text, if no column is in `COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +62,19 @@ Row = PersonaRecord | BadRow
 
 
 def read_row(value: object, line: int, column: str | None = None) -> Row:
-    """Read a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
+    """Read a text, a `Persona`, or a mapping with the key `persona` or `text`, or `column`; never raises.
 
-    With `column`, the persona is read only from that key. Fields without a name are left out, such as that of a trailing
-    comma in a CSV header.
+    Fields without a name are left out, such as that of a trailing comma in a CSV header.
     """
-    if column is not None and isinstance(value, Mapping):
-        row_values = {str(key): item for key, item in cast("Mapping[object, object]", value).items()}
-        persona_key = find_column(row_values, column)
-        if persona_key is None:
-            return BadRow(line, f"has no key {column!r}; {_describe_keys(row_values)}")
-        others = {key: item for key, item in row_values.items() if key not in (persona_key, "persona")}
-        value = {"persona": row_values[persona_key], **others}
     fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
-        keys = cast("Mapping[object, object]", value)
-        located = _unwrap_row(keys)
-        if located is None:
-            return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}; {_describe_keys(keys)}")
-        row, key = located
+        row = {str(key): item for key, item in cast("Mapping[object, object]", value).items()}
+        if (key := find_column(row, column)) is None:
+            missing = f"neither of the keys {' and '.join(COLUMNS)}" if column is None else f"no key {column!r}"
+            return BadRow(line, f"has {missing}; {_describe_keys(row)}")
         value = row[key]
         # In the output, another column `persona` would replace the persona.
-        excluded = (key, "persona", None, "")
-        fields = {str(name): cast("JsonValue", item) for name, item in row.items() if name not in excluded}
+        fields = {name: cast("JsonValue", item) for name, item in row.items() if name not in (key, "persona", "")}
     if isinstance(value, Persona):
         return PersonaRecord(line, value, fields)
     if not isinstance(value, str):
@@ -102,28 +85,10 @@ def read_row(value: object, line: int, column: str | None = None) -> Row:
         return BadRow(line, explain(error) if value.strip() else "is blank")
 
 
-def _unwrap_row(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
-    """Return a row and the key of its persona, also for a row inside a field of another row; None without a persona."""
-    key = next((name for name in COLUMNS if name in row), None)
-    content = row[key or WRAPPER_COLUMN] if key is not None or WRAPPER_COLUMN in row else None
-    if isinstance(content, str) and content.lstrip().startswith("{"):
-        try:
-            content = load_json(content)
-        except orjson.JSONDecodeError:
-            content = None
-    if isinstance(content, Mapping):
-        inner = cast("Mapping[object, object]", content)
-        inner_key = next((name for name in COLUMNS if isinstance(inner.get(name), str)), None)
-        if inner_key is not None:
-            outer = {name: item for name, item in row.items() if name != (key or WRAPPER_COLUMN)}
-            return {**outer, **inner}, inner_key
-    return None if key is None else (row, key)
-
-
 def find_column(names: Iterable[str], requested: str | None = None) -> str | None:
     """Return the name of the column with personas, ignoring case and surrounding blanks; None without one."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
-    candidates = (*COLUMNS, WRAPPER_COLUMN) if requested is None else (requested.strip().casefold(),)
+    candidates = COLUMNS if requested is None else (requested.strip().casefold(),)
     return next((folded[name] for name in candidates if name in folded), None)
 
 
@@ -155,9 +120,8 @@ STDIN = "-"
 
 _JSON_START = re.compile(rb'\s*\[?\s*\{\s*"')
 """Beginning of a line of text that is read as JSON: JSONL is also on standard input and, as our output, in `.txt` files."""
-_PARQUET_ROWS = 256
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt", ".json", ".parquet")
+_FORMATS = (".jsonl", ".ndjson", *_DELIMITERS, ".txt")
 
 NumberedRow = tuple[int, object]
 
@@ -168,7 +132,7 @@ class PersonaFile:
     def __init__(self, path: str | PathLike[str], *, column: str | None = None) -> None:
         """Check the path; `column` holds a row's persona, by default `persona` or `text`.
 
-        Raises InputError: there is no such file, its suffix is unknown, or it needs a package that is not installed.
+        Raises InputError: there is no such file, or its suffix is unknown.
         """
         self.path = path = Path(path)
         self.column = column
@@ -190,22 +154,18 @@ class PersonaFile:
         if self._format not in _FORMATS:
             raise InputError(
                 f"unknown file format by the name of {str(path)!r}; expected one that ends in "
-                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(COMPRESSIONS)} after that"
+                f"{', '.join(_FORMATS)}, and perhaps {' or '.join(COMPRESSIONS)} after that; convert others to JSONL"
             )
-        if self._format == ".parquet":
-            check_installed("parquet", "pyarrow")
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
         from zstandard import ZstdError
 
         self._line = 0
-        standard_input = self._format == STDIN
-        tables = dict.fromkeys(_DELIMITERS, self._csv_rows)
-        readers = {".parquet": self._parquet_rows, ".json": self._json_rows, **tables}
+        is_stdin, read = self._format == STDIN, self._csv_rows if self._format in _DELIMITERS else self._line_rows
         try:
-            with nullcontext(sys.stdin.buffer) if standard_input else open_binary(self.path, self._compression) as file:
-                for row in readers.get(self._format, self._line_rows)(file):
+            with nullcontext(sys.stdin.buffer) if is_stdin else open_binary(self.path, self._compression) as file:
+                for row in read(file):
                     yield row if isinstance(row, BadRow) else read_row(row[1], row[0], self.column)
         except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
             position = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
@@ -263,42 +223,6 @@ class PersonaFile:
                 "within a quoted cell twice, and each cell with at most 131,072 characters; or write the file as JSONL"
             ) from error
 
-    def _json_rows(self, file: BinaryIO) -> Iterator[NumberedRow]:
-        path = repr(str(self.path))
-        try:
-            document: Any = load_json(read_document(file, self.path))
-        except orjson.JSONDecodeError as error:
-            raise InputError(f"{path} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
-        if isinstance(document, dict):
-            lists = [value for value in cast("dict[str, object]", document).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
-            document = lists[0] if len(lists) == 1 else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        if not isinstance(document, list):
-            raise InputError(f"{path} is neither a list of rows nor an object that holds one list of them")
-        yield from enumerate(cast("list[object]", document), start=1)
-
-    def _parquet_rows(self, file: BinaryIO) -> Iterator[NumberedRow | BadRow]:
-        """Yield rows, read in batches. Repeated column names are left out, except the persona's."""
-        # Typed as Any: pyarrow is optional and untyped.
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-        with tempfile.TemporaryFile() as unpacked:
-            if self._compression is not None:
-                # A Parquet reader needs random access: the file is unpacked first, to disk to save memory.
-                copyfileobj(file, unpacked)
-                unpacked.seek(0)
-                file = unpacked
-            try:
-                table = parquet.ParquetFile(file)
-                names: list[str] = table.schema_arrow.names
-                column = require_column(repr(str(self.path)), names, self.column)
-                columns = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
-                batches = table.iter_batches(batch_size=_PARQUET_ROWS, columns=columns)
-                rows = ((batch.schema.names, cells) for batch in batches for cells in zip(*batch.columns, strict=True))
-                for number, (column_names, cells) in enumerate(rows, start=1):
-                    yield _parquet_row(dict(zip(column_names, cells, strict=True)), column, number)
-            except (arrow.ArrowException, OSError) as error:
-                raise InputError(f"{str(self.path)!r} cannot be read as Parquet: {error}") from error
-
 
 def _field_names(header: list[str], persona_index: int) -> list[str | None]:
     """Return column names as fields of a row; None for unnamed and repeated columns."""
@@ -308,16 +232,3 @@ def _field_names(header: list[str], persona_index: int) -> list[str | None]:
         persona if number == persona_index else None if name in (persona, *names[:number]) else name
         for number, name in enumerate(names)
     ]
-
-
-def _parquet_row(cells: dict[str, Any], column: str, number: int) -> NumberedRow | BadRow:
-    row: dict[str, object] = {}
-    for name, cell in cells.items():
-        try:
-            row[name.strip().casefold() if name == column else name] = cell.as_py()
-        except (UnicodeDecodeError, ValueError, OverflowError) as error:
-            # Other columns may hold values without a Python form, such as a time in the year 20,000; they are left out.
-            if name == column:
-                position = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-                return BadRow(number, f"is not UTF-8{position}")
-    return number, row

@@ -2,75 +2,20 @@
 
 import hashlib
 import heapq
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from random import Random
 
-from pydantic import JsonValue
-
 from refinesynth.errors import InputError
-from refinesynth.personas.near_duplicates import NearDuplicates, Similar
 from refinesynth.personas.persona_files import PersonaRecord
 from refinesynth.personas.source import Records, RecordSource
 
-DOMAIN = "domain"
-"""Value of `balance_by` for the first of `DOMAIN_FIELDS` that a row has."""
-
-DOMAIN_FIELDS = (
-    "general domain (top 1 percent)",
-    "general domain (top 0.1 percent)",
-    "general domain",
-    "domain",
-    "category",
-)
-"""Names of fields with a domain, in order of precedence. Persona Hub's elite files have the first two."""
-
 NO_DOMAIN = "(none)"
-"""Group of rows without a domain."""
+"""Group of rows without a value of the field."""
 
 _MAX_NAMED_FIELDS = 20
-
-_MISSING = frozenset({"", "none", "null", "nan", "n/a", "na", "unknown", "not specified", "-"})
-_MAX_DOMAIN_LENGTH = 100
-_FIELD = re.compile(r"[\W_]+")
-_SPACE = re.compile(r"\s+")
-
-
-def domain_of(record: PersonaRecord, by: str = DOMAIN) -> str | None:
-    """Return the domain of a row, by `domain` or the name of a field; None without a domain.
-
-    Field names are compared without case and punctuation: a column in another spelling replaces an empty one. Domains are
-    returned in lower case, without surrounding spaces, quotes and punctuation.
-    """
-    field_names = _domain_fields(by)
-    domains: dict[str, str] = {}
-    for name, value in record.fields.items():
-        field = _normalize(name)
-        if field in field_names and field not in domains and (domain := _clean_domain(value)) is not None:
-            domains[field] = domain
-    return next((domains[name] for name in field_names if name in domains), None)
-
-
-def _domain_fields(by: str) -> tuple[str, ...]:
-    return tuple(map(_normalize, DOMAIN_FIELDS)) if _normalize(by) == DOMAIN else (_normalize(by),)
-
-
-@lru_cache(maxsize=4096)
-def _normalize(name: str) -> str:
-    return _FIELD.sub(" ", name.replace(".", "point")).strip().casefold()
-
-
-def _clean_domain(value: JsonValue) -> str | None:
-    if isinstance(value, list) and value:
-        value = value[0]
-    if value is None or isinstance(value, list | tuple | dict):
-        return None
-    domain = _SPACE.sub(" ", str(value)[: 4 * _MAX_DOMAIN_LENGTH]).strip(" \"'.,;").casefold()[:_MAX_DOMAIN_LENGTH]
-    return None if domain in _MISSING else domain
 
 
 @dataclass(frozen=True)
@@ -80,10 +25,8 @@ class Sample:
     read: int
     bad: int
     problems: tuple[str, ...]
-    duplicates: int
-    """Number of near-duplicates that were left out; 0 without a search."""
     domains: dict[str, int]
-    """Number of personas drawn from each domain, in the order of `records`; empty without balancing."""
+    """Number of personas drawn for each value of the field, in the order of `records`; empty without balancing."""
 
 
 def sample(
@@ -93,12 +36,11 @@ def sample(
     column: str | None = None,
     seed: int = 0,
     balance_by: str | None = None,
-    similar: Similar | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Sample:
     """Draw `n` personas at random, or all if there are fewer. The same arguments give the same sample.
 
-    `balance_by` represents domains as evenly as their sizes allow; of more than `n` domains, it draws `n`. The source is
+    `balance_by` represents the values of a field as evenly as their sizes allow; of more than `n` values, it draws `n`. The source is
     read once, and memory holds at most 3 `n` rows.
 
     Args:
@@ -106,8 +48,7 @@ def sample(
         n: Size of the sample.
         column: Column or key of a row's persona; `persona` or `text` if None.
         seed: Seed of the sample.
-        balance_by: `domain` (Persona Hub's fields and a few others) or the name of a field; None does not balance.
-        similar: Leave near-duplicates out, as `dedup` does; the index needs memory for every row.
+        balance_by: Name of a field; None does not balance.
         on_progress: Called now and then with the number of rows read.
 
     Raises:
@@ -116,21 +57,16 @@ def sample(
     if n < 1:
         raise InputError(f"a sample has at least one persona, got n={n}")
     records = Records(source, column=column, on_progress=on_progress)
-    seen = NearDuplicates(similar) if similar is not None else None
     drawn = _BalancedDraw(n, seed)
     has_field, names = balance_by is None, dict[str, None]()
-    duplicates = 0
     for record in records:
-        if seen is not None and seen.admit(record.persona.text) is not None:
-            duplicates += 1
-            continue
         if balance_by is None:
             drawn.offer(record, "")
             continue
-        if not has_field:
-            has_field = not set(_domain_fields(balance_by)).isdisjoint(map(_normalize, record.fields))
-            names.update((name[:80], None) for name in islice(record.fields, _MAX_NAMED_FIELDS - len(names)))
-        drawn.offer(record, domain_of(record, balance_by) or NO_DOMAIN)
+        has_field = has_field or balance_by in record.fields
+        names.update((name[:80], None) for name in islice(record.fields, _MAX_NAMED_FIELDS - len(names)))
+        value = record.fields.get(balance_by)
+        drawn.offer(record, NO_DOMAIN if value in (None, "") else str(value))
     records.check()
     if not has_field:
         available = f"the fields are {', '.join(map(repr, names))}" if names else "there are no other fields"
@@ -139,9 +75,7 @@ def sample(
         )
     chosen = list(drawn)
     domains = {} if balance_by is None else dict(Counter(name for name, _ in chosen))
-    return Sample(
-        tuple(record for _, record in chosen), records.read, records.bad, records.problems, duplicates, domains
-    )
+    return Sample(tuple(record for _, record in chosen), records.read, records.bad, records.problems, domains)
 
 
 class _BalancedDraw:

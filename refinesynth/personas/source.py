@@ -240,7 +240,7 @@ def _dataset_rows(dataset: Any, requested: str | None) -> Generator[Row, None, N
     if dataset.column_names is not None:
         column = require_column("the dataset", dataset.column_names, requested)
         for number, row in enumerate(dataset.select_columns([column]), start=1):
-            yield read_row({column.strip().casefold() if requested is None else "persona": row[column]}, number)
+            yield read_row({"persona": row[column]}, number)
     else:
         for number, row in enumerate(dataset, start=1):
             yield read_row(row, number, requested)

@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from random import Random
 from threading import Event
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
 import anyio
 import orjson
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
-from pydantic import BaseModel, Field, ValidationError
 
 from refinesynth.backends import Completion
 from refinesynth.client.http.reply import HttpError
@@ -43,54 +41,20 @@ FORWARDED_KEYS = frozenset(
 """Keys of a request that are passed to the completion function; other keys are ignored."""
 
 
-class _Message(BaseModel):
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
-
-
-class _JsonSchema(BaseModel):
-    name: str
-
-
-class _ResponseFormat(BaseModel):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: _JsonSchema | None = None
-
-
-class _Tool(BaseModel):
-    type: Literal["function"]
-    function: dict[str, Any]
-
-
-class _ChatRequest(BaseModel):
-    model: str = Field(min_length=1)
-    messages: list[_Message] = Field(min_length=1)
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
-    response_format: _ResponseFormat | None = None
-    tools: list[_Tool] | None = None
-    n: Literal[1] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    seed: int | None = None
-
-
 async def _read_body(request: web.Request) -> dict[str, Any] | web.Response:
     """Return the body of a chat request, or the response that refuses it."""
     if request.content_type != _JSON:
         return _refusal(400, f"the request's content type is {request.content_type!r}; send application/json")
     try:
         body: Any = orjson.loads(await request.read())
-        _ChatRequest.model_validate(body)
     except web.HTTPRequestEntityTooLarge:
         return _refusal(413, f"the request is longer than {MAX_BODY_BYTES:,} bytes")
     except orjson.JSONDecodeError as problem:
         return _refusal(400, f"the request is no JSON: {problem}")
-    except ValidationError as problem:
-        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
-        param = ".".join(str(part) for part in first["loc"])
-        message = f"{param or 'request'}: {first['msg']}"
-        return _refusal(400, message, param=param or None, code="invalid_value")
-    return body
+    fields = cast("dict[str, Any]", body if isinstance(body, dict) else {})
+    if not (fields.get("model") and fields.get("messages")):
+        return _refusal(400, "the request is no object with a model and messages")
+    return fields
 
 
 def _response(data: object, status: int = 200) -> web.Response:
@@ -119,30 +83,28 @@ def _stream_response(completion: Mapping[str, Any], body: Mapping[str, Any]) -> 
     return web.Response(body=content, content_type="text/event-stream")
 
 
-def _refusal(status: int, message: str, *, param: str | None = None, code: str | None = None) -> web.Response:
+def _refusal(status: int, message: str, *, code: str | None = None) -> web.Response:
     kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")  # noqa: PLR2004
-    return _response({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+    return _response({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
 
 
 @dataclass
 class _Server:
     call: Completion
     latency: float
-    jitter: float
-    seed: int
     requests: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
     by_status: Counter[str] = field(default_factory=Counter[str])
 
     async def answer(self, request: web.Request) -> web.Response:
-        number, status = self.requests, "none"
+        status = "none"
         self.requests += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             body = await _read_body(request)
-            response = body if isinstance(body, web.Response) else await self._complete(body, number)
+            response = body if isinstance(body, web.Response) else await self._complete(body)
             status = str(response.status)
         except ConnectionError:
             # The client is gone: aiohttp sends nothing, and logs no traceback.
@@ -152,9 +114,8 @@ class _Server:
             self.by_status[status] += 1
         return response
 
-    async def _complete(self, body: dict[str, Any], number: int) -> web.Response:
-        deviation = self.jitter * Random(f"{self.seed}:{number}").uniform(-1.0, 1.0)
-        await anyio.sleep(self.latency * (1.0 + deviation))
+    async def _complete(self, body: dict[str, Any]) -> web.Response:
+        await anyio.sleep(self.latency)
         try:
             arguments = {key: value for key, value in body.items() if key in FORWARDED_KEYS and value is not None}
             completion = cast("dict[str, Any]", await self.call(**arguments))
@@ -187,17 +148,16 @@ async def _openai_errors(
         return _refusal(error.status, f"there is no {request.method} {request.path}", code="not_found")
 
 
-def create_app(call: Completion, *, latency: float = 0.0, jitter: float = 0.0, seed: int = 0) -> web.Application:
+def create_app(call: Completion, *, latency: float = 0.0) -> web.Application:
     """Return an OpenAI-compatible application around a completion function.
 
     It serves `POST /v1/chat/completions` (a stream has two chunks and one for a requested usage), `GET /v1/models`, and
     `GET /stats` with counts of requests: all, concurrent and by status. If the completion function raises `HttpError`,
     the response has its status.
 
-    `latency` is the mean time until a response begins, in seconds; `jitter` is the share, 0 to 1, by which it varies to
-    either side; `seed` decides the latency of each request.
+    `latency` is the time until a response begins, in seconds.
     """
-    server = _Server(call, latency, jitter, seed)
+    server = _Server(call, latency)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_openai_errors])
     app.router.add_post("/v1/chat/completions", server.answer)
     app.router.add_get("/v1/models", server.models)

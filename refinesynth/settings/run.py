@@ -1,7 +1,6 @@
 """All settings of a run, each with its unit, default and effect; the one source of options, files and records."""
 
 import re
-import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -32,9 +31,6 @@ DEADLINE: Final = 7_200.0
 """Default time limit of an episode in seconds, far above the duration of normal episodes."""
 EARLY_STOP: Final = 32
 """Default number of finished episodes after which a run stops if none was accepted."""
-
-FORMER_NAMES: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None, "journals": None}
-"""Former names of arguments, accepted for one release, to the present ones; None for removed ones without effect."""
 
 _MAX_PLAYS: Final = 100_000
 """Largest `concurrency`, in episodes in flight."""
@@ -238,7 +234,7 @@ class RunSettings(PlaySettings):
     """All settings of a run, except those of one call, see `synthesis.request.Request`."""
 
     personas: Any = None
-    """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or
+    """A path (.jsonl, .csv, .tsv, .txt, also .gz and .zst; `-` for standard input), an iterable or
     async iterable, or a Hugging Face dataset; None for the personas of the package."""
     column: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Column or field of the persona in a file's rows; by default `persona` or `text`."""
@@ -343,18 +339,6 @@ class RunSettings(PlaySettings):
                 f"n is {self.n:,} for all shards together, and nothing of it is left for shard {self.shard}; ask for fewer shards"
             )
         return share
-
-
-def with_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by their present names; a former one gives a `FutureWarning`, which users see."""
-    current = {name: value for name, value in settings.items() if name not in FORMER_NAMES}
-    for name in settings.keys() & FORMER_NAMES.keys():
-        new_name = FORMER_NAMES[name]
-        advice = "is gone and does nothing" if new_name is None else f"is now called {new_name}; give that instead"
-        warnings.warn(f"{name} {advice}", FutureWarning, stacklevel=2)
-        if new_name is not None and current.get(new_name) is None:
-            current[new_name] = settings[name]
-    return current
 
 
 def _problem(

@@ -24,7 +24,6 @@ from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.extras import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.settings import Curation, PlaySettings, RunSettings
-from refinesynth.settings.run import with_current_names
 from refinesynth.synthesis.progress import Progress
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the settings in a file, by name. Raises InputError: the file is unreadable or has an unknown setting."""
     from refinesynth.files.settings_file import read_settings
 
-    settings = with_current_names(read_settings(Path(path)))
+    settings = read_settings(Path(path))
     for name in settings.keys() - RunSettings.model_fields.keys():
         matches = get_close_matches(name, RunSettings.model_fields, n=1)
         suggestion = f"did you mean {matches[0]}?" if matches else f"there are {', '.join(RunSettings.model_fields)}"
@@ -345,7 +344,6 @@ def with_config_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
     """Return arguments by parameter name. Raises TypeError: the arguments do not fit; names the nearest parameter."""
-    kwargs = with_current_names(kwargs)
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:

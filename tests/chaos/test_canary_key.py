@@ -149,7 +149,7 @@ def test_a_whole_run_its_reports_and_its_export_do_not_hold_a_key(launcher: Laun
     faults = {500: 0.1, 429: 0.1, "before": 0.05, "garbage": 0.05}
     with running(served(faults)) as address:
         printed = [call("--debug", *run_options(address, folder, retries=9, longest_wait=0.05))]
-    commands = (["status"], ["status", "--json"], ["show", "--full"], ["show", "--raw"], ["verify"])
+    commands = (["status"], ["status", "--json"], ["show"], ["show", "--json"], ["verify"])
     printed += [call(name, str(folder), *options) for name, *options in commands]
     card = ("--card", "--license", "cc0-1.0")
     printed.append(call("export", str(folder), "--format", "trl", "-o", str(tmp_path / "data.jsonl"), *card))

@@ -153,9 +153,7 @@ def call(warm: Path, *arguments: object, cwd: Path | None = None) -> bytes:
         ("status", "--json"),
         ("show",),
         ("show", "--list"),
-        ("show", "--full"),
-        ("show", "--raw"),
-        ("show", "--paper"),
+        ("show", "--json"),
         ("show", "--refused"),
         ("verify",),
     ],
@@ -222,7 +220,7 @@ def on_a_terminal(*arguments: object) -> str:
 def test_on_a_terminal_only_our_own_sequences_are_sent(folder: Path, tmp_path: Path) -> None:
     personas = tmp_path / "personas.jsonl"
     personas.write_text("".join(json.dumps({"persona": text}) + "\n" for text in PERSONAS))
-    sent = on_a_terminal("show", folder, "--full") + on_a_terminal("status", folder)
+    sent = on_a_terminal("show", folder) + on_a_terminal("status", folder)
     sent += on_a_terminal("run", personas, "-n", "4", "-o", tmp_path / "run")
     assert "\x1b[" in sent, "a terminal it was"
     assert is_inert(OWN.sub("", sent)), ascii(OWN.sub("", sent))

@@ -1,8 +1,5 @@
 """Exit codes and messages, whatever the command."""
 
-import errno
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,6 @@ from command_line import cli
 from typer.testing import Result
 
 from refinesynth import __version__
-from refinesynth.cli.exit_codes import describe
 from refinesynth.errors import InputError, RunStopped, StorageError
 
 
@@ -51,7 +47,6 @@ def test_without_a_command_there_is_help_and_no_success() -> None:
         (["run"], "give -n NUMBER"),
         (["run", "-n", "many"], "Invalid value for '-n'"),
         (["train", "--loss-on", "mistakes"], "Invalid value for '--loss-on': 'mistakes' is not one of"),
-        (["run", "-n", "1", "--play", "loud"], "'loud'"),
         (["export", "x"], "Missing option '--format'"),
     ],
 )
@@ -155,20 +150,3 @@ def test_a_run_is_named_by_the_message_when_it_is_none(tmp_path: Path) -> None:
     result = cli("verify", tmp_path / "nothing")
     assert result.exit_code == 2
     assert "nothing" in result.stderr
-
-
-def test_a_full_disk_is_named_where_the_system_does_not_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage("/")
-
-    def room(free: int) -> None:
-        def disk_usage(_: object) -> object:
-            return usage._replace(free=free)
-
-        monkeypatch.setattr(shutil, "disk_usage", disk_usage)
-
-    room(0)
-    text, code = describe(OSError(errno.ENOSPC, "No space left on device"), debug_hint="")
-    assert text == f"{Path.cwd()}, {tempfile.gettempdir()}: No space left on device (ENOSPC)"
-    assert code == 3
-    room(2**40)
-    assert describe(OSError(errno.ENOSPC, "No space left"), debug_hint="")[0] == "No space left (ENOSPC)"

@@ -1,13 +1,15 @@
-"""A run's settings from a file: what is given beside it counts before it, and what is shown can be given again."""
+"""A run's settings from a file: what is given beside it counts before it."""
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
-from command_line import cli, unwrapped
+from command_line import cli
 
 import refinesynth as rs
+from refinesynth.cli import run_display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder
@@ -79,23 +81,7 @@ async def test_what_a_file_says_wrongly_is_named(text: str, message: str, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    shown = cli(
-        "run", "--config", str(path), "--seed", "9", "--rules", "strict()", "--budget", "5Mtok", "--show-config"
-    )
-    assert shown.exit_code == ExitCode.OK
-    assert f"{'seed: 9':<40}  # command line" in shown.stdout
-    values = yaml.safe_load(shown.stdout)
-    assert values.keys() == RunSettings.model_fields.keys()
-    assert (values["n"], values["budget"], values["play"]) == (3, "5Mtok", "grounded")
-    again = tmp_path / "again.yaml"
-    again.write_text(shown.stdout)
-    once_more = yaml.safe_load(cli("run", "--config", again, "--show-config").stdout)
-    assert once_more == values
-
-
-def test_options_are_read_as_their_fields_read_text() -> None:
+def test_options_are_read_as_their_fields_read_text(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = {
         "--difficulty": "4..12",
         "--mix": "hidden=0.5",
@@ -110,23 +96,18 @@ def test_options_are_read_as_their_fields_read_text() -> None:
         "--log-level": "debug",
     }
     options = [part for option in typed.items() for part in option]
-    shown = cli("run", "-n", "8", "--play", "grounded", "--terse", "--judge", *options, "--show-config")
-    assert shown.exit_code == ExitCode.OK, shown.stderr
-    values = yaml.safe_load(shown.stdout)
-    grounding, curation = values["grounding"], values["curation"]
-    assert (grounding["difficulty"], grounding["mix"]["hidden"]) == ([4, 12], 0.5)
-    assert (grounding["transient"], grounding["terse"]) == (0.1, True)
-    assert (curation["contamination"], curation["near_duplicates"]) == (["held-out.jsonl"], 0.8)
-    assert (values["mistakes"]["turns"], values["attempts"]["drafts"], values["attempts"]["calls"]) == ([1, 4], 2, 9)
-    assert (values["concurrency"], values["deadline"], values["log_level"]) == (7, 60, "debug")
-    assert (values["shard"], values["judge"], values["n"]) == ("1/2", True, 8)
-
-
-def test_the_defaults_are_shown_and_can_be_given_for_any_play(tmp_path: Path) -> None:
-    path = tmp_path / "all.yaml"
-    path.write_text(cli("run", "--show-config").stdout)
-    done = cli("run", "--config", path, "-n", "1", "--play", "narrated", "-o", tmp_path / "run")
-    assert done.exit_code == ExitCode.OK
+    started = Mock(return_value=ExitCode.OK)
+    monkeypatch.setattr(run_display, "run_and_report", started)
+    done = cli("run", "-n", "8", "--play", "grounded", "--terse", "--judge", *options)
+    assert done.exit_code == ExitCode.OK, done.stderr
+    values = RunSettings.make({key: value for key, value in started.call_args.args[0].items() if key != "fresh"})
+    assert (values.grounding.difficulty, values.grounding.mix.hidden) == ((4, 12), 0.5)
+    assert (values.grounding.transient, values.grounding.terse) == (0.1, True)
+    assert values.curation is not None
+    assert (values.curation.contamination, values.curation.near_duplicates) == (("held-out.jsonl",), 0.8)
+    assert (values.mistakes.turns, values.attempts.drafts, values.attempts.calls) == ((1, 4), 2, 9)
+    assert (values.concurrency, values.deadline, values.log_level) == (7, 60, "debug")
+    assert (str(values.shard), values.judge, values.n) == ("1/2", True, 8)
 
 
 @pytest.mark.long
@@ -135,19 +116,3 @@ def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp
     assert cli("run", "--config", path).exit_code == ExitCode.OK
     assert RunFolder.open(tmp_path / "run").config.n == 3
     assert cli("run", "--config", path, "--dry-run", "--sample", "1").exit_code == ExitCode.OK
-
-
-def test_former_names_are_taken_and_said(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("n: 1\nplay: narrated\npatience: 5\n")
-    for options in ([], ["--patience", "4", "--retry-failed", "--journals", "/nvme"]):
-        done = cli("run", "--config", path, "-o", tmp_path / "run", *options)
-        assert done.exit_code == ExitCode.OK
-        said = unwrapped(done.stderr)
-        assert "! patience is now called early_stop; give that instead" in said
-        assert ("! --retry-failed is gone and does nothing" in said) == bool(options)
-        assert ("! --journals is gone and does nothing" in said) == bool(options)
-        assert ("! --patience is now called --early-stop; give that instead" in said) == bool(options)
-    assert RunFolder.open(tmp_path / "run").config.early_stop == 4
-    both = cli("run", "--config", path, "-n", "2", "--patience", "4", "--early-stop", "0", "--show-config")
-    assert "early_stop: 0" in both.stdout

@@ -203,14 +203,6 @@ def test_a_run_of_which_lines_are_missing_is_not_exported(run: Path, tmp_path: P
     assert (refused.exit_code, "journal counts" in refused.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.PARQUET"])
-def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path, name: str) -> None:
-    refused = export(run, "--format", "openai", "-o", tmp_path / name)
-    assert refused.exit_code == 2
-    assert "JSONL is written, not ." in refused.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tokenizer and a model's description, which is all that tokens need."""

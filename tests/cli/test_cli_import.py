@@ -38,7 +38,7 @@ def test_what_is_left_out_is_named_and_makes_the_exit_code_1(exported: Path, tmp
     assert f"1 record left out: {exported}:2: this is no JSON" in result.stderr
     refused = cli("show", tmp_path / "run", "--refused")
     assert f"000001  script 1: {exported}:2: this is no JSON" in refused.stdout
-    assert '"record":' in cli("show", tmp_path / "run", "000001", "--refused", "--raw").stdout
+    assert '"record":' in cli("show", tmp_path / "run", "000001", "--refused", "--json").stdout
     assert cli("verify", tmp_path / "run").exit_code == 0
 
 

@@ -93,19 +93,6 @@ def test_a_filter_keeps_what_the_chain_accepts_and_pays_for_no_more(tmp_path: Pa
     assert cli("verify", result.path).exit_code == 0
 
 
-@pytest.mark.long
-def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
-    run = anyio.run(partial(made, tmp_path / "a", 1, n=8))
-    drawn: list[list[str]] = []
-    for at, seed in enumerate((0, 0, 1)):
-        assert cli("sample", run.path, "-n", 3, "--seed", seed, "-o", tmp_path / f"s{at}").exit_code == 0
-        drawn.append([one.id for one in SynthesisResult.open(tmp_path / f"s{at}")])
-    assert drawn[0] == drawn[1] != drawn[2]
-    order = [one.id for one in run]
-    assert all(len(ids) == 3 and ids == sorted(ids, key=order.index) for ids in drawn)
-    assert cli("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
-
-
 def test_accepted_trajectories_behind_an_unfinished_episode_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,34 +34,15 @@ def lines(path: Path) -> list[dict[str, str]]:
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_stats_are_shown_and_bad_rows_told(people: Path) -> None:
-    result = personas("stats", people)
-    assert result.exit_code == 0, result.output
-    assert "exact duplicates  40 (50.00%)" in result.stdout
-    assert "1 row skipped" in result.stderr
-    assert "line 1: is not JSON" in result.stderr
-    found = orjson.loads(personas("stats", people, "--json", "--no-near").stdout)
-    assert (found["personas"], found["bad"], found["near_duplicates"]) == (80, 1, None)
-
-
-def test_stats_of_our_own_need_no_file() -> None:
-    assert orjson.loads(personas("stats", "--json").stdout)["personas"] == len(shipped())
-
-
-def test_a_retired_option_has_no_effect(people: Path) -> None:
-    usual, retired = personas("stats", people, "--no-near"), personas("stats", people, "--no-near", "--by", "auto")
-    assert (retired.exit_code, retired.stdout) == (0, usual.stdout)
-    assert "--by is gone and does nothing" in retired.stderr
-
-
 def test_dedup_writes_each_once_with_its_fields(people: Path, tmp_path: Path) -> None:
-    out, removed = tmp_path / "out.jsonl", tmp_path / "removed.jsonl"
-    result = personas("dedup", people, "-o", out, "--removed", removed)
+    out = tmp_path / "out.jsonl"
+    result = personas("dedup", people, "-o", out)
     assert result.exit_code == 0, result.output
     assert f"{out}: 40 of 80 personas" in result.stdout
     assert "left out: 40 exact duplicates and 0 near-duplicates" in result.stdout
     assert lines(out) == lines_of_first_half(people)
-    assert [row["of"] for row in lines(removed)] == list(range(2, 42))
+    assert "1 row skipped" in result.stderr
+    assert "line 1: is not JSON" in result.stderr
     again = personas("dedup", people, "-o", out)
     assert (again.exit_code, len(lines(out))) == (2, 40)
     assert "exists already" in again.stderr
@@ -76,11 +57,11 @@ def lines_of_first_half(people: Path) -> list[dict[str, str]]:
 def test_sample_is_balanced_and_the_same_again(people: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
     for out in (first, second):
-        result = personas("sample", people, "-n", "10", "-o", out, "--balance-by", "domain", "--dedup", "--seed", "3")
+        result = personas("sample", people, "-n", "10", "-o", out, "--balance-by", GENERAL, "--seed", "3")
         assert result.exit_code == 0, result.output
     assert first.read_bytes() == second.read_bytes()
-    assert "10 personas of 80, 40 near-duplicates left out" in result.stdout
-    assert "4 domains: " in result.stdout
+    assert "10 personas of 80" in result.stdout
+    assert "4 groups: " in result.stdout
     drawn = orjson.loads(
         personas("sample", first, "-n", "10", "-o", tmp_path / "c.jsonl", "--balance-by", GENERAL, "--json").stdout
     )
@@ -98,11 +79,9 @@ def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_
     ("arguments", "message"),
     [
         ([], "Missing command"),
-        (["stats", "missing.jsonl"], "there is no file 'missing.jsonl'"),
-        (["stats", "--threshold", "0"], "expected a threshold above 0 and at most 1"),
+        (["dedup", "missing.jsonl", "-o", "out.jsonl"], "there is no file 'missing.jsonl'"),
+        (["dedup", "-o", "out.jsonl", "--threshold", "0"], "expected more than 0 and at most 1"),
         (["dedup"], "Missing option '-o' / '--output'"),
-        (["dedup", "-o", "out.jsonl", "--ngrams", "99"], "grams of 1 to 16 words"),
-        (["dedup", "-o", "out.jsonl", "--permutations", "2"], "8 to 4096 permutations"),
         (["sample", "-o", "out.jsonl"], "Missing option '-n'"),
         (["sample", "-n", "0", "-o", "out.jsonl"], "Invalid value for '-n'"),
         (["sample", "-n", "5", "-o", "out.jsonl", "--balance-by", "domain"], "no row has a field"),
@@ -129,13 +108,13 @@ def test_what_is_read_is_not_replaced(people: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"], ["stats"]])
+@pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: signal.Signals, code: int) -> None:
     # The reader waits for rows that never come. That it has opened the pipe says that it is at work.
     pipe = tmp_path / "people.jsonl"
     os.mkfifo(pipe)
-    output = [] if command == ["stats"] else ["-o", str(tmp_path / "out.jsonl")]
+    output = ["-o", str(tmp_path / "out.jsonl")]
     with subprocess.Popen(
         [sys.executable, "-m", "refinesynth", "personas", *command, str(pipe), *output],
         stdout=subprocess.PIPE,

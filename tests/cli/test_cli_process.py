@@ -77,19 +77,6 @@ finally:
     assert imported & HEAVY <= allowed
 
 
-def test_wrong_input_is_one_message(warm: Path) -> None:
-    done = call("run", "-n", "1", "--rules", "strickt()", warm=warm)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_debug_shows_the_traceback(warm: Path) -> None:
-    done = call("--debug", "rules", "strickt()", warm=warm)
-    assert done.returncode != 0
-    assert "Traceback" in done.stderr
-
-
 def test_the_rehearsal_does_not_import_litellm(tmp_path: Path) -> None:
     program = f"""
 import sys
@@ -141,7 +128,7 @@ def test_nobody_reading_the_report_does_not_spoil_the_run(tmp_path: Path) -> Non
 @pytest.fixture
 def served() -> Iterator[str]:
     """The rehearsal over HTTP, slow enough to be interrupted."""
-    with running(create_app(Rehearsal(), latency=0.3, jitter=0.5)) as address:
+    with running(create_app(Rehearsal(), latency=0.3)) as address:
         yield f"{address}/v1"
 
 
@@ -190,34 +177,6 @@ def test_ctrl_c_leaves_whole_files_without_secrets_and_the_same_command_complete
     for text in (stdout, stderr, resumed.stdout, resumed.stderr):
         assert CANARY not in text
     assert [path.name for path in folder.iterdir() if CANARY.encode() in path.read_bytes()] == []
-
-
-def test_a_folder_that_is_moved_while_it_is_written_stops_the_run_which_goes_on_from_its_new_place(
-    tmp_path: Path, served: str, warm: Path
-) -> None:
-    folder, moved = tmp_path / "run", tmp_path / "moved"
-    asked = ["run", "-n", "5", "--backend", "hosted_vllm/rehearsal", "--concurrency", "1", "--play", "narrated", "-o"]
-    with subprocess.Popen(
-        [str(warm / "refinesynth"), *asked, str(folder)],
-        env={**os.environ, "HOSTED_VLLM_API_BASE": served},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        deadline = time.monotonic() + PATIENCE
-        while not finished(folder) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        folder.rename(moved)
-        stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 3, stderr
-    assert "journal.sqlite' is gone: its folder was moved or deleted" in stderr
-    assert "Traceback" not in stderr
-    assert "accepted" not in stdout, "nobody knows how many"
-    assert not folder.exists()
-
-    resumed = call(*asked, moved, warm=warm, HOSTED_VLLM_API_BASE=served)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "goes on with the run that is there" in resumed.stderr
 
 
 @pytest.mark.parametrize("module", ["refinesynth.cli.app", "typer", "refinesynth.cli.run_display", "pydantic_ai"])
@@ -307,7 +266,7 @@ def test_ctrl_c_ends_it_while_a_source_gives_nothing(tmp_path: Path) -> None:
 
 def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:
     with subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0", "--latency", "1ms"],
+        [*COMMAND, "serve", "--port", "0", "--latency", "0.001"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -324,8 +283,7 @@ def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:
     ("arguments", "message"),
     [
         (["--backend", "gpt-4o"], "only the rehearsal is served"),
-        (["--latency", "soon"], "'soon' is no duration"),
-        (["--fail", "429=0.1"], "--fail and --log were removed"),
+        (["--latency", "soon"], "--latency"),
         (["--port", "99999"], "--port"),
     ],
 )

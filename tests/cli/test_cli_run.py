@@ -7,22 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
-from command_line import cli
+from command_line import cli, unwrapped
 from faulty_server import faulty_app
-from samples import POT
 from server_manners import Mannered, bare
 from typer.testing import Result
 
 from refinesynth import rules
 from refinesynth.cli.display import Display
-from refinesynth.cli.trajectory_text import why_refused
 from refinesynth.errors import StorageError
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.outcome import Refused
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rules import Violation
 from refinesynth.rules.rule import BUILT_IN
@@ -30,7 +26,7 @@ from refinesynth.run import next_run_folder
 from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis import Progress
-from refinesynth.trajectory import Draft, Persona, PlayerTurn
+from refinesynth.trajectory import Draft
 
 PERSONAS = ["A potter who drinks too much coffee.", "A night porter.", "A bee-keeper in the Alps.", "A retired judge."]
 
@@ -46,8 +42,8 @@ def personas(tmp_path: Path) -> Path:
 
 
 def numbers(result: Result) -> dict[str, int]:
-    """The funnel, label to count."""
-    found = re.findall(r"^ *(\w[\w ]*?) {2,}([\d,]+) *$", result.stdout, re.MULTILINE)
+    """Row of the report to its first number."""
+    found = re.findall(r"^(accepted|episodes) +([\d,]+)", result.stdout, re.MULTILINE)
     return {label: int(count.replace(",", "")) for label, count in found}
 
 
@@ -59,11 +55,9 @@ def test_reaching_n_is_0_and_says_what_came_of_it(tmp_path: Path) -> None:
         "3 trajectories from the personas that come with refinesynth, by rehearsal (built in, offline" in result.stderr
     )
     assert "3/3 accepted" in result.stderr
-    funnel = numbers(result)
-    assert funnel["accepted"] == 3
-    assert funnel["personas started"] >= 3
-    assert f"refinesynth show {folder} --random" in result.stdout
-    assert f"refinesynth export {folder} --format openai -o {folder}.jsonl" in result.stdout
+    assert numbers(result)["accepted"] == 3
+    assert numbers(result)["episodes"] >= 3
+    assert result.stdout.startswith(cli("status", folder).stdout)
     assert len((folder / "trajectories.jsonl").read_bytes().splitlines()) == 3
     assert "\x1b" not in result.output
 
@@ -75,38 +69,17 @@ def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: 
     result = run(*asked, "--early-stop", 3)
     assert result.exit_code == 1
     assert "0 of 50 trajectories were accepted: none of the first 3 episodes gave one" in result.stdout
-    assert re.search(r"^TaskSucceed refused \d+ of \d+ scripts and drafts", result.stdout, re.MULTILINE)
-    example = re.search(r"^For example draft \d of (\S+):$", result.stdout, re.MULTILINE)
-    assert example is not None
-    assert "✗ TaskSucceed (no_success): The last turn" in result.stdout
-    assert f"refinesynth show {folder} {example[1]} --refused" in result.stdout
-    assert f"refinesynth verify {folder} --rules" in result.stdout
-    assert re.search(r"--early-stop 3 --early-stop 0 +to go on", result.stdout)
+    assert re.search(r"^ +\d+ by TaskSucceed", result.stdout, re.MULTILINE)
+    assert f"refinesynth show {folder} --refused" in result.stdout
+    assert "--early-stop 0 goes on" in unwrapped(result.stdout)
     assert "\x1b" not in result.output
-    before = [line for line in result.stdout.splitlines() if "requests," in line]
+    before = [line for line in result.stdout.splitlines() if line.startswith(" all ")]
     again = run(*asked, "--early-stop", 3)
     assert again.exit_code == 1
-    assert [line for line in again.stdout.splitlines() if "requests," in line] == before
+    assert [line for line in again.stdout.splitlines() if line.startswith(" all ")] == before
     more = run(*asked, "--early-stop", 5)
     assert "none of the first 5 episodes" in more.stdout
     assert orjson.loads(run(*asked, "--early-stop", 5, "--json").stdout)["why"] == "nothing_accepted"
-
-
-@pytest.mark.parametrize("text", ["\x1b[2J\u202e\n\n\x07", "long " * 5_000])
-def test_what_is_shown_of_a_refusal_is_short_and_obeyed_by_no_terminal(text: str) -> None:
-    violation = Violation(rule=f"Mine{text}", turn=0, code="x", message=text)
-    act = PlayerTurn(thought=text, action=f"take {text}")
-    draft = Draft(script=POT.model_copy(update={"goal": text}), turns=(act,), finished=False)
-    common: dict[str, Any] = {"episode": "e", "persona": Persona(text="?"), "stage": "draft", "attempt": 1}
-    for item in (
-        Refused(**common, draft=draft, violations=(violation,)),
-        Refused(**common, draft=draft, text=text),
-        Refused(**common, text=text),
-    ):
-        for rule in (violation.rule, None):
-            lines = [line.plain for line in why_refused(item, rule)]
-            assert all(line.isprintable() and len(line) < 450 for line in lines)
-            assert len(lines) <= 5
 
 
 @pytest.mark.process
@@ -131,7 +104,7 @@ def test_bad_rows_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "personas.jsonl"
     path.write_bytes(b'{"persona": "A potter."}\n{"name": "nobody"}\n{"persona": "A porter."}\n')
     result = run(path, "-n", 2, "-o", tmp_path / "run")
-    assert numbers(result)["rows without a persona"] == 1
+    assert "1 row skipped: no persona" in result.stderr
 
 
 def test_by_default_it_is_the_next_free_folder_as_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,17 +144,6 @@ def test_the_papers_preset_and_what_overrides_it(tmp_path: Path, personas: Path)
     assert config["play"] == "narrated"
     assert config["rules"].startswith("first_failure(")
     assert config["attempts"]["calls"] == 9
-
-
-@pytest.mark.parametrize("play", ["live", "grounded"])
-def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_path: Path, play: str) -> None:
-    asked = ["-n", 1, "-o", tmp_path / "run", "--preset", "paper", "--backend", "rehearsal", "--play", play]
-    result = run(*asked)
-    assert result.exit_code == 2
-    assert f"--play {play}: --preset paper allows an episode 4 completions" in result.stderr
-    assert not (tmp_path / "run").exists()
-    # What it says to do works.
-    assert run(*asked, "--attempts", "drafts=4").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -314,7 +276,7 @@ def test_an_interrupted_run_says_how_to_resume(
     result = run("-n", 30, "-o", folder, "--concurrency", 3)
     assert result.exit_code == code
     finished = numbers(result)
-    assert 2 <= finished["personas started"] < 30
+    assert 2 <= finished["episodes"] < 30
     assert "interrupted: everything finished so far is in" in result.stderr
     assert f"refinesynth run -n 30 -o '{folder}' --concurrency 3\n" in result.stderr
 

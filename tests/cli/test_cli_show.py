@@ -63,13 +63,6 @@ def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_full_shows_what_only_the_dungeon_master_knows(folder: Path) -> None:
-    text = unwrapped(show(folder, "--full").stdout)
-    assert "(So it goes.)" in text
-    assert '"drawer": [ "key" ]' in text
-    assert r"matches ^\s*go to (.+?)\s*$" in text
-
-
 @pytest.mark.parametrize("wanted", ["000003-abcd1234", "000003", "3", "000003-ab"])
 def test_an_id_its_beginning_or_the_number_finds_it(folder: Path, wanted: str) -> None:
     assert show(folder, wanted).stdout.startswith("000003-abcd1234")
@@ -125,9 +118,6 @@ def test_all_that_was_refused_of_an_episode_is_laid_out(folder: Path) -> None:
 def test_an_answer_that_could_not_be_read_says_so(folder: Path) -> None:
     text = unwrapped(show(folder, "2", "--refused").stdout)
     assert "persona A judge. answer the answer holds no JSON" in text
-    result = show(folder, "2", "--refused", "--paper")
-    assert result.exit_code == 2
-    assert "could not be read" in result.stderr
 
 
 def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> None:
@@ -143,27 +133,15 @@ def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> N
     assert '{"role":"Wizard"}' in text
     assert "! TaskSucceed (no_success) warns: Say Task Succeed" in text
     assert "the text after these turns could not be read: it breaks off" in text
-    assert orjson.loads(show(run, "--refused", "--random", "--paper").stdout)["Trajectory"][1] == '{"role":"Wizard"}'
 
 
-def test_raw_is_the_record(folder: Path) -> None:
-    assert Trajectory.from_json(show(folder, "--raw").stdout) == a_trajectory()
-
-
-def test_paper_has_the_papers_keys(folder: Path) -> None:
-    shown = orjson.loads(show(folder, "--paper").stdout)
-    assert shown["Script"]["Goal"] == "Put the mug on the table."
-    assert shown["Trajectory"][0] == {
-        "turn": 1,
-        "role": "Player",
-        "Thought": "The mug is on the shelf.",
-        "Action": "take mug from shelf",
-    }
+def test_json_is_the_record(folder: Path) -> None:
+    assert Trajectory.from_json(show(folder, "--json").stdout) == a_trajectory()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--random", "--list"], "give one of"), (["3", "--random"], "give one of"), (["--raw", "--paper"], "not both")],
+    [(["--random", "--list"], "give one of"), (["3", "--random"], "give one of")],
 )
 def test_contradictions_are_refused(folder: Path, arguments: list[str], message: str) -> None:
     result = show(folder, *arguments)
@@ -217,9 +195,7 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
     for arguments in (
         [],
         ["--list"],
-        ["--full"],
-        ["--raw"],
-        ["--paper"],
+        ["--json"],
         ["--refused"],
         ["--refused", "--random"],
         [text],
@@ -278,7 +254,7 @@ def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_pa
 
 
 def test_the_mask_is_refused_where_there_is_none(folder: Path) -> None:
-    for arguments in (["--list"], ["--json"], ["--paper"], ["--refused"], ["--refused", "--random"]):
+    for arguments in (["--list"], ["--json"], ["--refused"], ["--refused", "--random"]):
         result = show(folder, "--mask", "some/model", *arguments)
         assert result.exit_code == 2
         assert "--mask" in result.stderr

@@ -292,12 +292,6 @@ def test_what_was_curated_is_counted_and_is_not_accepted_again(complete: Path, t
     assert "refused then, accepted now" not in verified.output
 
 
-def test_comparing_a_finished_run_with_evaluation_sets_was_removed(complete: Path) -> None:
-    result = status(complete, "--contamination", complete)
-    assert result.exit_code == 2
-    assert "status --contamination was removed" in result.stderr
-
-
 def test_lines_of_an_earlier_version_say_nothing_of_variety(complete: Path) -> None:
     with sqlite3.connect(complete / "journal.sqlite") as journal:
         for table, key, column in (("entries", "idx", "line"), ("notes", "name", "value")):

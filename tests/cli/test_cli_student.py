@@ -15,7 +15,7 @@ from refinesynth.rules.repairs import repairs
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import synthesize
 
-TAUGHT = "--play grounded --backend rehearsal --backend repairer=planner --mistakes natural --set player.skill=0.6"
+TAUGHT = "--play grounded --backend rehearsal --backend player=rehearsal:skill=0.6 --backend repairer=planner --mistakes natural"
 
 
 def invoke(command: str, *more: object) -> Result:

@@ -1,7 +1,5 @@
 """Settings of backends on the command line."""
 
-import re
-
 import pytest
 
 from refinesynth.backends import Backend, OutputMode, Role, resolve, resolve_roles
@@ -117,31 +115,6 @@ def test_a_setting_of_a_role_is_for_all_models_that_take_turns_in_it() -> None:
     expected = [resolve(name).model_copy(update={"temperature": 1.0, "retries": 3}) for name in ("gpt-4o", "deepseek")]
     assert list(player.members) == expected
     assert found["default"] == resolve("gpt-4o").model_copy(update={"retries": 3})
-
-
-def test_the_skill_of_a_rehearsed_player_stands_in_its_model() -> None:
-    found = tuned("rehearsal", ["player.temperature=1", "player.skill=0.6"])
-    assert isinstance(found, dict)
-    player = found["player"]
-    assert isinstance(player, Backend)
-    assert (player.model, player.temperature) == ("rehearsal:skill=0.6", 1.0)
-    again = tuned({"default": "rehearsal:natural_mistake=0.2,skill=0.1"}, ["skill=1"])
-    assert isinstance(again, dict)
-    assert again["default"] == resolve("rehearsal:natural_mistake=0.2,skill=1")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("gpt-4o", "player.skill=0.6", "only the rehearsal has a skill, and this backend is gpt-4o"),
-        ("rehearsal", "player.skill=1.5", "a rate is a probability from 0 to 1"),
-        ("rehearsal", "player.skill=much", "as in skill=0.1"),
-        ("rehearsal", "player.skil=0.5", "did you mean skill?"),
-    ],
-)
-def test_a_wrong_skill_is_refused(name: str, text: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(says)):
-        tuned(name, [text])
 
 
 def test_the_planner_is_a_backend_of_the_repairer_alone() -> None:

@@ -133,9 +133,9 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkey
 
 
 FORMATS = {
-    "set.parquet": b"PAR1",
-    "set.zip": b"PK\x03\x04",
-    "set.jsonl.bz2": b"BZh9",
+    "set.parquet": b"PAR1\x15\0",
+    "set.zip": b"PK\x03\x04\x14\0",
+    "set.jsonl.bz2": b"BZh91AY&SY\xd8r",
     "set.jsonl.xz": b"\xfd7zXZ\0",
     "set.txt": b"\xff\xfea\0",
 }

@@ -16,8 +16,7 @@ class Chaos:
     `leak`; with a file `once`, only as long as that file is there.
     """
 
-    def __init__(self, *, compat: str) -> None:  # as environments of earlier versions have it
-        assert compat == "agentboard"
+    def __init__(self) -> None:
         self._data: dict[str, Any] = {}
         self._count = 0
         self._turn = 0

@@ -45,13 +45,11 @@ def write_log(
     digests: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Path:
-    """Write one log; `settings` stand beside compat, steps and reflexion, or take their place; `levels` by instance."""
+    """Write one log; `settings` stand beside steps, or take its place; `levels` by instance."""
     about = {
         "benchmark": benchmark,
         "argument": argument,
         "perturb": perturb,
-        "compat": "agentboard",
-        "reflexion": 0,
         "steps": 30,
         "instances": len(episodes),
         **settings,

@@ -400,31 +400,6 @@ def test_a_folder_holds_one_evaluation(tmp_path: Path, worlds: Path):
             evaluate(other)
 
 
-def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """500 instances: each tenth loses its process once, some hang, some leak, two can never be played to their end."""
-    wrongs = {1: "die", 2: "leak", 3: "raise", 4: "print"}
-    instances: list[Instance] = []
-    for number in range(500):
-        wrong = "hang" if number % 100 == 50 else wrongs.get(number % 10)
-        once = tmp_path / f"once-{number}"
-        data: dict[str, Any] = {"wrong": {str(number % 4): wrong}} if wrong else {}
-        if number not in (211, 250):
-            once.touch()
-            data["once"] = str(once)
-        instances.append(Instance(f"i{number}", data))
-    register(monkeypatch, instances)
-    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path / "logs", environments=4))
-    played = samples(log)
-    assert len(played) == 500
-    failed = {str(sample.id): sample for sample in played if not value(sample)["success"]}
-    assert failed.keys() == {"i211", "i250"}
-    for sample in failed.values():
-        assert score_of(sample)["stopped"] == "environment"
-    assert not list(tmp_path.glob("once-*1"))
-
-
 def test_an_instance_whose_process_died_is_begun_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "once").touch()
     data = {"wrong": {"2": "die"}, "once": str(tmp_path / "once")}

@@ -1,10 +1,6 @@
 """Tasks of other packages: their scores compare like ours, and a request that fails is no failure of the model."""
 
 import re
-import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -205,57 +201,3 @@ def test_what_cannot_be_done_is_refused_in_words(asked: dict[str, Any], words: s
     with pytest.raises(InputError, match=words):
         evaluate(**given)
     assert not (tmp_path / "a").exists()
-
-
-_TAU2 = """
-import json, sys
-from refinesynth.client import litellm_sdk
-from refinesynth.evaluate import evaluate
-
-async def completion(**request):
-    if request["model"].endswith("agent"):
-        called = request["messages"][-1]["role"] == "tool"
-        assert len(request["tools"]) == 14, request["tools"]
-        call = {"name": "get_user_details", "arguments": json.dumps({"user_id": "mia_li_3668"})}
-        calls = [{"id": "c1", "type": "function", "function": call}]
-        message = {"content": "I cannot do that."} if called else {"content": None, "tool_calls": calls}
-    else:
-        assert not request.get("tools")
-        message = {"content": "Cancel my flight." if len(request["messages"]) < 4 else "###STOP###"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
-    return {"id": "x", "choices": [choice], "usage": usage}
-
-litellm_sdk.completion = completion
-result = evaluate("openai/agent", "inspect:inspect_evals/tau2_airline", user="openai/user", limit=1, output=sys.argv[1])
-print([(one.instances, one.missing, one.success in (0.0, 1.0)) for one in result.scores])
-"""
-
-
-@pytest.mark.long
-def test_tau2_is_played_with_a_user_of_another_model(tmp_path: Path):
-    venv.create(tmp_path / "env")
-    python = tmp_path / "env/bin/python"
-    where = Path(
-        subprocess.check_output(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
-        ).strip()
-    )
-    (where / "refinesynth.pth").write_text(f"{sysconfig.get_path('purelib')}\n{Path(__file__).parents[2]}\n")
-    wanted = ["inspect_evals==0.26.0", "backoff", "toml"]
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "packages"), *wanted]
-    installed = subprocess.run(pip, capture_output=True, text=True, check=False)
-    if installed.returncode:
-        pytest.skip(f"inspect-evals cannot be installed: {installed.stderr[-300:]}")
-    for one in (tmp_path / "packages").iterdir():
-        one.rename(where / one.name)
-    environment = {"OPENAI_API_KEY": "sk-nothing", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [python, "-W", "ignore", "-c", _TAU2, str(tmp_path / "out")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == "[(1, 0, True)]"

@@ -267,14 +267,6 @@ def test_vllm_is_a_server_that_runs():
     ("arguments", "message"),
     [
         (("--model", "oracle", "--tasks", "nowhere"), "benchmark is 'nowhere'; expected one of 'alfworld'"),
-        (
-            ("--model", "oracle", "--tasks", "worlds:x", "--compat", "repaired"),
-            "--compat repaired was removed: environments keep AgentBoard's quirks",
-        ),
-        (
-            ("--model", "oracle", "--tasks", "worlds:x", "--reflexion", "2"),
-            "--reflexion 2 was removed: an instance is played once",
-        ),
         (("--model", "oracle", "--tasks", "worlds:x", "--python", "worlds"), "NAME=PATH"),
         (("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "=3"), "SETTING=VALUE"),
         (

@@ -221,7 +221,7 @@ def test_the_form_is_a_setting_that_resumption_compares(worlds: Path, tmp_path: 
     header = read_eval_log(info)
     # Inspect keeps finished episodes by these: an evaluation that was begun before there was a choice goes on.
     assert "form" not in header.eval.task_args_passed
-    assert set(header.plan.steps[0].params_passed) == {"pool", "instances", "steps", "reflexion", "shots"}
+    assert set(header.plan.steps[0].params_passed) == {"pool", "instances", "steps"}
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,11 @@
-"""`refinesynth view`: what is refused, and a run's page."""
+"""`refinesynth view`: what is refused, and how the viewer is started."""
 
-import socket
 import subprocess
-import sys
-from functools import partial
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
-import anyio
 import pytest
 from command_line import cli
-
-import refinesynth as rs
-from refinesynth.cli import report as view_command
-from refinesynth.errors import InputError
 
 
 def test_wrong_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,54 +13,19 @@ def test_wrong_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     for arguments, said in (
-        (["nowhere"], "does not exist"),
-        (["empty"], "nor a run"),
-        (["file"], "is a file"),
-        (["empty", "--bundle", "x"], "inspect view bundle --log-dir"),
+        (["nowhere"], "holds no logs"),
+        (["empty"], "refinesynth report RUN"),
+        (["file"], "holds no logs"),
     ):
         result = cli("view", *arguments)
         assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (2, True), result.stderr
 
 
-def test_of_a_run_it_writes_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    anyio.run(partial(rs.synthesize, n=2, backend="rehearsal", output="run"))
-    result = cli("view", "run")
-    assert result.exit_code == 0
-    assert "refinesynth report" in result.stderr
-    assert (tmp_path / "report.html").is_file()
-
-
-def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_else_avoided(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with socket.socket() as listener:
-        listener.bind((view_command.HOST, 0))
-        listener.listen()
-        taken = listener.getsockname()[1]
-        with pytest.raises(InputError, match="cannot be used"):
-            view_command.free_port(taken)
-        monkeypatch.setattr(view_command, "PORT", taken)
-        assert view_command.free_port(None) != taken
-
-
-@pytest.mark.process
-def test_the_address_is_printed_once_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_viewer_is_started_on_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one.eval").touch()
-    late = "import socket, sys, time; time.sleep(0.5); s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); s.accept(); s.accept()"
-    begin: Any = subprocess.Popen
-    answered = list[int]()
-
-    def viewer(command: list[str], **_: object) -> subprocess.Popen[bytes]:
-        return begin([sys.executable, "-c", late, command[-1]])
-
-    def note(text: str) -> None:
-        port = int(text.split(maxsplit=1)[0].rpartition(":")[2])
-        with socket.socket() as client:
-            answered.append(client.connect_ex((view_command.HOST, port)))
-
-    monkeypatch.setattr(subprocess, "Popen", viewer)
-    monkeypatch.setattr(view_command, "note", note)
-    assert cli("view", tmp_path).exit_code == 0
-    assert answered == [0]
+    started = Mock(return_value=Mock(wait=Mock(return_value=3)))
+    monkeypatch.setattr(subprocess, "Popen", started)
+    result = cli("view", tmp_path, "--port", "9")
+    assert (result.exit_code, "http://127.0.0.1:9 shows" in result.stderr) == (3, True)
+    command = ["view", "start", "--log-dir", str(tmp_path), "--host", "127.0.0.1", "--port", "9"]
+    assert started.call_args.args[0][3:] == command

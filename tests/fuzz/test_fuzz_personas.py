@@ -80,8 +80,6 @@ def test_a_damaged_archive_is_read_or_refused(packing: str, data: st.DataObject)
 
 
 @thoroughly
-@given(
-    st.binary(max_size=300), st.sampled_from([form + packing for form in FORMS for packing in PACKED] + [".parquet"])
-)
+@given(st.binary(max_size=300), st.sampled_from([form + packing for form in FORMS for packing in PACKED]))
 def test_any_bytes_are_read_or_refused(content: bytes, suffix: str) -> None:
     read(content, suffix)

@@ -5,9 +5,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import orjson
 import zstandard
@@ -27,26 +25,6 @@ def as_csv(texts: Iterable[str], delimiter: str = ",") -> bytes:
     return out.getvalue().encode()
 
 
-# pyarrow has no types.
-arrow: Any = import_module("pyarrow")
-parquet: Any = import_module("pyarrow.parquet")
-
-
-def as_table(**columns: Any) -> bytes:
-    out = io.BytesIO()
-    parquet.write_table(arrow.table(columns), out)
-    return out.getvalue()
-
-
-def as_parquet(texts: Iterable[str]) -> bytes:
-    given = list(texts)
-    return as_table(id=list(range(len(given))), persona=given)
-
-
-def as_json(texts: Iterable[str]) -> bytes:
-    return orjson.dumps([{"persona": text} for text in texts], option=orjson.OPT_INDENT_2)
-
-
 def as_lines(texts: Iterable[str]) -> bytes:
     return b"".join(text.encode() + b"\n" for text in texts)
 
@@ -54,10 +32,8 @@ def as_lines(texts: Iterable[str]) -> bytes:
 FORMATS: dict[str, Callable[[Iterable[str]], bytes]] = {
     ".jsonl": as_jsonl,
     ".ndjson": as_jsonl,
-    ".json": as_json,
     ".csv": as_csv,
     ".tsv": partial(as_csv, delimiter="\t"),
-    ".parquet": as_parquet,
     ".txt": as_lines,
 }
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from persona_files import as_jsonl, write
 from persona_hub import elite
 
 from refinesynth.errors import InputError
-from refinesynth.personas import Records, Similar, dedup
+from refinesynth.personas import Records, dedup
 
 TOPICS = [f"topic{number}" for number in range(6)]
 TEXTS = st.lists(
@@ -40,11 +39,10 @@ def is_subsequence(part: Sequence[str], whole: Sequence[str]) -> bool:
 
 @given(texts=TEXTS, threshold=st.sampled_from([0.4, 0.9, 1.0]))
 def test_the_output_is_a_subsequence_and_again_changes_nothing(texts: list[str], threshold: float) -> None:
-    similar = Similar(threshold)
     with TemporaryDirectory() as home:
         first, second = Path(home, "first.jsonl"), Path(home, "second.jsonl")
-        report = dedup(texts, first, similar=similar)
-        again = dedup(first, second, similar=similar)
+        report = dedup(texts, first, threshold=threshold)
+        again = dedup(first, second, threshold=threshold)
         kept = texts_in(first)
         assert texts_in(second) == kept
     assert is_subsequence(kept, texts)
@@ -54,25 +52,20 @@ def test_the_output_is_a_subsequence_and_again_changes_nothing(texts: list[str],
     assert (again.kept, again.exact, again.near) == (report.kept, 0, 0)
 
 
-def test_fields_stay_and_what_is_removed_is_listed(tmp_path: Path) -> None:
+def test_fields_stay(tmp_path: Path) -> None:
     rows = [elite("topic1 smith", "Law"), elite("TOPIC1 Smith!"), elite("topic2 baker"), elite("a smith (topic1)")]
-    out, removed = tmp_path / "out.jsonl.zst", tmp_path / "removed.jsonl"
-    report = dedup(rows, out, similar=Similar(0.6), removed=removed)
+    out = tmp_path / "out.jsonl.zst"
+    report = dedup(rows, out, threshold=0.6)
     assert [record.fields for record in Records(out)] == [record.fields for record in Records([rows[0], rows[2]])]
-    assert [orjson.loads(line) for line in removed.read_bytes().splitlines()] == [
-        {"persona": "TOPIC1 Smith!", "row": 2, "of": 1, "by": "exact", "similarity": 1.0},
-        {"persona": "a smith (topic1)", "row": 4, "of": 1, "by": "near", "similarity": 0.6667},
-    ]
     assert (report.kept, report.exact, report.near) == (2, 1, 1)
 
 
 def test_bad_rows_are_counted_and_left_out(tmp_path: Path) -> None:
     lines = b'nonsense\n{"persona": "A smith"}\nnonsense\n{"persona": "A baker"}\n{"persona": "a SMITH"}\n'
-    source, removed = write(tmp_path / "in.jsonl", lines), tmp_path / "removed.jsonl"
-    report = dedup(source, tmp_path / "out.jsonl", removed=removed)
+    source = write(tmp_path / "in.jsonl", lines)
+    report = dedup(source, tmp_path / "out.jsonl")
     assert texts_in(tmp_path / "out.jsonl") == ["A smith", "A baker"]
     assert (report.bad, len(report.problems)) == (2, 2)
-    assert (orjson.loads(removed.read_bytes())["row"], orjson.loads(removed.read_bytes())["of"]) == (5, 2)
 
 
 def test_outputs_in_the_way_are_said_before_anything_is_read(tmp_path: Path) -> None:
@@ -85,9 +78,6 @@ def test_outputs_in_the_way_are_said_before_anything_is_read(tmp_path: Path) -> 
 
     for settings, message in (
         ({"output": there}, "exists already"),
-        ({"output": tmp_path / "out.jsonl", "removed": there}, "exists already"),
-        ({"output": tmp_path / "out.jsonl", "removed": tmp_path / "out.jsonl"}, "name two files"),
-        ({"output": tmp_path / "out.jsonl", "removed": tmp_path / "x" / ".." / "out.jsonl"}, "name two files"),
         ({"output": tmp_path}, "is a folder"),
     ):
         with pytest.raises(InputError, match=message):

@@ -16,12 +16,12 @@ import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read, write
+from persona_files import COMPRESSIONS, FORMATS, as_jsonl, read, write
 
 from refinesynth import synthesize
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
 from refinesynth.files.compressed import bounded_lines
-from refinesynth.personas import BadRow, Records, open_personas, shipped, stats
+from refinesynth.personas import BadRow, Records, open_personas, shipped
 from refinesynth.personas.persona_files import MAX_LINE_BYTES
 from refinesynth.trajectory import Persona
 
@@ -42,13 +42,9 @@ async def test_every_format_and_compression_is_read(tmp_path: Path, suffix: str,
     assert again == PEOPLE
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv"])
 async def test_the_column_that_is_named_is_read_and_no_other(tmp_path: Path, suffix: str) -> None:
-    content = (
-        as_table(text=["not this"] * len(PEOPLE), Bio=PEOPLE)
-        if suffix == ".parquet"
-        else FORMATS[suffix](PEOPLE).replace(b"persona", b"Bio").replace(b"text", b"Bio")
-    )
+    content = FORMATS[suffix](PEOPLE).replace(b"persona", b"Bio").replace(b"text", b"Bio")
     path = write(tmp_path / f"people{suffix}", content)
     async with open_personas(path, column="bio") as personas:
         assert [one.text async for _, one in personas] == PEOPLE
@@ -56,7 +52,6 @@ async def test_the_column_that_is_named_is_read_and_no_other(tmp_path: Path, suf
         with pytest.raises(InputError, match=r"'nobody'.*--column"):
             await personas.read_first()
     assert [one.persona.text for one in Records(path, column="bio")] == PEOPLE
-    assert stats(path, column="bio", near=False).personas == len(PEOPLE)
 
 
 async def test_a_column_is_that_of_any_rows(tmp_path: Path) -> None:
@@ -74,7 +69,7 @@ async def test_a_column_is_that_of_any_rows(tmp_path: Path) -> None:
 
 
 @example(texts=["0\r\n0"], suffix=".csv")
-@given(texts=st.lists(TEXT, min_size=1, max_size=9), suffix=st.sampled_from([".jsonl", ".csv", ".parquet"]))
+@given(texts=st.lists(TEXT, min_size=1, max_size=9), suffix=st.sampled_from([".jsonl", ".csv"]))
 async def test_any_text_comes_back(texts: list[str], suffix: str) -> None:
     with TemporaryDirectory() as home:
         found, personas = await read(write(Path(home, f"people{suffix}"), FORMATS[suffix](texts)))
@@ -335,12 +330,8 @@ LONG = b"persona\n" + b"x" * (2 * MAX_LINE_BYTES) + b'\n"A smith"\n'
         ),
         ("people.txt", b"\0\0\0\0\0\0", "cannot be read: there are NUL bytes"),
         ("people.txt", b"\x7fELF\0\1\2\0\0\3\0\4", "cannot be read: there are NUL bytes"),
-        ("people.json", b'{"persona": "A smith"}', "neither a list of rows nor an object that holds one list"),
-        ("people.json", b'{"a": ["A smith"], "b": []}', "neither a list of rows nor an object that holds one list"),
-        ("people.json", b'{"persona": "A smith"}\n{"persona": "A cook"}\n', "is not JSON: .*JSONL, .jsonl"),
-        ("people.json", b"[" * 5_000, "is not JSON"),
-        ("people.json", "[]".encode("utf-16"), "it is UTF-16"),
-        ("people.parquet", as_table(name=["A smith"]), r"has the columns \['name'\]"),
+        ("people.json", b'["A smith"]', "expected one that ends in .jsonl, .* convert others to JSONL"),
+        ("people.parquet", b"PAR1", "unknown file format by the name of"),
         ("people.jsonl", None, "there is no file .* given as a list of one text"),
         ("people " * 100, None, "there is no file"),
         ("people\0.txt", None, "there is no file"),
@@ -350,7 +341,6 @@ LONG = b"persona\n" + b"x" * (2 * MAX_LINE_BYTES) + b'\n"A smith"\n'
         ("people.csv", b"", r"has the columns \[\]"),
         ("people.csv", b'"' + b"x" * 200_000, "begins in line 1 is no CSV: field larger"),
         ("people.csv", b'persona\nA cook\n"' + b"x" * 200_000 + b'"\n', "begins in line 3 is no CSV: field larger"),
-        ("people.parquet", b"PAR0", "cannot be read as Parquet"),
         ("people.jsonl.gz", b"A smith", "cannot be read: "),
         ("people.txt.gz", gzip.compress(b"A smith\n" * 9, mtime=0)[:-9], "cannot be read"),
         ("people.txt.zst", b"A smith", "cannot be read: "),
@@ -385,15 +375,6 @@ async def test_a_folder_and_things_that_hold_no_personas_are_refused(tmp_path: P
             open_personas(wrong)  # pyright: ignore[reportArgumentType]
 
 
-async def test_rows_of_parquet_without_a_text_are_bad(tmp_path: Path) -> None:
-    texts, personas = await read(write(tmp_path / "two.parquet", as_table(text=["A smith", None, "A baker"])))
-    assert (texts, personas.bad) == (["A smith", "A baker"], 1)
-    invalid = arrow.array([b"A smith", b"\xff"]).view(arrow.string())
-    texts, personas = await read(write(tmp_path / "three.parquet", as_table(text=invalid)))
-    assert texts == ["A smith"]
-    assert personas.problems == (BadRow(2, "is not UTF-8 at byte 0"),)
-
-
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 @pytest.mark.parametrize(
@@ -414,28 +395,10 @@ async def test_another_encoding_is_refused_by_its_name(
         await read(path)
 
 
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigurationError, match=r"refinesynth\[parquet\]"):
-        open_personas(write(tmp_path / "people.parquet", b""))
-
-
 async def test_shipped_personas_are_the_default() -> None:
     texts, personas = await read(None)
     assert texts == [persona.text for persona in shipped()]
     assert personas.description == "the shipped personas"
-
-
-@pytest.mark.parametrize(
-    ("content", "texts"),
-    [
-        (b'["A smith", {"text": "A cook"}, 3, null]', ["A smith", "A cook"]),
-        (b'\xef\xbb\xbf{"version": 1, "rows": [{"persona": "A smith"}]}', ["A smith"]),
-        (b'[{"persona": "A smith", "note": "' + b"x" * (2 << 20) + b'"}]', ["A smith"]),
-    ],
-)
-async def test_json_is_a_list_of_rows_or_holds_one(tmp_path: Path, content: bytes, texts: list[str]) -> None:
-    assert (await read(write(tmp_path / "people.json", content)))[0] == texts
 
 
 @pytest.mark.process

@@ -35,7 +35,7 @@ def test_every_setting_is_an_argument_with_the_text_of_its_field() -> None:
 
 def test_every_setting_of_an_evaluation_is_an_argument_with_the_text_and_default_of_its_field() -> None:
     documented, parameters = described(evaluate), inspect.signature(evaluate).parameters
-    assert documented.keys() == parameters.keys() == {*Evaluation.model_fields, "on_progress"} - {"argument", "compat"}
+    assert documented.keys() == parameters.keys() == {*Evaluation.model_fields, "on_progress"} - {"argument"}
     for name in documented.keys() & Evaluation.model_fields.keys():
         field = Evaluation.model_fields[name]
         assert documented[name] == " ".join((field.description or "").split()), name

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 _REQUIRED = ("success", "progress")
-_SETTINGS = ("compat", "steps", "reflexion", "shots", "user")
+_SETTINGS = ("steps", "user")
 THIRDS = ("early", "middle", "late")
 """Positions of a mistake, in their order."""
 _RATES = frozenset(Counts().rates)

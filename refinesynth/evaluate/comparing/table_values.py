@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from refinesynth._version import __version__
+from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.text.markup import plain_text
 
 NOTHING = "-"
@@ -137,7 +138,7 @@ class Comparison:
 
     models: Mapping[str, str]
     tables: Sequence[Table]
-    """main, scores, further, differences, levels, grid, perturbations and behaviour; tables without rows are left out."""
+    """main, scores, further, differences, levels, perturbations and behaviour; tables without rows are left out."""
     warnings: Sequence[str] = ()
     """Reasons why figures are incomplete or hard to compare."""
 
@@ -146,11 +147,17 @@ class Comparison:
         rows = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables}
         return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
 
-    def as_markdown(self, *, picture: bool = False) -> str:
-        """The whole comparison as Markdown, with `compare.png` on top if `picture`."""
+    def write(self, folder: Path) -> list[Path]:
+        """Write or replace compare.md and compare.json in a folder. Raises StorageError."""
+        paths = [folder / "compare.md", folder / "compare.json"]
+        write_text_file(paths[0], self.as_markdown())
+        write_json_file(paths[1], self.as_json())
+        return paths
+
+    def as_markdown(self) -> str:
+        """The whole comparison as Markdown."""
         models = [f"- {plain_text(f'{name}: {model}')}" for name, model in self.models.items()]
         lines = ["# Comparison", "", *models, ""]
-        lines += ["![Scores](compare.png)", ""] if picture else []
         for table in self.tables:
             align = "".join("| --- " if index < table.labels else "| ---: " for index in range(len(table.columns)))
             header, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, cast
+from typing import Any
 
 from refinesynth.evaluate.environments.environment import (
     CHECK,
@@ -26,9 +26,6 @@ from refinesynth.evaluate.environments.environment import (
 
 _SPLIT = "json_2.1.1/valid_unseen"
 _FILES = f"ALFWorld's games ({_SPLIT}/*/trial_*/game.tw-pddl), which `alfworld-download` fetches"
-_MAX_BYTES = 8_000_000
-"""Largest game file; ALFWorld's longest has 150 kB."""
-
 _KINDS = {
     "pick_and_place_simple": "put",
     "look_at_obj_in_light": "examine",
@@ -163,22 +160,12 @@ def _translated_once(translator: Any) -> Generator[None]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if (size := path.stat().st_size) > _MAX_BYTES:
-            raise BadInstance(f"the game {str(path)!r} has {size:,} bytes; expected {_MAX_BYTES:,} at most")
-        game: object = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInstance(f"the game {str(path)!r} cannot be read: {error}; expected {_FILES}") from error
-    values = cast("dict[str, Any]", game if isinstance(game, dict) else {})
-    walkthrough: object = values.get("walkthrough", [])
-    texts = [values.get("pddl_domain"), values.get("pddl_problem"), values.get("grammar")]
-    texts += cast("list[object]", walkthrough) if isinstance(walkthrough, list) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise BadInstance(
-            f"the game {str(path)!r} lacks pddl_domain, pddl_problem, grammar or walkthrough; expected {_FILES}"
-        )
-    for current, original in _WORDING:
-        values["grammar"] = values["grammar"].replace(current, original)
-    return values
+        game: dict[str, Any] = json.loads(path.read_bytes())
+        for current, original in _WORDING:
+            game["grammar"] = game["grammar"].replace(current, original)
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise BadInstance(f"the game {str(path)!r} cannot be read: {error!r}; expected {_FILES}") from error
+    return game
 
 
 def _instances(source: Source) -> list[Instance]:

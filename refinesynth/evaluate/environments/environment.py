@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
-
-Compat = Literal["agentboard"]
-"""Argument `compat` of environments for earlier versions, which offered a choice of wording and scoring."""
+from typing import Any, Protocol, cast
 
 CHECK = "check valid actions"
 """Action that lists the valid actions in any state; it costs a step (AgentBoard)."""
@@ -162,7 +159,6 @@ class Benchmark:
 
 
 AGENTBOARD = "AgentBoard's data, huggingface.co/datasets/hkust-nlp/agentboard"
-_MAX_ROWS = 10_000
 
 
 class Label(dict[str, Any]):
@@ -202,8 +198,6 @@ def labels(folder: Path) -> Iterator[Label]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected the labels of {AGENTBOARD}") from error
-    if len(lines) > _MAX_ROWS:
-        raise BadInstance(f"{str(path)!r} has {len(lines):,} lines; expected at most {_MAX_ROWS:,}")
     for number, line in enumerate(lines, start=1):
         location = f"line {number} of {str(path)!r}"
         try:

@@ -65,7 +65,6 @@ _REFUSED = (
     "The action is not valid and therefore takes no effect. Please remember to satisfy the restriction of actions. You can "
     "also check valid actions."
 )
-_MAX_BYTES = 1_000_000
 _WORD = re.compile(r"[\w-]+")
 
 
@@ -103,8 +102,6 @@ class Pddl:
         return Start(self._facts(self._state.literals), goal, ACTIONS[game], INTRODUCTIONS[game])
 
     def _begin(self, domain: Path, problem: Path) -> None:
-        if (size := max(path.stat().st_size for path in (domain, problem))) > _MAX_BYTES:
-            raise ValueError(f"a file of {size:,} bytes")
         self._folder = TemporaryDirectory(prefix="refinesynth-pddl-")
         self._spaces.TMP_PDDL_DIR = self._folder.name
         problems = Path(self._folder.name, "problems")

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
 from refinesynth.evaluate.environments.environment import BadInstance, Instance, Start, Step, TextEnvironment
@@ -47,8 +46,7 @@ class RequestHandler:
     def open(self, environment: str, perturb: str) -> Response:
         module, _, name = environment.partition(":")
         make: Callable[..., TextEnvironment] = getattr(import_module(module), name)
-        # Environments written for earlier versions take the argument.
-        opened = make(**{"compat": "agentboard"} if "compat" in signature(make).parameters else {})
+        opened = make()
         if perturb:
             from refinesynth.evaluate.environments.perturbation import perturbed
 
