@@ -16,7 +16,7 @@ from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import refuse_file_of_run, refuse_irregular, write_text_file
 from refinesynth.outcome import Refused
 from refinesynth.report.html_page import render_page, script_data, shorten
-from refinesynth.report.plots import bars, histogram
+from refinesynth.report.plots import bars, histogram, scatter
 from refinesynth.rules import rejects
 from refinesynth.rules.repairs import marks
 from refinesynth.run import RunFolder
@@ -68,13 +68,14 @@ def render_report(run: str | Path, *, sample: int = SAMPLE) -> str:
     counted, seed = folder.committed_part(), folder.config.seed
     accepted = _sample_records(folder.trajectories_file, counted and counted.trajectories_end, Trajectory, sample, seed)
     refused = _sample_records(folder.rejected_file, counted and counted.rejected_end, Refused, sample, seed)
+    scripts = list({trajectory.script.digest: trajectory.script for trajectory in accepted}.values())
     return render_page(
         "page.html.jinja",
         status=status,
         config=folder.config,
         rows=_overview(status),
         reasons=_refusal_reasons(status, refused),
-        plots=[plot for plot in _plots(status) if plot[1]],
+        plots=[plot for plot in _plots(status, scatter(scripts)) if plot[1]],
         accepted=[script_data(chunk) for chunk in _chunks(map(_trajectory_data, accepted))],
         refused=[script_data(chunk) for chunk in _chunks(map(_refused_data, refused))],
         sizes=(len(accepted), len(refused)),
@@ -99,7 +100,7 @@ def _overview(status: RunStatus) -> Iterator[tuple[str, str]]:
     yield "cost", "unknown" if status.cost_usd is None else f"{dollars(status.cost_usd)}{per_trajectory}"
 
 
-def _plots(status: RunStatus) -> Iterator[tuple[str, str]]:
+def _plots(status: RunStatus, projection: str) -> Iterator[tuple[str, str]]:
     figures, spending = status.variety.figures, status.spending
     answered = figures.refinements - figures.abandoned
     outcomes = {"repaired": answered, "goal reached without": figures.abandoned, "unanswered": figures.unanswered}
@@ -113,6 +114,7 @@ def _plots(status: RunStatus) -> Iterator[tuple[str, str]]:
     for title, parts in (("Cost by role", spending.by_role), ("Cost by model", spending.by_model)):
         costs = {name: (cost.cost_usd or 0.0) if status.cost_usd else cost.tokens for name, cost in parts.items()}
         yield title, bars(costs, unit=unit)
+    yield "Scripts by their words (two main components)", projection
 
 
 def _refusal_reasons(status: RunStatus, refused: Iterable[Refused]) -> list[tuple[str, int, str, str]]:

@@ -5,9 +5,15 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from io import StringIO
 from typing import Any, Final
+from zlib import crc32
 
+from refinesynth.diversity.novelty import words
 from refinesynth.text.number_format import compact
 from refinesynth.text.printable import one_line
+from refinesynth.trajectory import Script
+
+_DIMENSIONS: Final = 256
+"""Dimensions of the hashed bag of words of a script."""
 
 _MAX_HEIGHT: Final = 200
 """Largest height of a figure in inches, which bounds memory."""
@@ -40,6 +46,28 @@ def histogram(values: Sequence[float], labels: Sequence[str]) -> str:
     step = max(1, len(labels) // 12)
     axes.set_xticks(range(0, len(labels), step), labels[::step], fontsize=8)
     axes.tick_params(axis="y", labelsize=8)
+    return svg(figure)
+
+
+def scatter(scripts: Sequence[Script]) -> str:
+    """Return scripts as points: the two main components of their words; empty for fewer than 3."""
+    if len(scripts) < 3:  # noqa: PLR2004 - two points are always a line
+        return ""
+    import numpy as np
+
+    table = np.zeros((len(scripts), _DIMENSIONS))
+    for row, script in zip(table, scripts, strict=True):
+        text = f"{script.goal} {script.introduction} {' '.join(action.name for action in script.actions)}"
+        for word in words(text):
+            row[crc32(word.encode()) % _DIMENSIONS] += 1
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
+    table -= table.mean(axis=0)
+    points = table @ np.linalg.svd(table, full_matrices=False)[2][:2].T
+    figure = make_figure(4.8, 4.0)
+    axes = figure.subplots()
+    axes.scatter(points[:, 0], points[:, 1], s=16, alpha=0.7, color="#4c78a8", linewidths=0)
+    axes.set_xticks([])
+    axes.set_yticks([])
     return svg(figure)
 
 
