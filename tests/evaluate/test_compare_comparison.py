@@ -288,6 +288,7 @@ def test_scores_by_level(tmp_path: Path) -> None:
         ("level easy", 4, 0.5),
         ("level hard", 4, 0.5),
     ]
+    assert rows(compare([tmp_path]), "grid") == []
     other = tmp_path / "other"
     write_log(other, "babyai", flat(4, 8))  # all of one level
     assert rows(compare([other]), "levels") == []
@@ -310,3 +311,6 @@ def test_repairs_by_kind_and_position_of_the_mistake(tmp_path: Path) -> None:
     ]
     place = row(found, "levels", level="kind place")
     assert (place["instances"], place["repaired"].mean) == (8, 0.5)
+    grid = {one["kind"]: [one[each].value for each in ("early", "middle", "late")] for one in rows(found, "grid")}
+    assert grid == {"logic": [None, None, 0.5], "place": [0.5, None, 0.5]}
+    assert "Repaired by kind and position" in found.as_markdown()

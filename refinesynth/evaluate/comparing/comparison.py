@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.eval_logs import Floats, LoggedEvaluation, read_evaluation
+from refinesynth.evaluate.comparing.eval_logs import THIRDS, Floats, LoggedEvaluation, read_evaluation
 from refinesynth.evaluate.comparing.table_values import (
     HELD_OUT,
     HELD_OUT_TASK,
@@ -110,7 +110,7 @@ _REPAIRED = "repaired"
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
     """All tables that have rows. Unfinished tasks have rows only in `scores`, with the bounds of their scores."""
     complete = {name: [log for log in tasks if not log.missing] for name, tasks in evaluations.items()}
-    of_complete = (_other_measures, _differences, _levels, _perturbations, _behaviour)
+    of_complete = (_other_measures, _differences, _levels, _grid, _perturbations, _behaviour)
     results = (
         _main_scores(evaluations, complete, paper=paper),
         _scores(evaluations),
@@ -207,6 +207,21 @@ def _levels(evaluations: Evaluations) -> Table:
     ]
     columns = (*_KEYS, "level", "instances", *measures)
     return Table("levels", "Scores by level in %, with 95 % intervals", columns, 4, rows)
+
+
+def _grid(evaluations: Evaluations) -> Table:
+    """Repairs by the kind of the mistake and its position."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, log in _by_task(evaluations):
+        cells = log.cells()
+        if _REPAIRED not in log.measures or not cells.keys() >= {"kind", "position"}:
+            continue
+        repaired = log.means(_REPAIRED)
+        for kind, mask in cells["kind"].items():
+            masks = (mask & cells["position"].get(third, np.zeros(len(mask), bool)) for third in THIRDS)
+            shares = (Share(float(repaired[part].mean()) if part.any() else None) for part in masks)
+            rows.append((log.task, name, kind, *shares))
+    return Table("grid", "Repaired by kind and position of the mistake, %", (*_KEYS, "kind", *THIRDS), 3, rows)
 
 
 def _differences(evaluations: Evaluations) -> Table:

@@ -138,7 +138,7 @@ class Comparison:
 
     models: Mapping[str, str]
     tables: Sequence[Table]
-    """main, scores, further, differences, levels, perturbations and behaviour; tables without rows are left out."""
+    """main, scores, further, differences, levels, grid, perturbations and behaviour; tables without rows are left out."""
     warnings: Sequence[str] = ()
     """Reasons why figures are incomplete or hard to compare."""
 
