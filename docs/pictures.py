@@ -65,6 +65,9 @@ def pictures(page: Page) -> None:
         keep(page, "audit")
     for model in ("random", "first", "oracle"):
         refinesynth("evaluate", "--model", model, "--tasks", "worlds:run,mistakes:run", "-o", f"evals/{model}")
+    refinesynth("compare", *(f"evals/{model}" for model in ("random", "first", "oracle")), "-o", "compared")
+    page.goto(Path("compared/compare.html").resolve().as_uri())
+    keep(page, "compare")
     with serving("view", "evals/first") as address:
         time.sleep(10)  # the viewer starts
         page.goto(address)

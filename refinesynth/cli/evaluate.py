@@ -143,7 +143,7 @@ def compare(
     Options:
         folders: Folders of `evaluate`; each is compared with the first.
         paper: Put the paper's published rows beside.
-        output: Write compare.md and compare.json there.
+        output: Write compare.md, .html, .png and .json there.
     """
     if not folders and not paper:
         raise InputError("give folders of evaluations, or --paper for the published tables")
@@ -151,7 +151,7 @@ def compare(
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
     with nullcontext() if output is None else exclusive_access(output):
         if folders:
-            check_installed("evaluate", "inspect_ai", "numpy")
+            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
             from refinesynth.evaluate.comparing.comparison import compare as compared
 
             comparison = compared(folders, paper=paper)
@@ -166,7 +166,9 @@ def compare(
         for warning in comparison.warnings:
             say(styled(f"! {one_line(warning)}", "yellow"))
         if output is not None:
-            paths = (one_line(str(path)) for path in comparison.write(output))
+            from refinesynth.evaluate.comparing.comparison_files import write_comparison
+
+            paths = (one_line(str(path)) for path in write_comparison(comparison, output))
             note(styled(f"written: {', '.join(paths)}", "dim"))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -68,12 +69,36 @@ def test_the_paper_alone_needs_no_folder() -> None:
     assert "held-out of LLaMA-3-8B AgentGen (published) needs scienceworld, jericho" in shown
 
 
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
 @pytest.mark.long
-def test_it_writes_markdown_and_json(evals: Path, tmp_path: Path) -> None:
+def test_it_writes_markdown_a_page_a_picture_and_json(evals: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "comparison"
     result = compare(evals / "base", evals / "first", "--paper", "-o", folder)
     assert result.exit_code == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["compare.json", "compare.md"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"compare.{kind}" for kind in ("html", "json", "md", "png")
+    ]
+    assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
+    page = Page()
+    page.feed((folder / "compare.html").read_text())
+    assert {link[0] for link in page.links} <= {"#"}
+    assert "svg" in page.tags
+    assert "17.9 [10.7, 25.0]" in page.text
+    assert "script" not in page.tags
     assert "| babyai | base | 112 | 17.9 \\[10.7, 25.0\\] |" in (folder / "compare.md").read_text()
     facts = json.loads((folder / "compare.json").read_bytes())
     tables = facts["tables"]
@@ -85,12 +110,20 @@ def test_it_writes_markdown_and_json(evals: Path, tmp_path: Path) -> None:
     assert compare(evals / "base", "-o", folder).exit_code == 0, "what is there is replaced"
 
 
+def test_the_paper_alone_is_written_without_a_picture(tmp_path: Path) -> None:
+    assert compare("--paper", "-o", tmp_path).exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"compare.{kind}" for kind in ("html", "json", "md")]
+
+
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     name = HOSTILE.replace("/", "")
     write_log(tmp_path / name, "worlds", {"a": scored(1, 0), "b": [None, None]}, argument=HOSTILE, model=HOSTILE)
     result = compare(tmp_path / name, "-o", tmp_path / "out")
     assert result.exit_code == 0
     assert is_inert(result.stdout)
+    page = Page()
+    page.feed((tmp_path / "out" / "compare.html").read_text())
+    assert "script" not in page.tags
     written = (tmp_path / "out" / "compare.md").read_text()
     assert "<script" not in re.sub(r"\\.", "", written)
     assert "[x](y)" not in written

@@ -9,6 +9,7 @@ from eval_logs import COUNTS, flat, scored, write_log
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.comparison import compare
+from refinesynth.evaluate.comparing.comparison_files import draw, write_comparison
 from refinesynth.evaluate.comparing.table_values import HELD_OUT, INSTANCES, Comparison
 
 
@@ -313,4 +314,19 @@ def test_repairs_by_kind_and_position_of_the_mistake(tmp_path: Path) -> None:
     assert (place["instances"], place["repaired"].mean) == (8, 0.5)
     grid = {one["kind"]: [one[each].value for each in ("early", "middle", "late")] for one in rows(found, "grid")}
     assert grid == {"logic": [None, None, 0.5], "place": [0.5, None, 0.5]}
-    assert "Repaired by kind and position" in found.as_markdown()
+    paths = write_comparison(found, tmp_path / "out")
+    picture = next(path for path in paths if path.name == "recovery.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert "Repaired by kind and position" in (tmp_path / "out" / "compare.md").read_text()
+
+
+def test_no_figure_of_the_picture_stands_on_a_bar_or_an_interval(tmp_path: Path) -> None:
+    for name, won in (("none", 0), ("few", 3), ("all", 12)):
+        write_log(tmp_path / name, "worlds", flat(won, 12, progress=0.5))
+    scores = next(table for table in compare([tmp_path / name for name in ("none", "few", "all")]).tables)
+    for panel in draw(scores).axes:
+        assert len(panel.texts) == len(panel.patches) == 3
+        for text, bar, interval in zip(panel.texts, panel.patches, panel.collections, strict=True):
+            [segment] = interval.get_segments()
+            assert bar.get_width() < text.get_position()[0] < panel.get_xlim()[1] - 5
+            assert segment[1][0] < text.get_position()[0]

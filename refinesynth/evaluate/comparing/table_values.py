@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from refinesynth._version import __version__
-from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.text.markup import plain_text
 
 NOTHING = "-"
@@ -147,17 +146,11 @@ class Comparison:
         rows = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables}
         return {"refinesynth": __version__, "models": self.models, "tables": rows, "warnings": self.warnings}
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write or replace compare.md and compare.json in a folder. Raises StorageError."""
-        paths = [folder / "compare.md", folder / "compare.json"]
-        write_text_file(paths[0], self.as_markdown())
-        write_json_file(paths[1], self.as_json())
-        return paths
-
-    def as_markdown(self) -> str:
-        """The whole comparison as Markdown."""
+    def as_markdown(self, *, picture: bool = False) -> str:
+        """The whole comparison as Markdown, with `compare.png` on top if `picture`."""
         models = [f"- {plain_text(f'{name}: {model}')}" for name, model in self.models.items()]
         lines = ["# Comparison", "", *models, ""]
+        lines += ["![Scores](compare.png)", ""] if picture else []
         for table in self.tables:
             align = "".join("| --- " if index < table.labels else "| ---: " for index in range(len(table.columns)))
             header, *rows = (f"| {' | '.join(map(plain_text, row))} |" for row in (table.columns, *table.texts()))
