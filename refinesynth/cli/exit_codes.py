@@ -1,7 +1,10 @@
 """Exit codes of the process, and the message for an error."""
 
 import errno
+import shutil
+import tempfile
 from enum import IntEnum
+from pathlib import Path
 from traceback import format_exception
 
 from refinesynth.errors import BackendError, RefinesynthError, RuleFailed, StorageError, TrainingError
@@ -33,6 +36,8 @@ class ExitCode(IntEnum):
     """128 + SIGTERM."""
 
 
+_MIN_FREE_BYTES = 1024 * 1024
+"""Free bytes below which a disk counts as full."""
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """Error numbers of disk problems, as opposed to unusable input."""
 
@@ -44,11 +49,21 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         return printable(text), code_of(error)
     if isinstance(error, OSError) and error.errno is not None:
-        prefix = "" if error.filename is None else f"{error.filename}: "
+        prefix = f"{error.filename}: " if error.filename is not None else _full_disk_prefix(error)
         number = errno.errorcode.get(error.errno, str(error.errno))
         return printable(f"{prefix}{error.strerror} ({number})"), ExitCode.STORAGE
     summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return _redacted(f"this should not have happened: {summary}\n{debug_hint}".rstrip()), ExitCode.INTERNAL
+
+
+def _full_disk_prefix(error: OSError) -> str:
+    """Full folders among the working and the temporary one, as a prefix: a failed write does not name its file."""
+    full_folders = [
+        folder
+        for folder in dict.fromkeys((str(Path.cwd()), tempfile.gettempdir()))
+        if error.errno in _DISK_ERRORS and shutil.disk_usage(folder).free < _MIN_FREE_BYTES
+    ]
+    return f"{', '.join(full_folders)}: " if full_folders else ""
 
 
 def traceback_text(error: Exception) -> str:

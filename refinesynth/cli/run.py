@@ -64,6 +64,7 @@ def run(
     typed = _typed_settings({**settings, **explicit}, file_settings)
     presets = {"paper": paper, "small": partial(small, typed.get("play") or file_settings.get("play") or "live")}
     preset_settings = {} if preset is None else presets[preset]()
+    _check_preset(preset, preset_settings, typed)
     merged: dict[str, Any] = {**preset_settings, **file_settings, **typed}
     if "n" not in merged:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
@@ -107,3 +108,14 @@ def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) 
     for name in values.keys() & {"rules", "script_rules"}:
         values[name] = read_chain(flag(name), values[name])
     return values
+
+
+def _check_preset(name: str | None, settings: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if the preset's bound on completions is meant for another play than the given one."""
+    if name is None or typed.get("play") in {None, settings["play"]} or "attempts" in typed:
+        return
+    calls = settings["attempts"].calls
+    raise ConfigurationError(
+        f"--play {typed['play']}: --preset {name} allows an episode {calls} completions, and each turn takes one; give --attempts "
+        f"drafts=4 too, which sets no such bound, or leave --play out"
+    )

@@ -1,5 +1,8 @@
 """Exit codes and messages, whatever the command."""
 
+import errno
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ from command_line import cli
 from typer.testing import Result
 
 from refinesynth import __version__
+from refinesynth.cli.exit_codes import describe
 from refinesynth.errors import InputError, RunStopped, StorageError
 
 
@@ -150,3 +154,20 @@ def test_a_run_is_named_by_the_message_when_it_is_none(tmp_path: Path) -> None:
     result = cli("verify", tmp_path / "nothing")
     assert result.exit_code == 2
     assert "nothing" in result.stderr
+
+
+def test_a_full_disk_is_named_where_the_system_does_not_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+
+    def room(free: int) -> None:
+        def disk_usage(_: object) -> object:
+            return usage._replace(free=free)
+
+        monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+
+    room(0)
+    text, code = describe(OSError(errno.ENOSPC, "No space left on device"), debug_hint="")
+    assert text == f"{Path.cwd()}, {tempfile.gettempdir()}: No space left on device (ENOSPC)"
+    assert code == 3
+    room(2**40)
+    assert describe(OSError(errno.ENOSPC, "No space left"), debug_hint="")[0] == "No space left (ENOSPC)"

@@ -146,6 +146,17 @@ def test_the_papers_preset_and_what_overrides_it(tmp_path: Path, personas: Path)
     assert config["attempts"]["calls"] == 9
 
 
+@pytest.mark.parametrize("play", ["live", "grounded"])
+def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_path: Path, play: str) -> None:
+    asked = ["-n", 1, "-o", tmp_path / "run", "--preset", "paper", "--backend", "rehearsal", "--play", play]
+    result = run(*asked)
+    assert result.exit_code == 2
+    assert f"--play {play}: --preset paper allows an episode 4 completions" in result.stderr
+    assert not (tmp_path / "run").exists()
+    # What it says to do works.
+    assert run(*asked, "--attempts", "drafts=4").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
