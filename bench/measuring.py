@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from bench.figures import Section, table
+from refinesynth.synthesis.gc_tuning import tune_gc
 
 Core = Literal["client", "server"]
 """Whose core: on a machine with two or more, what is measured and what serves it do not share one."""
@@ -50,7 +51,7 @@ def pin(core: Core, pid: int = 0) -> None:
 def calm() -> None:
     """Set the garbage collector as the command line does for a run, once everything is imported."""
     gc.collect()
-    gc.freeze()
+    tune_gc()
 
 
 @dataclass(frozen=True, slots=True)

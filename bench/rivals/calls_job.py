@@ -5,7 +5,6 @@ The same command again goes on in the same folder.
 """
 
 import asyncio
-import gc
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from refinesynth.client import open_model
 from refinesynth.client.session import Session
 from refinesynth.journal import Journal
 from refinesynth.run import EpisodeMemory
+from refinesynth.synthesis.gc_tuning import tune_gc
 
 CONCURRENCY = 256
 
@@ -48,7 +48,7 @@ async def _answer(model: Model, journal: Journal, number: int, *, begun: bool) -
 
 if __name__ == "__main__":
     # As the command line does for a run.
-    gc.freeze()
+    tune_gc()
     place = Path(sys.argv[2])
     place.mkdir(parents=True, exist_ok=True)
     asyncio.run(main(sys.argv[1], place, int(sys.argv[3])))

@@ -1,6 +1,5 @@
 """Run or estimate from start to report: synthesis with a display, and the stop after a signal."""
 
-import gc
 import logging
 import shlex
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -36,6 +35,7 @@ from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.concurrency import max_in_flight_of
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, estimate
+from refinesynth.synthesis.gc_tuning import tune_gc
 from refinesynth.text.number_format import counted, dollars, duration
 from refinesynth.text.printable import one_line
 
@@ -105,8 +105,7 @@ def import_backends(options: Mapping[str, Any]) -> None:
 
 def run_displayed(work: Callable[..., Awaitable[_Result]], display: Display) -> tuple[_Result | None, ExitCode]:
     """Run `work` with a display; return its result, None after a signal, and the exit code of an interruption."""
-    # The exit does not traverse the objects of litellm, which takes too long after Ctrl-C.
-    gc.freeze()
+    tune_gc()
     with interruptible() as interrupt:
         display.open()
         try:

@@ -39,6 +39,7 @@ from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
 from refinesynth.synthesis.concurrency import EpisodeLimit
+from refinesynth.synthesis.gc_tuning import tune_gc
 from refinesynth.synthesis.progress import BackendsState, capacity_of, troubles_of
 from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona
@@ -239,6 +240,7 @@ class _BlockPlayer(logging.Handler):
             await close_models(self._models.values())
             return
         logger = logging.getLogger(LOGGER)
+        tune_gc()
         with ExitStack() as stack:
             stack.callback(logger.removeHandler, self)
             stack.callback(logger.setLevel, logger.level)
