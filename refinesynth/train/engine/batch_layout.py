@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine.adapters import freeze, without_gradient
@@ -32,7 +31,6 @@ _TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
 _MAX_NOISE_RATIO: Final = 3
 """Largest ratio of the effect of text before a sequence on its logits to the effect of text after it."""
 _BOUNDARY_INPUTS: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
-_HOPPER, _AMPERE = 9, 8
 _MAX_MESSAGE: Final = 300
 """Shown characters of a library's message."""
 _MODEL_ERRORS: Final = (UnsupportedAttention, TypeError, ValueError, NotImplementedError, ImportError, RuntimeError)
@@ -90,7 +88,7 @@ def choose_layout(
     model.eval()
     try:
         layout = Layout(packing, stock, packing and takes(base, "**"), packing and bool(stateful), trial.head_is_last())
-        preferred = _preferred_attention(base, stock, half_precision=trial.tolerance is None) if packing else stock
+        preferred = SEGMENTS if packing and takes(base, "**") and _needs_no_mask(base) else stock
         for name in dict.fromkeys((preferred, stock)) if is_auto else [attention]:
             if (reason := _set_attention(base, name, strict=not (is_auto and packing))) is None:
                 layout = replace(layout, attention=_attention(base))
@@ -244,19 +242,7 @@ def _attention(base: Any) -> str:
     return str(base.config._attn_implementation)  # noqa: SLF001 - the library has no public name for it
 
 
-def _preferred_attention(base: Any, stock: str, *, half_precision: bool) -> str:
-    """Installed flash attention for 16 bits on a GPU; else `SEGMENTS` if no mask is needed; else the model's own."""
-    flash = bool(getattr(base, "_supports_flash_attn", False))
-    if flash and half_precision and next(base.parameters()).is_cuda:
-        capability = torch.cuda.get_device_capability()[0]
-        if capability == _HOPPER and is_flash_attn_3_available():
-            return "flash_attention_3"
-        if capability >= _AMPERE and is_flash_attn_2_available():
-            return "flash_attention_2"
-    return SEGMENTS if takes(base, "**") and _needs_no_mask(base, flash=flash) else stock
-
-
-def _needs_no_mask(base: Any, *, flash: bool) -> bool:
+def _needs_no_mask(base: Any) -> bool:
     """Return False for attention patterns that need a mask: the trial is shorter than a window or chunk.
 
     A model that supports flash attention passes its sliding window to the attention function and needs no mask for it.
@@ -266,7 +252,7 @@ def _needs_no_mask(base: Any, *, flash: bool) -> bool:
     if getattr(config, "attention_chunk_size", None) is not None or any("chunk" in kind for kind in kinds):
         return False
     has_window = getattr(config, "sliding_window", None) is not None or "sliding_attention" in kinds
-    return not has_window or flash
+    return not has_window or bool(getattr(base, "_supports_flash_attn", False))
 
 
 def _set_attention(base: Any, name: str, *, strict: bool = False) -> str | None:

@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine import attention
-from refinesynth.train.engine import batch_layout as layouts
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, segment_attention
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
@@ -95,12 +94,6 @@ def test_an_implementation_of_no_use_is_refused():
         choose_layout(toys.model(), attention="no_such")
 
 
-def test_without_packing_nothing_is_changed():
-    model = toys.model()
-    layout = choose_layout(model, packing=False)
-    assert (layout.packed, layout.attention) == (False, "sdpa")
-
-
 def test_the_choice_leaves_mode_and_random_state_as_they_were():
     model = toys.model()
     model.train()
@@ -108,17 +101,6 @@ def test_the_choice_leaves_mode_and_random_state_as_they_were():
     choose_layout(model)
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_generating_with_segments_is_generating_with_sdpa():
-    model: Any = toys.model()
-    ids = torch.tensor([[0, 0, 5, 6, 7], [3, 4, 5, 6, 7]])
-    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
-    wanted = model.generate(ids, attention_mask=mask, **options)
-    choose_layout(model)
-    assert model.config._attn_implementation == SEGMENTS
-    assert torch.equal(model.generate(ids, attention_mask=mask, **options), wanted)
 
 
 def test_what_segments_cannot_do_is_said():
@@ -363,47 +345,3 @@ def test_layers_that_carry_a_state_on_are_told_which_conversation_a_token_is_of(
 
 def each_alone(examples: Any) -> Any:
     return [pack_batch([one]) for one in examples]
-
-
-def test_models_without_such_layers_are_not_given_what_they_do_not_take():
-    layout = choose_layout(toys.model())
-    assert "seq_idx" not in layout.inputs(pack_batch([toys.example(1)]))
-
-
-@pytest.mark.parametrize(
-    ("capability", "installed", "wanted"),
-    [
-        ((9, 0), {3, 2}, "flash_attention_3"),
-        ((9, 0), {2}, "flash_attention_2"),
-        ((9, 0), set(), SEGMENTS),
-        ((8, 0), {3}, SEGMENTS),  # the third is for Hopper alone
-        ((12, 0), {2, 3}, "flash_attention_2"),
-        ((7, 5), {2}, SEGMENTS),
-    ],
-)
-def test_an_installed_kernel_comes_before_ours(
-    capability: tuple[int, int], installed: set[int], wanted: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    for version in (2, 3):
-        monkeypatch.setattr(layouts, f"is_flash_attn_{version}_available", lambda version=version: version in installed)
-    model: Any = toys.model()
-    on_gpu = type("Weights", (), {"is_cuda": True})
-    monkeypatch.setattr(model, "parameters", lambda: iter([on_gpu]))
-    assert layouts._preferred_attention(model, "sdpa", half_precision=True) == wanted
-    assert layouts._preferred_attention(model, "sdpa", half_precision=False) == SEGMENTS
-
-
-def test_an_implementation_that_cannot_be_set_leaves_the_librarys_own(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(layouts, "_preferred_attention", lambda *_, **__: "flash_attention_2")
-    model: Any = toys.model()
-    plain = model.set_attn_implementation
-
-    def broken(name: str) -> None:
-        if name == "flash_attention_2":
-            raise ImportError("another CUDA")
-        plain(name)
-
-    monkeypatch.setattr(model, "set_attn_implementation", broken)
-    layout = choose_layout(model)
-    assert (layout.packed, layout.attention, layout.note) == (True, "sdpa", None)
