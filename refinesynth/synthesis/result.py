@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeVar
 
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
@@ -81,20 +81,11 @@ class SynthesisResult:
     def __len__(self) -> int:
         return self._totals.accepted
 
-    @overload
-    def __getitem__(self, index: int) -> Trajectory: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Trajectory]: ...
-    def __getitem__(self, index: int | slice) -> Trajectory | list[Trajectory]:
-        if isinstance(index, slice):
-            numbers = range(len(self))[index]
-            first = enumerate(islice(self, max(numbers, default=-1) + 1))
-            found = {number: trajectory for number, trajectory in first if number in numbers}
-            return [found[number] for number in numbers]
-        number = index + len(self) if index < 0 else index
-        if not 0 <= number < len(self):
+    def __getitem__(self, index: int) -> Trajectory:
+        """Return trajectory number `index`, from 0."""
+        if not 0 <= index < len(self):
             raise IndexError(f"there are {len(self):,} trajectories, and none is at {index}")
-        return next(islice(self, number, None))
+        return next(islice(self, index, None))
 
     def __bool__(self) -> bool:
         # `__len__` would make the result of a run without trajectories false.
@@ -114,11 +105,6 @@ class SynthesisResult:
     @property
     def n(self) -> int:
         return self.config.n
-
-    @property
-    def accepted(self) -> Records[Trajectory]:
-        """Accepted trajectories, in the order of the personas."""
-        return Records(self._folder.trajectories, self._totals.accepted)
 
     @property
     def rejected(self) -> Records[Refused]:
@@ -169,16 +155,6 @@ class SynthesisResult:
     def cost_per_accepted(self) -> float | None:
         """US dollars per trajectory in the files, waste included; None without trajectories, or if unknown."""
         return self.spending.cost_per_accepted(len(self))
-
-    @property
-    def spent_by_role(self) -> dict[str, Cost]:
-        """Cost by role name, refused attempts and unfinished episodes included."""
-        return dict(self.spending.by_role)
-
-    @property
-    def spent_by_model(self) -> dict[str, Cost]:
-        """Cost by model of the backend, refused attempts and unfinished episodes included."""
-        return dict(self.spending.by_model)
 
     @property
     def wasted_by_rule(self) -> dict[str, Cost]:

@@ -80,7 +80,7 @@ async def test_a_run_in_batches_is_the_same_run(server: BatchServer, tmp_path: P
 
 async def test_turns_of_a_conversation_are_sent_by_themselves(server: BatchServer, tmp_path: Path) -> None:
     result = await run(server, tmp_path / "run", n=2, play="grounded")
-    by_role = {role: spent.usage.requests for role, spent in result.spent_by_role.items()}
+    by_role = {role: spent.usage.requests for role, spent in result.spending.by_role.items()}
     assert requests(server) == by_role.pop("script_writer")
     assert server.directly == sum(by_role.values()) > 0
 
