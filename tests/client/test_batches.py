@@ -17,7 +17,6 @@ from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import batching
 from refinesynth.client.batch.batching import Batches
-from refinesynth.client.batch.provider_batches import Batch
 from refinesynth.client.budget.price_table import listed_rates
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import limiter_of
@@ -332,7 +331,7 @@ async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: P
     with Journal(tmp_path / "j.sqlite") as journal:
         first.open(journal)
         assert [await first.begin(key, names) for key, names in (("k0", ["a", "b"]), ("k1", ["c", "a"]))] == [0, 1]
-        await first.change(0, Batch(key="k0", id="batch_0", requests=("a", "b")))
+        await first.change(0, first[0].model_copy(update={"id": "batch_0"}))
         second.open(journal)
         # What was made again is where it was sent last.
         assert [[one.batch_of(name) for name in "abcd"] for one in (first, second)] == [[1, 0, 1, None]] * 2
