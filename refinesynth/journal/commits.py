@@ -7,7 +7,6 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from refinesynth.errors import StorageError
@@ -104,22 +103,11 @@ class Batch:
             raise self.failure.error()
 
 
-_MAX_ROWS = 128
-"""Maximum rows of one statement, a power of two."""
-
 _CHECKPOINT_EVERY = 4 * 1024 * 1024
 """Committed bytes between two checkpoints of the write-ahead log."""
 
 _CLOSE_TIMEOUT_MS = 500
 """Longest wait for readers when the closing journal empties its log, in milliseconds."""
-
-
-LINGER_S = 0.002
-"""Seconds that a commit waits for more calls if the last batch had several. A commit costs the same for 1 and 10 calls;
-a completion takes a hundred times longer."""
-
-_LINGER_ABOVE_CALLS = 3
-"""Maximum calls in the last batch for which a commit does not wait: these callers may wait for each other."""
 
 
 class Writer:
@@ -142,8 +130,6 @@ class Writer:
         self._next_batch = Batch()
         self._failure: Failure | None = None
         self._closing = False
-        self._last_call_count = 0
-        """Number of calls in the last batch."""
         self._thread: threading.Thread | None = None
 
     def put(self, fill: Callable[[Batch], None]) -> Batch:
@@ -195,10 +181,7 @@ class Writer:
         """Return the calls made during the last commit, or wait for the first; None when the writer closes."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._next_batch.calls)
-            if self._last_call_count > _LINGER_ABOVE_CALLS:
-                self._changed.wait_for(lambda: self._closing, LINGER_S)
             batch, self._next_batch = self._next_batch, Batch()
-            self._last_call_count = batch.calls
             return batch if batch.calls else None
 
     def _commit(self, batch: Batch) -> Failure | None:
@@ -267,20 +250,9 @@ class Writer:
         self._connection.close()
 
     def _insert(self, target: str, columns: str, rows: Sequence[Row], on_conflict: str = "") -> None:
-        # Many rows per statement instead of `executemany`, which waits for the GIL between two rows; a busy event loop
-        # releases the GIL only every few milliseconds.
-        start = 0
-        while start < len(rows):
-            size = min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)
-            values = [value for row in rows[start : start + size] for value in row]
-            self._connection.execute(_insert_statement(target, columns, size, on_conflict), values)
-            start += size
-
-
-@cache
-def _insert_statement(target: str, columns: str, row_count: int, on_conflict: str) -> str:
-    placeholders = f"({', '.join('?' * (columns.count(',') + 1))})"
-    return f"INSERT {target} ({columns}) VALUES {', '.join([placeholders] * row_count)} {on_conflict}"  # noqa: S608 - constants
+        placeholders = ", ".join("?" * (columns.count(",") + 1))
+        statement = f"INSERT {target} ({columns}) VALUES ({placeholders}) {on_conflict}"  # noqa: S608 - constants
+        self._connection.executemany(statement, rows)
 
 
 _ROW_BYTES = 200

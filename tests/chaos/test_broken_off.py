@@ -1,7 +1,6 @@
 """A command that is told to stop, or whose disk fails, says so, keeps what it has, and goes on when it is given once
 more."""
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -122,34 +121,3 @@ def test_a_full_disk_is_said_and_costs_nothing_that_was_finished(
     assert "Traceback" not in said
     assert "\nrefinesynth: " in said
     goes_on(launcher, folder, whole)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="whoever is root may write everywhere")
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_folder_that_cannot_be_written_is_said(
-    begun: bool, launcher: Launcher, whole: dict[str, bytes], tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    if begun:
-        assert launcher.run(command(folder, n=3))[0] == 0
-    for path in (*folder.iterdir(), folder):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    try:
-        code, said = launcher.run(command(folder))
-        assert code == 3, said
-        assert "Traceback" not in said
-        assert str(folder) in said
-    finally:
-        folder.chmod(0o755)
-        for path in folder.iterdir():
-            path.chmod(0o644)
-    goes_on(launcher, folder, whole)
-
-
-@pytest.mark.parametrize("place", ["/proc/refinesynth", "/dev/null", "/dev/null/run", "/sys/refinesynth"])
-def test_a_place_where_no_folder_can_be_is_said(place: str, launcher: Launcher) -> None:
-    code, said = launcher.run(command(Path(place)))
-    assert code in {2, 3}, said
-    assert "Traceback" not in said
-    assert place in said

@@ -22,7 +22,7 @@ from refinesynth.client.budget.tracker import BudgetReservation, BudgetTracker
 from refinesynth.client.completion_parsing import ReadCompletion, read_completion
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session, digest_of
-from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
+from refinesynth.errors import RunStopped, StorageError
 from refinesynth.journal.journal_values import PaidCompletion
 
 
@@ -136,14 +136,6 @@ def test_a_damaged_answer_is_said() -> None:
         ReadCompletion.from_paid(one)
 
 
-async def test_money_is_put_aside_before_and_settled_or_released_after() -> None:
-    tracker = Counted()
-    model, call = answering(OSError(), completion("one", usage=USAGE), price=lambda _: 0.5)
-    await say(Session("e1", seed=7, tracker=tracker), model, "a")
-    assert tracker.log == ["reserved", "released", "reserved", "settled 12 0.5"]
-    assert len(call.requests) == 2
-
-
 async def test_nothing_is_asked_for_without_money() -> None:
     model, call = answering()
     session = Session("e1", seed=7, tracker=Counted(allowed=1))
@@ -159,14 +151,6 @@ async def test_what_is_remembered_needs_no_money() -> None:
     await say(Session("e1", seed=7, memory=memory), model, "a")
     await say(Session("e1", seed=7, memory=memory, tracker=Counted(allowed=0)), model, "a")
     assert len(call.requests) == 1
-
-
-async def test_requests_of_no_episode_are_answered_as_well() -> None:
-    model, call = answering(completion("one"), completion(""), completion(""), completion(""))
-    assert (await Agent(model).run("a")).output == "one"
-    with pytest.raises(EpisodeAbandoned):
-        await Agent(model).run("a")
-    assert len(call.requests) == 4
 
 
 _texts = st.lists(st.text(st.characters(exclude_categories=[])), max_size=4)

@@ -22,12 +22,11 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from virtual_time import in_virtual_time
 
-from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve
+from refinesynth.backends import PRESETS, Backend, OutputMode
 from refinesynth.client import open_model
 from refinesynth.client.budget.price_table import free
 from refinesynth.client.failure_policy import RequestCounts
 from refinesynth.client.model import BackendModel
-from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 
 BACKEND = Backend(name="mine", model="rehearsal")
@@ -175,12 +174,6 @@ async def test_null_takes_an_argument_out_of_the_request() -> None:
     assert (request["min_p"], "tools" in request) == (0.1, True)
 
 
-@pytest.mark.parametrize("name", ["model", "messages", "timeout"])
-def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name} would be overwritten, or missing if null"):
-        Backend(model="m", extra={name: None})
-
-
 async def test_a_response_format_of_the_user_is_sent_as_it_stands() -> None:
     call = Scripted(completion('{"name": "fig", "seeds": 900}'))
     backend = BACKEND.model_copy(update={"extra": {"response_format": {"type": "json_object"}}})
@@ -246,28 +239,10 @@ async def test_an_answer_that_stays_empty_gives_up_the_episode() -> None:
         await ask(model(call))
 
 
-def test_a_server_that_goes_away_later_is_waited_for() -> None:
-    async def away_for_a_while() -> str:
-        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 20))
-        await ask(answering)
-        return await ask(answering)
-
-    assert in_virtual_time(away_for_a_while) == "hello"
-
-
 class AsksToWait(Refused):
     def __init__(self, seconds: int) -> None:
         super().__init__(429, "slow down")
         self.headers = {"retry-after": str(seconds)}
-
-
-def test_a_long_retry_after_is_kept_to() -> None:
-    async def waited() -> float:
-        began = anyio.current_time()
-        await ask(BackendModel(BACKEND, call=Scripted(AsksToWait(500))))
-        return anyio.current_time() - began
-
-    assert in_virtual_time(waited) == 500
 
 
 def test_one_that_is_longer_than_an_outage_stops_the_run_and_says_why() -> None:
@@ -282,21 +257,6 @@ def test_one_that_is_longer_than_an_outage_stops_the_run_and_says_why() -> None:
     assert in_virtual_time(refused) == 0
     patient = BACKEND.model_copy(update={"outage": 3600.0})
     assert in_virtual_time(lambda: ask(BackendModel(patient, call=Scripted(AsksToWait(3600))))) == "hello"
-
-
-@pytest.mark.parametrize(
-    "errors",
-    [
-        [Refused(401)],
-        [Refused(404, "gone.")],
-        [TypeError("a bug")],
-        [Refused(503)] * 9,
-        [ConnectionRefusedError()] * 9,
-    ],
-)
-async def test_what_stops_the_run_is_a_sentence(errors: list[Exception]) -> None:
-    with pytest.raises(RunStopped, match=r"[^.]\.$"):
-        await ask(model(Scripted(*errors)))
 
 
 ECHO = Refused(400, "cannot parse: 'The limit has insufficient funds.'")
@@ -419,24 +379,6 @@ async def test_messages_that_cannot_be_sent_are_refused_before_anything_is_sent(
     with pytest.raises(UserError):
         await model_request(model(call), [ModelRequest(parts=[UserPromptPart([ImageUrl("http://h/i.png")])])])
     assert not call.requests
-
-
-def test_a_model_says_what_it_asks() -> None:
-    answering = model(Scripted(), Backend(model="hosted_vllm/m"))
-    assert (answering.model_name, answering.system, answering.base_url) == (
-        "hosted_vllm/m",
-        "hosted_vllm",
-        "http://localhost:8000/v1",
-    )
-    assert model(Scripted(), Backend(model="unheard-of")).system == "litellm"
-
-
-async def test_the_rehearsal_opens_with_its_faults_and_costs_nothing() -> None:
-    session = Session("e1", seed=7)
-    for name in ("rehearsal", "rehearsal:invalid_json=0.5"):
-        await Agent(session.model(Role.PLAYER, open_model(resolve(name)))).run("hi")
-    assert session.spent.usage.requests == 2
-    assert session.spent.cost_usd == 0.0
 
 
 def test_a_missing_key_is_said_before_anything_is_imported_or_sent() -> None:

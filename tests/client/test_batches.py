@@ -17,7 +17,6 @@ from refinesynth import Backend, synthesize
 from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import batching
 from refinesynth.client.batch.batching import Batches
-from refinesynth.client.batch.provider_batches import Batch
 from refinesynth.client.budget.price_table import listed_rates
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import limiter_of
@@ -80,7 +79,7 @@ async def test_a_run_in_batches_is_the_same_run(server: BatchServer, tmp_path: P
 
 async def test_turns_of_a_conversation_are_sent_by_themselves(server: BatchServer, tmp_path: Path) -> None:
     result = await run(server, tmp_path / "run", n=2, play="grounded")
-    by_role = {role: spent.usage.requests for role, spent in result.spent_by_role.items()}
+    by_role = {role: spent.usage.requests for role, spent in result.spending.by_role.items()}
     assert requests(server) == by_role.pop("script_writer")
     assert server.directly == sum(by_role.values()) > 0
 
@@ -332,7 +331,7 @@ async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: P
     with Journal(tmp_path / "j.sqlite") as journal:
         first.open(journal)
         assert [await first.begin(key, names) for key, names in (("k0", ["a", "b"]), ("k1", ["c", "a"]))] == [0, 1]
-        await first.change(0, Batch(key="k0", id="batch_0", requests=("a", "b")))
+        await first.change(0, first[0].model_copy(update={"id": "batch_0"}))
         second.open(journal)
         # What was made again is where it was sent last.
         assert [[one.batch_of(name) for name in "abcd"] for one in (first, second)] == [[1, 0, 1, None]] * 2

@@ -67,16 +67,6 @@ def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait(
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_the_waits_have_full_jitter() -> None:
-    waits = set[float]()
-    for _ in range(50):
-        breaker = CircuitBreaker()
-        fail(breaker, *[DOWN] * 5)
-        waits.add(breaker.next_trial)
-    assert len(waits) > 25
-    assert all(0 <= wait <= 1 for wait in waits)
-
-
 def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
     breaker = closed()
     fail(breaker, *[DOWN] * 5)

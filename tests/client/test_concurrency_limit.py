@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
+from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 
 Server = Callable[[int], float]
 """Seconds that an answer of 100 tokens takes with so many in flight."""
@@ -79,21 +79,6 @@ def test_slowness_alone_never_leads_below_eight(capacity: int) -> None:
     late = Traffic(ConcurrencyLimit()).answers(queueing(capacity), 10_000)[5_000:]
     assert min(late) >= 8
     assert middle(late) <= 16
-
-
-def test_it_doubles_with_every_second_round_trip_at_first() -> None:
-    seen = Traffic(ConcurrencyLimit(start=16)).answers(even, 2 * (16 + 32 + 64 + 128 + 256))
-    assert {16, 32, 64, 128, 256} <= set(seen)
-    assert seen[-1] >= 512
-
-
-def test_it_doubles_again_for_requests_of_a_kind_that_doubling_was_not_judged_by() -> None:
-    """A run begins with scripts alone, which a server may find hard; the turns that come after them it need not."""
-    few = Traffic(ConcurrencyLimit())
-    few.answers(queueing(4), 60, kind="script")
-    assert few.limit.current <= 32
-    # Two round trips at each size, and a few rounds until the scripts are outweighed.
-    assert few.answers(even, 700, kind="turn")[-1] >= 256
 
 
 def test_a_server_that_grows_is_followed() -> None:
@@ -196,11 +181,3 @@ def test_a_fault_in_the_middle_of_a_trial_that_nothing_was_begun_in_is_one_fault
         traffic.limit.ended(traffic.under_way.popleft())
     traffic.limit.failed(traffic.under_way[0])
     assert traffic.limit.current == 32
-
-
-def test_without_bound_nothing_changes() -> None:
-    limit = ConcurrencyLimit(start=None)
-    assert limit.current == UNBOUNDED
-    limit.failed(limit.begin())
-    Traffic(limit).answers(queueing(4), 100, demand=10)
-    assert limit.current == UNBOUNDED

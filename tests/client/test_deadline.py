@@ -121,10 +121,6 @@ def test_waits_for_our_own_limits_are_not_the_episodes(limits: dict[str, Any]) -
     assert in_virtual_time(work) == [False] * 9
 
 
-def test_an_episode_within_its_deadline_is_what_it_is_without_one() -> None:
-    assert episode(allowed=None, seconds_a_call=8) == episode(allowed=500, seconds_a_call=8)
-
-
 @pytest.mark.parametrize(("status", "passes"), [(429, False), (500, True)])
 def test_waits_for_a_servers_rate_limit_are_not_the_episodes(status: int, *, passes: bool) -> None:
     class Later(Refused):

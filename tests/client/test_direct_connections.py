@@ -9,14 +9,12 @@ import struct
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from pathlib import Path
 
 import anyio
 import anyio.abc
-import certifi
 import orjson
 import pytest
-from chat_server import ChatServer, Reply, completion, says
+from chat_server import ChatServer, Reply, completion
 from pydantic_ai import models
 from yarl import URL
 
@@ -203,22 +201,6 @@ async def test_a_completion_that_nobody_has_any_more_closes_its_connections(serv
         await anyio.sleep(0.001)
 
 
-async def test_it_can_be_closed_twice_and_asked_again(server: ChatServer) -> None:
-    asked = lean(server.url)
-    await asked.aclose()
-    for _ in range(2):
-        await asked(messages=MESSAGES)
-        await asked.aclose()
-        await asked.aclose()
-    assert len(server.bodies) == 2
-
-
-async def test_a_reply_has_the_headers_by_their_lower_case_names(server: ChatServer) -> None:
-    server.replies.append(Reply(says().body, headers={"X-RateLimit-Remaining-Requests": "3"}))
-    async with aclosing(lean(server.url)) as asked:
-        assert (await asked(messages=MESSAGES)).headers["x-ratelimit-remaining-requests"] == "3"
-
-
 async def test_tests_can_forbid_requests(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "ALLOW_MODEL_REQUESTS", False)
     with pytest.raises(RuntimeError):
@@ -243,18 +225,3 @@ def test_hosts_that_need_no_proxy_have_none(monkeypatch: pytest.MonkeyPatch) -> 
     near, far = lean("http://near.invalid/v1"), lean("http://far.invalid/v1")
     assert near.proxy is None
     assert far.proxy == URL("http://proxy.invalid:3128")
-
-
-def test_the_authorities_are_certifis_unless_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    everyone = trusted()
-    (first, _, _) = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----\n")
-    named = tmp_path / "mine.pem"
-    named.write_text(f"{first}-----END CERTIFICATE-----\n")
-    monkeypatch.setenv("SSL_CERT_FILE", str(named))
-    assert trusted() == 1 < everyone
-
-
-def trusted() -> int:
-    tls = lean("https://far.invalid/v1").tls
-    assert tls is not None
-    return len(tls.get_ca_certs())

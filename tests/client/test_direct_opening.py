@@ -10,7 +10,6 @@ from chat_server import ChatServer
 
 from refinesynth.backends import Backend
 from refinesynth.backends.backend import Mixed
-from refinesynth.client import describe
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
 from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import UnsupportedParamsError
@@ -113,11 +112,6 @@ def test_tools_of_recent_openai_models_need_the_other_endpoint() -> None:
     assert direct_obstacle(backend("gpt-5.4")) is None
     assert direct_obstacle(backend("gpt-5.4", output_mode="tool")) is not None
     assert direct_obstacle(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is None
-
-
-def test_the_listing_says_which_path_is_taken() -> None:
-    paths = {row.name: row.path for row in describe()}
-    assert (paths["rehearsal"], paths["vllm"], paths["claude"]) == ("built in", "direct", "litellm")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """One layer of retries, with budgets by kind and waits that honour the server."""
 
 import logging
-import subprocess
-import sys
 
 import anyio
 import pytest
@@ -115,13 +113,6 @@ async def test_each_retry_is_a_line_in_the_log_without_keys(
     assert said[1].endswith("attempt 2, the next in 0.0 s")
 
 
-@pytest.mark.process
-def test_the_log_is_silent_until_someone_configures_it() -> None:
-    program = "import logging, refinesynth.client.reporting; logging.getLogger('refinesynth.backends').warning('x')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert (done.stdout, done.stderr) == ("", "")
-
-
 def test_no_wait_is_shorter_than_retry_after_nor_of_itself_longer_than_the_longest() -> None:
     waited = waits(RateLimited("7"), RateLimited("300"), *[RateLimited()] * 6, longest_wait=20, outage=300)
     assert len(waited) == 8
@@ -144,15 +135,6 @@ async def test_a_model_that_never_loads_stops_the_run_with_advice(caplog: pytest
         await ask(model)
     assert sum(slept) == 600
     assert [line for line in caplog.messages if "it is waited for, up to 600 s" in line] == caplog.messages
-
-
-async def test_an_answer_comes_once_the_model_is_loaded() -> None:
-    model, _, slept = asking(*[Loading()] * 3, completion("Hello"))
-    assert (await ask(model), slept) == ("Hello", [5.0, 5.0, 5.0])
-
-
-def test_waits_differ_so_that_many_do_not_come_back_at_once() -> None:
-    assert len({waits(*[OSError()] * 5)[-1] for _ in range(8)}) > 1
 
 
 async def test_what_already_says_what_it_means_passes_through() -> None:

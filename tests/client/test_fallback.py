@@ -38,14 +38,6 @@ async def ask(model: FallbackModel, settings: ModelSettings | None = None) -> Mo
     return await model_request(model, [ModelRequest.user_text_prompt("hi")], model_settings=settings)
 
 
-async def test_the_first_is_asked_as_long_as_it_answers() -> None:
-    first, second = Scripted(), Scripted()
-    model = pair(first, second)
-    for _ in range(3):
-        await ask(model)
-    assert (len(first.requests), len(second.requests)) == (3, 0)
-
-
 @pytest.mark.parametrize("error", [Refused(401), Refused(402), Refused(404), Refused(429, "insufficient_quota")])
 def test_one_that_will_not_be_asked_is_left_alone_for_a_while(error: Refused, caplog: pytest.LogCaptureFixture) -> None:
     first, second = Scripted(*[error] * 2), Scripted(*[named("second")] * 9)

@@ -135,9 +135,6 @@ async def _hang_up(stream: anyio.abc.ByteStream) -> None:
     await stream.aclose()
 
 
-PAGE = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
-
-
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.backend.model != "rehearsal"])
 def test_litellm_takes_what_each_preset_sends(name: str) -> None:
     backend = PRESETS[name].backend

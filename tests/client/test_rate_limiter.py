@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from random import Random
 from typing import TypeVar
 
 import anyio
@@ -14,16 +13,12 @@ from hypothesis import strategies as st
 from limited_servers import (
     BROKEN,
     BUSY,
-    BUSY_WITH_RETRY_AFTER,
     DOWN,
     LATE,
-    MIX,
     REJECTED,
-    Luck,
     Server,
     Unmoved,
     ask,
-    keep_asking,
 )
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import ModelRequestParameters
@@ -36,7 +31,6 @@ from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.rate_limits import TokenBuckets
-from refinesynth.client.session import deadline
 from refinesynth.errors import RunStopped
 
 _Result = TypeVar("_Result")
@@ -70,62 +64,6 @@ async def go_down(limiter: RateLimiter) -> None:
     for index in range(5):
         async with limiter.permit(priority=index) as permit:
             permit.failed(DOWN)
-
-
-SEEDS = range(2)
-
-
-def by_luck(lucks: tuple[Luck, ...], seed: int, *, limit: ConcurrencyLimit | None = None) -> int:
-    """Answers in five minutes from a server that breaks requests whatever the load."""
-
-    async def crowd() -> int:
-        server = Server(random=Random(seed), lucks=lucks)
-        await keep_asking(RateLimiter("m", limit=limit), server, callers=64, seconds=300)
-        return len(server.answers)
-
-    return in_virtual_time(crowd)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "lucks",
-    [
-        (Luck(0.03, BROKEN),),
-        (Luck(0.03, BUSY),),
-        (Luck(0.03, BUSY_WITH_RETRY_AFTER),),
-        (Luck(0.005, LATE, 20.0),),
-        MIX,
-    ],
-    ids=["500", "429", "429 with Retry-After", "hang", "mix"],
-)
-def test_bad_luck_costs_little_more_than_with_a_limit_that_never_changes(lucks: tuple[Luck, ...]) -> None:
-    for seed in SEEDS:
-        ours, goal = by_luck(lucks, seed), 0.4 if lucks is MIX else 0.6
-        assert ours >= 0.8 * by_luck(lucks, seed, limit=Unmoved(64))
-        assert ours >= goal * by_luck((), seed, limit=Unmoved(64))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("lucks", [(), (Luck(0.03, BROKEN),), MIX], ids=["no luck", "bad luck", "very bad luck"])
-def test_it_follows_a_server_whose_limit_changes(lucks: tuple[Luck, ...]) -> None:
-    limits, phase = (40, 120, 30), 900
-
-    async def crowd(seed: int) -> list[float]:
-        server, began = Server(random=Random(seed), lucks=lucks), anyio.current_time()
-
-        async def change() -> None:
-            for most in limits:
-                server.most = most
-                await anyio.sleep(phase)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(change)
-            await keep_asking(RateLimiter("m"), server, callers=200, seconds=phase * len(limits))
-        ends = [began + phase * (at + 1) for at in range(len(limits))]
-        return [server.worked(end - 150, end) / most for end, most in zip(ends, limits, strict=True)]
-
-    for seed in SEEDS:
-        assert min(in_virtual_time(lambda seed=seed: crowd(seed))) >= 0.8
 
 
 @pytest.mark.parametrize(
@@ -227,21 +165,6 @@ async def test_who_waits_for_its_pace_holds_no_slot_and_stops_no_other_model() -
         for name, buckets, priority in (("s1", slow, 0), ("s2", slow, 1), ("f1", fast, 2), ("f2", fast, 3)):
             group.start_soon(one, name, buckets, priority)
     assert ends == pytest.approx({"s1": 1, "f1": 2, "f2": 3, "s2": 61})
-
-
-@virtually
-async def test_priorities_hold_among_those_that_wait_for_one_pace() -> None:
-    limiter, buckets, order = fixed(9), TokenBuckets(requests_per_minute=60), list[float]()
-
-    async def one(priority: float) -> None:
-        async with limiter.permit(priority=priority, buckets=buckets):
-            order.append(priority)
-
-    async with anyio.create_task_group() as group:
-        for priority in (0, 7, 5, 6, 2, 4):
-            group.start_soon(one, priority)
-            await anyio.sleep(0.01)
-    assert order == [0, 2, 4, 5, 6, 7]
 
 
 @virtually
@@ -397,15 +320,6 @@ def test_a_run_waits_for_a_backend_that_is_down_and_goes_on_by_itself(caplog: py
 
 
 @virtually
-async def test_only_one_request_at_a_time_tries_whether_it_is_back() -> None:
-    outage = Outage(seconds=200, callers=200)
-    await outage.play()
-    opened = outage.began + 1
-    later = [arrival for arrival in outage.server.arrivals if opened < arrival < outage.began + 200]
-    assert len(later) == len(set(later))
-
-
-@virtually
 async def test_after_an_outage_it_begins_modestly_again() -> None:
     outage = Outage(seconds=100, callers=500)
     await outage.play()
@@ -467,39 +381,6 @@ async def test_without_patience_nobody_waits_and_one_at_a_time_still_tries() -> 
 
 
 @virtually
-async def test_the_time_of_an_outage_is_not_the_episodes() -> None:
-    limiter = RateLimiter("m", breaker=CircuitBreaker(jitter=lambda _least, most: most))
-    await occupy(limiter, 0)
-
-    async def episode() -> float:
-        with deadline(100) as limit:
-            await anyio.sleep(60)
-            await occupy(limiter, 1, priority=1)
-            await anyio.sleep(1_000)
-        assert limit.passed
-        return anyio.current_time()
-
-    began = anyio.current_time()
-    ends = list[float]()
-    async with anyio.create_task_group() as group:
-
-        async def play() -> None:
-            ends.append(await episode())
-
-        group.start_soon(play)
-        await anyio.sleep(59)
-        for index in range(5):
-            async with limiter.permit(priority=index) as permit:
-                permit.failed(DOWN)
-        # Whoever tries now hangs until the backend is back.
-        async with limiter.permit(priority=-1) as permit:
-            await anyio.sleep(500)
-            permit.answered(output_tokens=1)
-    down = 559 + 1 - 60
-    assert ends[0] - began == pytest.approx(100 + down, abs=2)
-
-
-@virtually
 async def test_a_backend_that_was_never_there_is_not_waited_for() -> None:
     limiter = RateLimiter("m")
     for index in range(20):
@@ -516,18 +397,6 @@ async def test_any_answer_is_a_sign_of_life() -> None:
     async with limiter.permit() as permit:
         permit.failed(REJECTED)
     assert limiter.has_answered
-
-
-@virtually
-async def test_its_state_says_what_goes_on() -> None:
-    limiter = RateLimiter("m", limit=ConcurrencyLimit(start=2))
-    assert (limiter.held_until, limiter.breaker.fault) == (None, None)
-    async with anyio.create_task_group() as group:
-        for _ in range(5):
-            group.start_soon(occupy, limiter, 2)
-        await anyio.sleep(1)
-        assert (limiter.max_in_flight, limiter.in_flight, limiter.waiting) == (2, 2, 3)
-    assert RateLimiter("m", limit=ConcurrencyLimit(start=None)).max_in_flight is None
 
 
 def test_a_limiter_serves_one_event_loop_after_another() -> None:

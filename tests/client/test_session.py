@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.client.session import RequestContext, Session, charged_to, current_request
+from refinesynth.client.session import Session
 from refinesynth.cost import Cost
 from refinesynth.trajectory import Usage
 
@@ -68,16 +68,6 @@ async def test_a_session_knows_the_cost_of_all_its_roles() -> None:
     assert session.spent == Cost(usage=ONE + ONE + ONE, cost_usd=1.5)
 
 
-async def test_one_unknown_price_makes_the_whole_unknown() -> None:
-    known, _ = answering()
-    unknown, _ = answering(price=lambda _usage: None)
-    session = Session("e1", seed=7)
-    await Agent(session.model(Role.PLAYER, known)).run("hi")
-    assert session.spent.cost_usd == 0.0
-    await Agent(session.model(Role.DUNGEON_MASTER, unknown)).run("hi")
-    assert session.spent.cost_usd is None
-
-
 @pytest.mark.parametrize(("cost", "expected"), [(None, None), (Decimal("0.25"), 0.25)])
 async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | None, expected: float | None) -> None:
     async def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
@@ -87,18 +77,3 @@ async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | Non
     await Agent(session.model(Role.PLAYER, FunctionModel(answer))).run("hi")
     assert session.spent.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
     assert session.spent.cost_usd == expected
-
-
-def test_accounts_nest_and_end() -> None:
-    outer, inner = RequestContext(role="outer"), RequestContext(role="inner")
-    with charged_to(outer):
-        with charged_to(inner):
-            assert current_request() is inner
-        assert current_request() is outer
-    assert current_request() not in (outer, inner)
-
-
-async def test_a_session_model_is_the_model_it_wraps_in_all_else() -> None:
-    model, _ = answering()
-    wrapped = Session("e1", seed=7).model(Role.PLAYER, model)
-    assert (wrapped.model_name, wrapped.profile, wrapped.role) == (model.model_name, model.profile, Role.PLAYER)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from journal_records import committed, count_paid, digest, episode, fill, held, paid
 
-from refinesynth.journal import Committed, Entry, Journal, JournalReader, Outstanding
+from refinesynth.journal import Entry, Journal, JournalReader, Outstanding
 
 
 class TestPaidCompletions:
@@ -23,25 +23,6 @@ class TestPaidCompletions:
         assert recorded.get("player", 1, digest(9)) is None
         assert recorded.get("player", 2, digest(8)) is None
         assert recorded.get("verifier", 1, digest(8)) is None
-
-    async def test_sums_are_per_role_and_model(self, path: Path) -> None:
-        with Journal(path) as journal:
-            for index, cost in enumerate((0.5, None, 0.25)):
-                await journal.keep(paid(index, role="player", cost_usd=cost))
-            await journal.keep(paid(0, role="player", model="other", asked=5))
-            await journal.keep(paid(0, role="writer"))
-            spent = {(row.role, row.model): row for row in journal.spent()}
-            assert set(spent) == {("player", "a-model"), ("player", "other"), ("writer", "a-model")}
-            row = spent["player", "a-model"]
-            assert (row.requests, row.input_tokens, row.cached_tokens, row.cache_write_tokens, row.output_tokens) == (
-                3,
-                300,
-                30,
-                3,
-                60,
-            )
-            assert (row.cost_usd, row.unpriced) == (0.75, 1)
-            assert count_paid(journal) == 5
 
     async def test_what_a_server_says_of_itself_cannot_break_a_journal(self, path: Path) -> None:
         strange = paid(0, model="a\ud800\0b\u202e", cost_usd=float("nan"), answer=b"\0\xff")
@@ -120,30 +101,6 @@ class TestPaidCompletions:
 
 
 class TestEntries:
-    async def test_an_entry_is_read_back_by_its_index(self, path: Path) -> None:
-        with Journal(path) as journal:
-            await journal.enter([committed(0), held(2), committed(1)], totals=b"sums")
-            assert [journal.entry(index) for index in range(4)] == [committed(0), committed(1), held(2), None]
-            assert journal.committed == Committed(2, 2_000, 20)
-            assert journal.held_indices() == [2]
-            assert journal.totals == b"sums"
-
-    async def test_committing_takes_the_place_of_holding(self, path: Path) -> None:
-        with Journal(path) as journal:
-            await journal.enter([held(1), held(2, records=b"old")])
-            await journal.enter([held(2, records=b"new")])
-            found = journal.entry(2)
-            assert found is not None
-            assert found.held == b"new"
-            # In one batch as well as in two.
-            for index in range(4):
-                journal.enter([held(3)] if index == 3 else [], totals=b"%d" % index)
-                journal.enter([committed(index)])
-            await journal.enter([])
-            assert journal.held_indices() == []
-            assert list(journal.entries()) == [committed(index) for index in range(4)]
-            assert journal.totals == b"3"
-
     async def test_entries_come_by_index_from_anywhere(self, path: Path) -> None:
         with Journal(path) as journal:
             await journal.enter([committed(index) for index in range(1_100)])
@@ -174,22 +131,6 @@ class TestEntries:
                 journal.enter(wrong)
             await journal.enter([committed(0)])
             assert list(journal.entries()) == [committed(0)]
-
-    async def test_forgotten_entries_count_no_more_and_come_again(self, path: Path) -> None:
-        await fill(path, episodes=12)
-        with Journal(path) as journal:
-            before = count_paid(journal)
-            journal.forget_from(4, totals=b"fewer")
-            assert journal.committed == Committed(4, 4_000, 40)
-            assert journal.held_indices() == []
-            assert journal.totals == b"fewer"
-            assert count_paid(journal) == before
-            await journal.enter([committed(4)])
-            journal.enter([committed(5)])
-            journal.forget_from(0, totals=None)
-            assert list(journal.entries()) == []
-            assert journal.totals is None
-            await journal.enter([committed(0)])
 
 
 class TestTheWhole:

@@ -163,43 +163,6 @@ async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeyp
         assert count_paid(journal) == 1
 
 
-HERE = [str(folder) for folder in Path(__file__).parents[:2]]
-"""Where what a process of its own imports from the tests lies."""
-
-LIMITED = """
-import asyncio, resource, sys
-from pathlib import Path
-sys.path[:0] = {tests!r}
-from journal_records import paid
-from refinesynth.errors import StorageError
-from refinesynth.journal import Journal
-
-async def main():
-    with Journal(Path({path!r})) as journal:
-        for index in range(10_000):
-            try:
-                await journal.keep(paid(index, answer=b"x" * 1_000))
-            except StorageError as error:
-                print(index, error)
-                return
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-asyncio.run(main())
-"""
-
-
-@pytest.mark.process
-def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
-    code = LIMITED.format(tests=HERE, path=str(path))
-    # -B: else Python writes down what it has compiled, cut off where the limit is.
-    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    count, message = done.stdout.strip().split(" ", 1)
-    assert int(count) > 0
-    assert message.startswith(repr(str(path)))
-    with JournalReader(path) as reader:
-        assert count_paid(reader) == int(count)
-
-
 class TestPermissions:
     def test_a_journal_that_cannot_be_written_is_refused_when_it_is_opened(self, open_folder: Path) -> None:
         path = open_folder / "journal.sqlite"

@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from shutil import copyfile
@@ -25,7 +24,6 @@ from refinesynth.run import (
     RunStats,
     RunWriter,
     differences,
-    fingerprint,
     next_run_folder,
     stable_repr,
 )
@@ -69,14 +67,6 @@ async def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> N
     assert totals.usage.requests == 8
     assert totals.usage.cached_tokens == 20
     assert totals.cost_usd == 1.0
-
-
-def test_one_unknown_cost_makes_the_total_unknown() -> None:
-    totals = RunStats()
-    for cost in (0.5, None, 0.5):
-        totals.add(EpisodeLine.of(outcome(0, cost=cost)))
-    assert totals.cost_usd is None
-    assert RunStats.from_json(totals.to_json()) == totals
 
 
 async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Path) -> None:
@@ -229,16 +219,6 @@ def test_free_folders_are_numbered(tmp_path: Path) -> None:
     assert next_run_folder(parent).name == "1003"
 
 
-def test_a_number_taken_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "001").mkdir()
-
-    def nothing(_: Path) -> Iterator[Path]:
-        return iter(())
-
-    monkeypatch.setattr(Path, "iterdir", nothing)
-    assert next_run_folder(tmp_path).name == "002"
-
-
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class FullDisk(io.BytesIO):
         def flush(self) -> None:
@@ -275,18 +255,6 @@ def test_complete_lines_are_read_and_a_torn_one_is_cut(lines: list[bytes], torn:
         assert path.stat().st_size == writer.end
 
 
-def test_lines_longer_than_a_block_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"whole\n" + b"y" * 200_000 + b"\n" + b"x" * 300_000 + b"\0" * 100_000)
-    assert size_of(path) == 500_007
-    assert last_line(path) == b"y" * 200_000
-    assert cut(path, end=last_line_end(path)) == 400_000
-    path.write_bytes(b"x" * 300_000)
-    assert (last_line(path), last_line_end(path)) == (None, 0)
-    missing = tmp_path / "missing"
-    assert (size_of(missing), last_line(missing), cut(missing, end=0), list(read_lines(missing))) == (0, None, 0, [])
-
-
 def test_events_hold_anything_and_leave_structlog_alone(tmp_path: Path) -> None:
     import structlog
 
@@ -303,11 +271,6 @@ def test_events_hold_anything_and_leave_structlog_alone(tmp_path: Path) -> None:
     assert (first["event"], first["level"], first["episode"]) == ("odd", "info", "a")
     assert first["timestamp"].endswith("Z")
     assert (second["event"], second["level"]) == ("worse", "warning")
-
-
-def test_a_fingerprint_tells_personas_apart() -> None:
-    assert fingerprint(Persona(text="Somebody")) == fingerprint(Persona(text=" Somebody "))
-    assert fingerprint(Persona(text="Somebody")) != fingerprint(Persona(text="somebody"))
 
 
 def test_a_description_does_not_change_from_process_to_process() -> None:

@@ -378,23 +378,3 @@ def test_a_folder_that_may_not_be_written_is_said_and_can_be_read() -> None:
     said, *read = done.stdout.splitlines()
     assert "cannot be locked" in said, done.stderr
     assert read == ["2", "['000000', '000001']"], done.stderr
-
-
-def test_what_the_system_refuses_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, kind in ((28, StorageError), (30, StorageError), (13, StorageError), (36, RunFolderError)):
-
-        def refuse(*_: object, number: int = number, **__: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "mkdir", refuse)
-            with pytest.raises(RefinesynthError) as caught:
-                RunWriter.claim(tmp_path / "run", CONFIG)
-            assert type(caught.value) is kind
-            with pytest.raises(kind):
-                next_run_folder(tmp_path / "runs")
-        with monkeypatch.context() as patch:
-            RunWriter.claim(tmp_path / "there", CONFIG).close()
-            patch.setattr(Path, "rename", refuse)
-            with pytest.raises(kind, match="cannot move aside"):
-                RunWriter.claim(tmp_path / "there", CONFIG, fresh=True)

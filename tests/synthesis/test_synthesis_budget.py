@@ -68,9 +68,9 @@ async def test_everything_that_was_paid_is_told_where_it_went(tmp_path: Path) ->
     rows = sum(map(spent_of, RunFolder.open(result.path).spent()), Cost())
     spending = result.spending
     assert spending.total == rows
-    assert sum(result.spent_by_role.values(), Cost()) == rows
-    assert result.spent_by_model.keys() == {"gpt-4o"}
-    assert result.spent_by_role.keys() == {"script_writer", "dungeon_master", "player"}
+    assert sum(result.spending.by_role.values(), Cost()) == rows
+    assert result.spending.by_model.keys() == {"gpt-4o"}
+    assert result.spending.by_role.keys() == {"script_writer", "dungeon_master", "player"}
     assert result.wasted_by_rule.keys() == result.by_rule.keys()
     # One request that several rules refused is shared out whole.
     assert all(spent.tokens > 0 for spent in result.wasted_by_rule.values())

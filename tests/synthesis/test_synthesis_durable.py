@@ -11,16 +11,13 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from run_records import contents, scratch
 
 from refinesynth.backends import Completion
-from refinesynth.errors import RunFolderError, StorageError
+from refinesynth.errors import RunFolderError
 from refinesynth.journal import Entry, Journal, PaidCompletion
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 FAULTS = Faults(invalid_json=0.1, missing_keys=0.1, no_success=0.2, too_few_errors=0.2)
@@ -41,21 +38,6 @@ class Counting:
         answer = await self._rehearsal(**request)
         self.asked[f"{request['seed']} {request['messages']}"] += 1
         return answer
-
-
-class Interrupting:
-    """Cancels `scope` when the so-many-th completion is asked for, and gives none from then on."""
-
-    def __init__(self, call: Counting, scope: anyio.CancelScope, *, until: int) -> None:
-        self._call = call
-        self._scope = scope
-        self._until = until
-
-    async def __call__(self, **request: Any) -> object:
-        if self._call.asked.total() >= self._until:
-            self._scope.cancel()
-            await anyio.sleep_forever()
-        return await self._call(**request)
 
 
 async def play(path: Path, call: Completion, *, n: int = 3, **asked: Any) -> SynthesisResult:
@@ -121,31 +103,6 @@ async def test_killed_at_any_commit_it_completes_to_the_same_and_pays_for_nothin
             shutil.rmtree(copy)
 
 
-@pytest.mark.long
-@settings(max_examples=8)
-@given(
-    concurrency=st.integers(1, 8),
-    interrupted_after=st.lists(st.integers(0, 25), min_size=1, max_size=3),
-    n=st.integers(1, 4),
-    more=st.integers(0, 2),
-)
-async def test_however_often_it_is_interrupted_only_what_was_in_flight_is_asked_again(
-    concurrency: int, interrupted_after: list[int], n: int, more: int
-) -> None:
-    with scratch() as home:
-        whole, parts, asked = Path(home, "whole"), Path(home, "parts"), Counting()
-        await play(whole, Counting(), n=n + more, play="narrated")
-        for calls in interrupted_after:
-            with anyio.CancelScope() as scope:
-                call = Interrupting(asked, scope, until=asked.asked.total() + calls)
-                await play(parts, call, n=n, play="narrated", concurrency=concurrency)
-        await play(parts, asked, n=n, play="narrated", concurrency=concurrency)
-        result = await play(parts, asked, n=n + more, play="narrated", concurrency=concurrency)
-        assert contents(parts) == contents(whole)
-        assert set(asked.asked.values()) == {1}
-        assert result.usage.requests == asked.asked.total()
-
-
 async def test_a_complete_run_asks_for_nothing_and_changes_nothing(tmp_path: Path) -> None:
     call = Counting()
     first = await play(tmp_path / "run", call, play="narrated")
@@ -172,31 +129,6 @@ async def test_lines_that_are_lost_are_made_again_for_free(tmp_path: Path, lost:
         assert result.reached
         assert call.asked.total() == asked
         assert contents(path) == before
-
-
-async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, call, keep, left = tmp_path / "run", Counting(), Journal.keep, [4]
-
-    async def failing(journal: Journal, paid: PaidCompletion) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise StorageError("no room")
-        await keep(journal, paid)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "keep", failing)
-        with pytest.raises(StorageError, match="no room") as caught:
-            await play(path, call, play="narrated", concurrency=2)
-    assert "The run stopped with" in caught.value.__notes__[0]
-    assert sum(row.requests for row in RunFolder.open(path).spent()) == 4
-    await play(path, call, play="narrated")
-    # Those that could not be kept were paid for once more.
-    assert {count for count in call.asked.values() if count > 1} <= {2}
-    assert sum(count - 1 for count in call.asked.values()) <= 2
-    await play(tmp_path / "whole", Counting(), play="narrated")
-    assert contents(path) == contents(tmp_path / "whole")
 
 
 async def test_an_interrupted_call_says_where_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

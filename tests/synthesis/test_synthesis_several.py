@@ -16,7 +16,6 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.run import RunFolder, RunWriter
 from refinesynth.synthesis.pool import Pool, stops_early
-from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.trajectory import Trajectory
 
@@ -162,35 +161,6 @@ async def test_the_files_are_the_same_for_any_concurrency_and_however_often_it_i
         result = SynthesisResult.open(many)
         assert len(result) == len(ids(many))
         assert len(result.rejected) == len(list(result.rejected))
-
-
-@FEWER
-@given(fates=FATES, n=st.integers(1, 30), concurrency=st.integers(1, 32), every=st.none() | st.integers(1, 3))
-async def test_progress_counts_trajectories_and_what_was_curated(
-    fates: list[Fate], n: int, concurrency: int, every: int | None
-) -> None:
-    seen: list[Progress] = []
-    with scratch() as home:
-        path = Path(home, "run")
-        stage = Fates(fates)
-        await run(
-            path,
-            stage,
-            n=n,
-            concurrency=concurrency,
-            count=40,
-            on_progress=seen.append,
-            curate=curators(every)(path),
-        )
-        lines = [*RunFolder.open(path).episodes(), *RunFolder.open(path).waiting_lines()]
-        totals = RunFolder.open(path).totals()
-    last = seen[-1]
-    assert last.gained == sum(line.trajectories for line in lines)
-    assert last.failed == sum(not line.accepted for line in lines)
-    assert last.drafts_refused == sum(line.drafts_refused for line in lines)
-    assert last.by_rule.get("Curated", 0) == sum(line.by_rule.get("Curated", 0) for line in lines)
-    assert last.accepted == totals.accepted
-    assert totals.fruitful == sum(line.accepted for line in lines if line.index < totals.episodes)
 
 
 @FEWER
