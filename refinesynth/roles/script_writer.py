@@ -4,13 +4,12 @@ rulebook.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, ClassVar, TypeGuard, cast
 
 from pydantic import JsonValue
 
-from refinesynth.prompts import Kind, Prompts, drawn
-from refinesynth.prompts.data_blocks import EncodedValue
+from refinesynth.prompts import Kind, drawn
 from refinesynth.roles.actor import Actor, AnswerForm, InvalidAnswer, object_form
 from refinesynth.roles.schemas import GROUNDED_OF_TOOLS, GROUNDED_SCRIPT, OF_TOOLS, SCRIPT, with_least
 from refinesynth.rules.rule import Violation
@@ -56,7 +55,7 @@ class ScriptWriter(Actor):
             request += "\n\n" + self.prompts.fill("given_tools", "request", tools=tools, grounded=grounded)
         if self.state is not None:
             request += "\n\n" + self.prompts.fill("tool_server", "writer", state=self.state)
-        examples = drawn(_examples(self.prompts, self._kind), self._kind, self.seed)
+        examples = drawn(getattr(self.prompts.examples, self._kind), self._kind, self.seed)
         instructions = self.prompts.fill(self._template, "instructions", examples=examples)
         min_actions = 0 if self.tools else self.prompts.required.get("ActionCount", {}).get("least", 0)
         form = _form(self._kind, min_actions, given_tools=bool(self.tools))
@@ -93,12 +92,6 @@ class RulebookWriter(ScriptWriter):
 
     def _extra_data(self) -> Mapping[str, object]:
         return {"wanted": {"step": "all", **self.wanted}}
-
-
-@lru_cache(maxsize=8)
-def _examples(prompts: Prompts, kind: Kind) -> tuple[EncodedValue, ...]:
-    """Examples by index, each encoded once because every episode shows some of them."""
-    return tuple(map(EncodedValue, getattr(prompts.examples, kind)))
 
 
 @cache
