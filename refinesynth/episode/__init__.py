@@ -6,7 +6,6 @@ Names are imported on first use, so reading the table of plays does not import t
 from typing import TYPE_CHECKING
 
 from refinesynth.lazy_imports import lazy_names
-from refinesynth.renamed import renamed
 
 if TYPE_CHECKING:
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
@@ -28,8 +27,4 @@ __all__ = [
 ]
 
 
-_find = lazy_names(__name__)
-
-
-def __getattr__(name: str) -> object:
-    return renamed(__name__, {"Cast": "EpisodeContext"})(name) if name == "Cast" else _find(name)
+__getattr__ = lazy_names(__name__)

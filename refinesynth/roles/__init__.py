@@ -1,6 +1,5 @@
 """The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""
 
-from refinesynth.renamed import renamed
 from refinesynth.roles.actor import Actor, CallLimit, CallLimitReached, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
@@ -24,5 +23,3 @@ __all__ = [
     "Verifier",
     "Words",
 ]
-
-__getattr__ = renamed(__name__, {"Calls": "CallLimit", "CallsSpent": "CallLimitReached"})

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from refinesynth.renamed import renamed_members
 from refinesynth.text.json_reader import depth, load_json, write_json
 from refinesynth.trajectory.value import Value, is_empty
 
@@ -56,7 +55,6 @@ def _as_text(value: object) -> object:
     return _canonical(value) if isinstance(value, int | float) else value
 
 
-@renamed_members(described="to_words", spelled="canonical")
 class ParameterType(Value):
     """Type of a parameter. An action's text holds values in one canonical spelling; calls and conditions hold JSON."""
 

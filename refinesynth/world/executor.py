@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import match_in, refusal
-from refinesynth.renamed import renamed_members
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.trajectory.weak_cache import weakly_cached
@@ -33,7 +32,6 @@ NOTHING_HAPPENS = "Nothing happens."
 """Default message of a refused action."""
 
 
-@renamed_members(after="state_after", after_mistake="state_after_mistake", withheld="transient_ruling")
 class World:
     """A compiled grounded script. States are arguments and results; a world has no state."""
 
