@@ -6,7 +6,6 @@ readable, because they open no tag.
 """
 
 import re
-from typing import Any
 
 import orjson
 from pydantic import BaseModel, JsonValue
@@ -27,7 +26,7 @@ def block(value: object, name: str) -> str:
     Raises:
         TypeError: `value` holds something that JSON does not have.
     """
-    return f"<{name}>\n{value.encoded if isinstance(value, EncodedValue) else encode(value)}\n</{name}>"
+    return f"<{name}>\n{encode(value)}\n</{name}>"
 
 
 def encode(value: object) -> str:
@@ -46,19 +45,6 @@ def encode(value: object) -> str:
     return "".join(pieces)
 
 
-class EncodedValue:
-    """A value for many prompts, encoded once. Templates can read its attributes."""
-
-    __slots__ = ("encoded", "value")
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-        self.encoded = encode(value)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.value, name)
-
-
 def read_blocks(text: str) -> dict[str, JsonValue]:
     """Return all blocks in `text` by name, the last of each name; unparsable ones are omitted."""
     blocks: dict[str, JsonValue] = {}
@@ -73,6 +59,4 @@ def read_blocks(text: str) -> dict[str, JsonValue]:
 def _dump(value: object) -> JsonValue:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    if isinstance(value, EncodedValue):  # within another value
-        return _dump(value.value)
     raise TypeError(f"cannot put {type(value).__name__} into a prompt")

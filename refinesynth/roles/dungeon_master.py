@@ -3,13 +3,12 @@ executed world.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import explain_mismatch, match_in
-from refinesynth.prompts.data_blocks import EncodedValue
 from refinesynth.roles import schemas
 from refinesynth.roles.actor import Actor
 from refinesynth.rules.rule import Violation
@@ -33,8 +32,6 @@ class DungeonMaster(Actor):
 
     It sees the player's actions but not its thoughts, because a judge that reads intentions is too lenient.
     """
-
-    _shown: EncodedValue | None = field(default=None, init=False, repr=False)
 
     async def narrate(
         self,
@@ -62,7 +59,7 @@ class DungeonMaster(Actor):
             "dungeon_master",
             schemas.Ruling,
             _ruling,
-            script=self._show(script),
+            script=script,
             history=history(turns),
             action=action,
             form=form(script, action),
@@ -110,18 +107,12 @@ class DungeonMaster(Actor):
             "tool_server",
             schemas.Completion,
             schemas.Completion.read,
-            script=self._show(script),
+            script=script,
             history=history(turns),
             action=action,
             result=result,
         )
         return judgement.thought[:MAX_OBSERVATION], judgement.done
-
-    def _show(self, script: Script) -> EncodedValue:
-        # The longest part of every request, identical in all requests of an episode.
-        if self._shown is None or self._shown.value is not script:
-            self._shown = EncodedValue(script)
-        return self._shown
 
 
 def history(turns: Sequence[PlayerTurn | DungeonMasterTurn], *, thoughts: bool = True) -> list[dict[str, JsonValue]]:

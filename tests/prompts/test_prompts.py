@@ -17,7 +17,7 @@ from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.data_blocks import EncodedValue, block, read_blocks
+from refinesynth.prompts.data_blocks import block, read_blocks
 from refinesynth.prompts.prompt_library import SECTIONS
 from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.trajectory import Draft, Script
@@ -90,16 +90,6 @@ def test_data_is_data_whatever_it_says(prompts: Prompts, text: str) -> None:
 
 def orjson_of(text: str) -> str:
     return block(text, "x").split("\n")[1]
-
-
-def test_a_value_encoded_once_is_shown_as_the_value(tmp_path: Path) -> None:
-    (tmp_path / "judge.md.j2").write_text(
-        "{% block instructions %}.{% endblock %}"
-        "{% block request %}{{ script | block('script') }}{{ script.goal | block('goal') }}{{ [script] | block('all') }}"
-        "{% endblock %}"
-    )
-    own = Prompts(tmp_path)
-    assert own.fill("judge", "request", script=EncodedValue(SHED)) == own.fill("judge", "request", script=SHED)
 
 
 def test_requests_begin_alike_as_the_history_grows(prompts: Prompts) -> None:
