@@ -26,7 +26,7 @@ def import_(
     docs/import.md lists what is read from each format. Exits with 1 when a record cannot be read.
 
     Options:
-        source: JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.
+        source: JSON lines, or a .json document, also .gz; or a folder of documents, one each.
         format_name: agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or
             paper.
         output: The run folder; by default the next free runs/NNN.

@@ -41,7 +41,7 @@ def run(
     used, 3 when the folder cannot be written, 130 after Ctrl-C.
 
     Options:
-        personas: JSONL with `persona` or `text`, CSV, TSV or plain text, .gz and .zst too; - for
+        personas: JSONL with `persona` or `text`, CSV, TSV or plain text, .gz too; - for
             standard input. By default the personas that come with refinesynth.
         preset: The paper's procedure, or settings for local models below about 8B; other options override parts of it.
         config: Settings by name in YAML or JSON; options override them.

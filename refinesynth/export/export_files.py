@@ -80,10 +80,10 @@ def write_export(
     form: Form = "react",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Write an export as JSONL atomically; the suffixes `.gz` and `.zst` compress it.
+    """Write an export as JSONL atomically; the suffix `.gz` compresses it.
 
     `atif` writes a folder with one file per trajectory, for Harbor and Scout, unless `path` ends in `.jsonl`, `.json`,
-    `.gz` or `.zst`.
+    `.gz`.
 
     Raises:
         InputError: As for `export`; or the file exists, cannot be written, or would be empty.

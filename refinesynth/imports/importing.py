@@ -98,7 +98,7 @@ async def import_trajectories(
     records from the end of a file that has grown.
 
     Args:
-        source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
+        source: A file of JSON lines or a `.json` document, also `.gz`, or a folder of documents.
         format: `agentinstruct`, `openai`, `atif` or `paper`.
         output: The run folder; None for the next free `runs/NNN`.
         fresh: Move an existing run aside and begin anew.

@@ -241,7 +241,7 @@ class RunSettings(PlaySettings):
     """All settings of a run, except those of one call, see `synthesis.request.Request`."""
 
     personas: Any = None
-    """A path (.jsonl, .csv, .tsv, .txt, also .gz and .zst; `-` for standard input), an iterable or
+    """A path (.jsonl, .csv, .tsv, .txt, also .gz; `-` for standard input), an iterable or
     async iterable, or a Hugging Face dataset; None for the personas of the package."""
     column: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Column or field of the persona in a file's rows; by default `persona` or `text`."""

@@ -231,7 +231,7 @@ def write_tokens(
 
     A row is `{"input_ids": [...], "labels": [...]}`. The label of a trained token is its id, all other labels are -100.
     TRL's SFTTrainer and transformers' Trainer accept such rows.
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight and JSON lists are read
+    The file appears whole or not at all; `.gz` compresses it. Sources with a weight and JSON lists are read
     into memory; other sources are streamed.
 
     Args:

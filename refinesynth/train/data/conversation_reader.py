@@ -353,7 +353,7 @@ def read_conversations(
 ) -> Reader:
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
-    A source is a run folder, a file (JSON Lines or a JSON list, also `.gz` and `.zst`), a Hugging Face dataset (an
+    A source is a run folder, a file (JSON Lines or a JSON list, also `.gz`), a Hugging Face dataset (an
     object, a folder of `save_to_disk`, `hf://datasets/organisation/name` or `organisation/name`), or an iterable of
     trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or
     a pair of source and number) takes that share of a source's conversations, drawn by `seed`. Equal ids are numbered.
