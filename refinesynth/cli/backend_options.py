@@ -204,12 +204,3 @@ def backends() -> None:
     console.print()
     for row in describe():
         console.print(styled(f"{row.name}: {row.note}", "dim"))
-    console.print(
-        "\nlitellm: asked through its SDK. direct: the same below 128 requests in flight, and from there on over our own HTTP client, at an "
-        "eighth of the CPU, since the server speaks OpenAI's protocol. Results are the same; --set path=litellm or path=direct forces one.",
-        style="dim",
-    )
-    console.print(
-        "\nAny model string of litellm works as well, such as openrouter/qwen/qwen3-32b or hosted_vllm/MODEL.",
-        style="dim",
-    )

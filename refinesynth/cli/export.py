@@ -57,7 +57,7 @@ def export(
     Options:
         format_name: sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper,
             preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.
-        output: JSONL to write; .gz and .zst compress it. By default NAME.FORMAT.jsonl here, for runs/NAME.
+        output: JSONL to write; .gz compresses it. By default NAME.FORMAT.jsonl here, for runs/NAME.
         masking: How mistakes stay out of training: flag, split or drop. By default the best that the format can say.
         form: Turns as ReAct text, or with actions as tool calls; not every format can.
         overwrite: Replace FILE if it is there.

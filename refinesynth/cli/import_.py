@@ -26,7 +26,7 @@ def import_(
     docs/import.md lists what is read from each format. Exits with 1 when a record cannot be read.
 
     Options:
-        source: JSON lines, also .gz and .zst.
+        source: JSON lines, also .gz.
         format_name: agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or
             paper.
         output: The run folder; by default the next free runs/NNN.

@@ -25,14 +25,14 @@ Files = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE...",
-        help="JSONL, CSV, TSV or plain text, also .gz and .zst, - for standard input; by default our own.",
+        help="JSONL, CSV, TSV or plain text, also .gz, - for standard input; by default our own.",
     ),
 ]
 Column = Annotated[
     str | None,
     option(metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
 ]
-Output = Annotated[Path, option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")]
+Output = Annotated[Path, option("-o", "--output", metavar="FILE", help="JSONL to write; .gz compresses it.")]
 Overwrite = Annotated[bool, option(help="Replace FILE if it is there.")]
 _MAX_DOMAINS = 10
 AsJson = Annotated[bool, option(help="The report as one JSON object.")]

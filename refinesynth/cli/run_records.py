@@ -36,7 +36,7 @@ RunOrFile = Annotated[
     typer.Argument(
         metavar="RUN",
         parser=local_path,
-        help="Folder or URL of a run, or a JSONL file that a run wrote, also .gz or .zst.",
+        help="Folder or URL of a run, or a JSONL file that a run wrote, also .gz.",
     ),
 ]
 

@@ -1,6 +1,5 @@
 """Command `status`: states of runs, also of running and of killed ones."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -33,9 +32,6 @@ _STOPPED = {
 
 _MIN_TRAJECTORIES, _CLEAN_TOLERANCE = 20, 0.15
 """Least number of trajectories for the warning on too many without a mistake; tolerated excess of their share."""
-
-_MAX_LENGTHS = 12
-"""Most lengths of solutions that are listed; the longest are summed up."""
 
 
 def status(
@@ -128,7 +124,7 @@ def variety_rows(variety: DiversityStats) -> Iterator[tuple[str, str]]:
     if (turns := Distribution.of(figures.turns)) is not None:
         yield "turns", _spread(turns)
     if (steps := Distribution.of(figures.steps)) is not None:
-        yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(figures.steps)}"
+        yield "difficulty", f"shortest solution {_spread(steps)} actions"
         shares = (f"{feature} {figures.features[feature] / figures.steps.total():.0%}" for feature in FEATURES)
         yield "features", f"measured: {', '.join(shares)}"
     yield from _mistakes(variety)
@@ -169,15 +165,6 @@ def _mistakes(variety: DiversityStats) -> Iterator[tuple[str, str]]:
 
 def _spread(spread: Distribution) -> str:
     return f"{spread.minimum:,} to {spread.maximum:,}, median {spread.median:,g}"
-
-
-def _shares(steps: Counter[int]) -> str:
-    """`2: 12%, 3: 40%, ...`."""
-    shares = [(str(length), count) for length, count in sorted(steps.items())]
-    if len(shares) > _MAX_LENGTHS:
-        rest = sum(count for _, count in shares[_MAX_LENGTHS - 1 :])
-        shares[_MAX_LENGTHS - 1 :] = [(f"{shares[_MAX_LENGTHS - 1][0]} and more", rest)]
-    return ", ".join(f"{length}: {count / steps.total():.0%}" for length, count in shares)
 
 
 def _cost_table(current: RunStatus) -> Table:

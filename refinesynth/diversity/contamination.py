@@ -37,7 +37,7 @@ _SEPARATORS = b"\n\r\t ,"
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield every text of a file, also of `.gz`, `.zst` and `.zstd`, with the number of its line or JSON list item, from 1.
+    """Yield every text of a file, also of `.gz`, with the number of its line or JSON list item, from 1.
 
     A file is JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text. The texts of JSON exclude keys. Other content
     counts as plain text, line by line.
@@ -45,18 +45,15 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         InputError: The file cannot be read, is longer than `MAX_BYTES`, or its first line is no UTF-8.
     """
-    from zstandard import ZstdError
-
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = COMPRESSIONS[suffixes.pop()] if suffixes and suffixes[-1] in COMPRESSIONS else None
+    suffix = Path(path.stem if path.suffix.lower() in COMPRESSIONS else path.name).suffix.lower()
     document: JsonValue = None
     try:
-        with open_binary(path, compression) as file:
+        with open_binary(path) as file:
             start = file.readline(_MAX_START)
         refuse_other_encodings(start)
         getincrementaldecoder("utf-8")().decode(start)
-        if not suffixes or suffixes[-1] not in _LINE_SUFFIXES:
-            with open_binary(path, compression) as file:
+        if suffix not in _LINE_SUFFIXES:
+            with open_binary(path) as file:
                 document = _parse_json(file.read(MAX_DOCUMENT + 1))
         if document is not None:
             for number, item in enumerate(document if isinstance(document, list) else [document], start=1):
@@ -64,7 +61,7 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, text
             return
         read = 0
-        with open_binary(path, compression) as file:
+        with open_binary(path) as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_DOCUMENT + 1), b""), start=1):
                 read += len(line)
                 if read > MAX_BYTES:
@@ -75,7 +72,7 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
                     value = _parse_json(line)
                     for text in _texts(line.decode("utf-8", "replace").rstrip("\r\n") if value is None else value):
                         yield number, text
-    except (OSError, EOFError, zlib.error, ZstdError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error}") from error
 
 

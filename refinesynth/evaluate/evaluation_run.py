@@ -55,7 +55,8 @@ def evaluate(setup: Evaluation, *, on_progress: Callable[[Progress], object] = l
     console = rich.get_console()
     was_quiet, console.quiet = console.quiet, True
     try:
-        return _evaluate(_with_form(_with_sampling(setup)), on_progress)
+        _check_settings(setup)
+        return _evaluate(_with_form(setup), on_progress)
     finally:
         console.quiet = was_quiet
 
@@ -235,17 +236,11 @@ def _with_form(setup: Evaluation) -> Evaluation:
     return setup.model_copy(update={"form": form if form in FORMS else "auto"})
 
 
-def _with_sampling(setup: Evaluation) -> Evaluation:
-    """Move sampling options from `settings` to their fields, whose values would override `settings`."""
-    sampling = {name: setup.settings[name] for name in ("max_tokens", "temperature") if name in setup.settings}
-    for name, value in sampling.items():
-        if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
-            raise InputError(f"{name} is {value!r}; expected a number")
-        if getattr(setup, name) not in (None, 0.0, value):
-            raise InputError(f"{name} is both {getattr(setup, name)} and {value}; give it once")
-    others = {name: value for name, value in setup.settings.items() if name not in sampling}
-    values: dict[str, Any] = {**dict(setup), **sampling, "settings": others}
-    return Evaluation(**values)
+def _check_settings(setup: Evaluation) -> None:
+    """Raise InputError for settings of the model whose fields would override them."""
+    if fields := {"max_tokens", "temperature"} & setup.settings.keys():
+        name = min(fields)
+        raise InputError(f"{name} is a setting of the evaluation; give --{name.replace('_', '-')} ({name}=) instead")
 
 
 def _check_same_evaluation(

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import entry_points
 from math import nan
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -65,7 +64,9 @@ def _inspect_task(options: TaskSettings) -> Task:
         }
         task = registry_create("task", name, **arguments)
     except LookupError as error:
-        raise InputError(f"Inspect knows no task {name!r}: {_why_unknown(name.partition('/')[0])}") from error
+        raise InputError(
+            f"Inspect knows no task {name!r}; install its package (for inspect_evals: pip install 'refinesynth[inspect-evals]')"
+        ) from error
     except Exception as error:  # whatever another package's code raises
         raise InputError(f"the task {name!r} cannot be made: {type(error).__name__}: {error}") from error
     if not task.scorer:
@@ -88,18 +89,6 @@ def _inspect_task(options: TaskSettings) -> Task:
         fail_on_error=True,
         continue_on_fail=True,
     )
-
-
-def _why_unknown(package: str) -> str:
-    points = entry_points(group="inspect_ai", name=package)
-    for point in points:
-        try:
-            point.load()
-        except Exception as error:  # noqa: BLE001 - Inspect has only logged it
-            return f"the package {package} cannot be imported: {error}"
-    if points:
-        return f"the package {package} has none of that name; its documentation lists them"
-    return f"no installed package {package} offers tasks (for inspect_evals: pip install 'refinesynth[inspect-evals]')"
 
 
 def _value(text: str) -> Any:

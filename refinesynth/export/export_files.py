@@ -75,7 +75,7 @@ def write_export(
     form: Form = "react",
     overwrite: bool = False,
 ) -> ExportReport:
-    """Write an export as JSONL atomically; the suffixes `.gz` and `.zst` compress it.
+    """Write an export as JSONL atomically; the suffix `.gz` compresses it.
 
     Raises:
         InputError: As for `export`; or the file exists, cannot be written, or would be empty.

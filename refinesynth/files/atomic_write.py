@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from refinesynth.errors import InputError, StorageError
-from refinesynth.files.compressed import COMPRESSIONS
 
 _TEMPORARY_SUFFIX = ".part"
 
@@ -83,6 +82,10 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
         InputError: `path` is a folder, a link, a FIFO, a device, a socket or a file of a run, or exists and `overwrite` is
             false.
     """
+    if path.suffix.lower() in {".zst", ".zstd", ".bz2", ".xz", ".zip"}:
+        raise InputError(
+            f"{str(path)!r}: gzip is the only compression; give a name that ends in .gz, or in none of these"
+        )
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     refuse_irregular(path)
@@ -124,7 +127,7 @@ def exclusive_access(path: Path) -> Generator[None]:
 def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
     """Open a user's output file with `atomic_write`, and create missing folders.
 
-    The suffixes `.gz`, `.zst` and `.zstd` compress. The same content gives the same bytes.
+    The suffix `.gz` compresses. The same content gives the same bytes.
 
     Raises:
         InputError: `refuse_existing` refuses the path, the file cannot be written, or another process writes it.
@@ -144,11 +147,6 @@ def _compressing(raw: IO[bytes], suffix: str) -> Generator[IO[bytes]]:
     if suffix == ".gz":
         # Without name and time in the header, the same content gives the same bytes.
         with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
-            yield cast("IO[bytes]", stream)
-    elif suffix in COMPRESSIONS:
-        import zstandard
-
-        with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as stream:
             yield cast("IO[bytes]", stream)
     else:
         yield raw

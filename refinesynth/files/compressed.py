@@ -2,91 +2,41 @@
 
 import codecs
 import gzip
-import io
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from refinesynth.errors import InputError
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-_COMPRESSED_CHUNK = 1 << 9
-"""Compressed bytes per decompression, at most 16 MiB of output: four bytes of Zstandard can encode 128 KiB."""
+COMPRESSIONS = frozenset({".gz"})
+"""Suffixes of compressed files."""
 
 
-def open_binary(path: Path, compression: str | None) -> BinaryIO:
-    """Open a file for buffered reading; `compression` is `.gz`, `.zst` or None.
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file for buffered reading, decompressed by its suffix.
 
     Raises:
-        OSError: The file cannot be opened. Reading raises EOFError for a truncated file, and zlib.error, OSError or
-            ZstdError for invalid data.
+        OSError: The file cannot be opened. Reading raises EOFError for a truncated file, and zlib.error or OSError for
+            invalid data.
     """
-    if compression == ".gz":
-        return cast("BinaryIO", gzip.open(path, "rb"))
-    if compression == ".zst":
-        return cast("BinaryIO", io.BufferedReader(_ZstdReader(path.open("rb"))))
-    return path.open("rb")
-
-
-COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
-"""Compression by suffix of a file."""
+    return cast("BinaryIO", gzip.open(path, "rb")) if path.suffix.lower() in COMPRESSIONS else path.open("rb")
 
 
 @contextmanager
 def open_compressed(path: Path) -> Generator[BinaryIO]:
     """Open a plain or compressed file by its suffix. Raises `InputError` if opening or reading fails."""
-    from zstandard import ZstdError
-
     try:
-        with open_binary(path, COMPRESSIONS.get(path.suffix.lower())) as file:
+        with open_binary(path) as file:
             yield file
-    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+    except (OSError, EOFError, UnicodeError, zlib.error) as error:
         raise InputError(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def open_jsonl(path: Path) -> AbstractContextManager[BinaryIO]:
     """Open a JSONL file. Raises OSError, and `InputError` for a compressed file that cannot be read."""
     return open_compressed(path) if path.suffix.lower() in COMPRESSIONS else path.open("rb")
-
-
-class _ZstdReader(io.RawIOBase):
-    """Content of a Zstandard file, frame by frame. The library's own reader does not detect a truncated file."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._frames, self._buffer = file, _decompress(file), memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        while not self._buffer and (piece := next(self._frames, None)) is not None:
-            self._buffer = memoryview(piece)
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), len(self._buffer))
-        view[:count] = self._buffer[:count]
-        self._buffer = self._buffer[count:]
-        return count
-
-
-def _decompress(file: BinaryIO) -> Iterator[bytes]:
-    import zstandard
-
-    frame = None
-    while chunk := file.read(_COMPRESSED_CHUNK):
-        while chunk:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            yield frame.decompress(chunk)
-            chunk, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-    if frame is not None:
-        raise EOFError("it is cut off: the end of its last frame is missing")
 
 
 _BYTE_ORDER_MARKS = (

@@ -70,7 +70,7 @@ async def import_trajectories(
     An unreadable record is refused, with its text and the reason.
 
     Args:
-        source: A file of JSON lines, also `.gz` and `.zst`.
+        source: A file of JSON lines, also `.gz`.
         format: `agentinstruct`, `openai`, `atif` or `paper`.
         output: The run folder; None for the next free `runs/NNN`.
         fresh: Move an existing run aside and begin anew.

@@ -186,7 +186,7 @@ def dedup(
     Args:
         source: Personas to read; the ones that ship with the package if None.
         column: Column or key of a row's persona; `persona` or `text` if None.
-        output: File to write, compressed if its name ends in `.gz` or `.zst`.
+        output: File to write, compressed if its name ends in `.gz`.
         threshold: Minimum Jaccard similarity of near-duplicates, above 0 and at most 1; by default Persona Hub's.
         overwrite: Replace an existing file.
         on_progress: Called now and then with the number of rows read.

@@ -138,7 +138,8 @@ class PersonaFile:
         self.column = column
         self._line = 0
         suffixes = [suffix.lower() for suffix in path.suffixes]
-        self._compression = COMPRESSIONS[suffixes.pop()] if suffixes and suffixes[-1] in COMPRESSIONS else None
+        if suffixes and suffixes[-1] in COMPRESSIONS:
+            suffixes.pop()
         self._format = suffixes[-1] if suffixes else ""
         if str(path) == STDIN:
             self._format = STDIN
@@ -159,15 +160,13 @@ class PersonaFile:
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield every row in order; raises InputError if the file cannot be read or has no column for personas."""
-        from zstandard import ZstdError
-
         self._line = 0
         is_stdin, read = self._format == STDIN, self._csv_rows if self._format in _DELIMITERS else self._line_rows
         try:
-            with nullcontext(sys.stdin.buffer) if is_stdin else open_binary(self.path, self._compression) as file:
+            with nullcontext(sys.stdin.buffer) if is_stdin else open_binary(self.path) as file:
                 for row in read(file):
                     yield row if isinstance(row, BadRow) else read_row(row[1], row[0], self.column)
-        except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+        except (OSError, EOFError, UnicodeError, zlib.error) as error:
             position = f" after line {self._line}" if self._line and not isinstance(error, UnicodeError) else ""
             raise InputError(f"{str(self.path)!r} cannot be read{position}: {error}") from error
 

@@ -234,7 +234,7 @@ class RunSettings(PlaySettings):
     """All settings of a run, except those of one call, see `synthesis.request.Request`."""
 
     personas: Any = None
-    """A path (.jsonl, .csv, .tsv, .txt, also .gz and .zst; `-` for standard input), an iterable or
+    """A path (.jsonl, .csv, .tsv, .txt, also .gz; `-` for standard input), an iterable or
     async iterable, or a Hugging Face dataset; None for the personas of the package."""
     column: Annotated[str | None, Option(INPUT, "NAME")] = None
     """Column or field of the persona in a file's rows; by default `persona` or `text`."""
@@ -308,10 +308,8 @@ class RunSettings(PlaySettings):
         return {**fields, "repairer": "planner" if is_planner else "model"}
 
     @classmethod
-    def make(cls, arguments: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
+    def make(cls, arguments: Mapping[str, Any]) -> Self:
         """Make it from arguments by name; None stands for the default where a setting has no None of its own.
-
-        `names` are the settings' names in messages, such as `--transient` for `grounding.transient`.
 
         Raises:
             ConfigurationError: A wrong value; the message has the value and what is expected.
@@ -321,7 +319,7 @@ class RunSettings(PlaySettings):
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise ConfigurationError(_problem(first, arguments, cls.model_fields, names or {})) from None
+            raise ConfigurationError(_problem(first, arguments, cls.model_fields)) from None
 
     @property
     def on_ray(self) -> bool:
@@ -341,18 +339,14 @@ class RunSettings(PlaySettings):
         return share
 
 
-def _problem(
-    error: ErrorDetails, arguments: Mapping[str, Any], fields: Mapping[str, FieldInfo], names: Mapping[str, str]
-) -> str:
+def _problem(error: ErrorDetails, arguments: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
     name, *inner = map(str, error["loc"])
     if name not in fields:
         return f"there is no setting {shortened(name)}"
     if inner and isinstance(arguments.get(name), Mapping):
-        dotted = ".".join((name, *inner))
-        option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
-        return f"{option} is {shortened(error['input'])}; {_lower_first(error['msg'])}"
+        return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lower_first(error['msg'])}"
     path = f"{'.'.join(inner)}: " if inner else ""
-    message = f"{names.get(name, name)} is {shortened(arguments[name])}; {path}{_lower_first(error['msg'])}"
+    message = f"{name} is {shortened(arguments[name])}; {path}{_lower_first(error['msg'])}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
         return message  # it names what is expected
     description = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")

@@ -230,7 +230,7 @@ def write_tokens(
 
     A row is `{"input_ids": [...], "labels": [...]}`. The label of a trained token is its id, all other labels are -100.
     TRL's SFTTrainer and transformers' Trainer accept such rows.
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Sources with a weight are read into memory;
+    The file appears whole or not at all; `.gz` compresses it. Sources with a weight are read into memory;
     other sources are streamed.
 
     Args:

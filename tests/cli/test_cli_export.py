@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-import zstandard
 from cli_records import a_refused_draft, a_trajectory, write_run
 from command_line import cli, unwrapped
 from samples import dm, player
@@ -54,24 +53,21 @@ def test_compressed_trajectories_are_read_wherever_a_file_of_them_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lines = (run / "trajectories.jsonl").read_bytes()
-    files = {"gz": gzip.compress(lines), "zst": zstandard.compress(lines)}
-    for suffix, data in files.items():
-        source = Path(f"{suffix}.jsonl.{suffix}")
-        source.write_bytes(data)
-        result = export(source, "--format", "trl")
-        assert (result.exit_code, result.stdout.split(":")[0]) == (0, f"{suffix}.trl.jsonl"), result.output
-        assert "cannot be read" not in cli("verify", source).output
-        assert cli("show", source).exit_code == 0
-        source.write_bytes(data[: len(data) // 2])
-        commands: list[tuple[object, ...]] = [("verify", source), ("show", source)]
-        commands += [
-            ("export", source, "--format", "trl", "--overwrite"),
-            ("evaluate", "--tasks", f"worlds:{source}", "--model", "oracle"),
-        ]
-        for command in commands:
-            cut = cli(*command)
-            assert (cut.exit_code, f"{str(source)!r} cannot be read" in cut.stderr) == (2, True), cut.output
-    assert Path("gz.trl.jsonl").read_bytes() == Path("zst.trl.jsonl").read_bytes()
+    source, data = Path("gz.jsonl.gz"), gzip.compress(lines)
+    source.write_bytes(data)
+    result = export(source, "--format", "trl")
+    assert (result.exit_code, result.stdout.split(":")[0]) == (0, "gz.trl.jsonl"), result.output
+    assert "cannot be read" not in cli("verify", source).output
+    assert cli("show", source).exit_code == 0
+    source.write_bytes(data[: len(data) // 2])
+    commands: list[tuple[object, ...]] = [("verify", source), ("show", source)]
+    commands += [
+        ("export", source, "--format", "trl", "--overwrite"),
+        ("evaluate", "--tasks", f"worlds:{source}", "--model", "oracle"),
+    ]
+    for command in commands:
+        cut = cli(*command)
+        assert (cut.exit_code, f"{str(source)!r} cannot be read" in cut.stderr) == (2, True), cut.output
 
 
 def test_a_file_without_a_trajectory_is_refused_with_its_first_problem(tmp_path: Path) -> None:

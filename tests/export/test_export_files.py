@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import orjson
 import pytest
-import zstandard
 from export_samples import a_trajectory
 from samples import SHED_GROUNDED, dm, player, trajectory
 
@@ -64,18 +63,13 @@ def test_every_export_loads_as_a_dataset(form: str, tmp_path: Path, load: Load) 
         assert len(rows) == report.records
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst", ".zstd", ".GZ", ".Zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".GZ"])
 def test_compressed_exports_load_and_hold_the_same(suffix: str, tmp_path: Path, load: Load) -> None:
     plain, packed = tmp_path / "out.jsonl", tmp_path / f"out.jsonl{suffix}"
     write_export(several(), plain, "openai")
     write_export(several(), packed, "openai")
     raw = packed.read_bytes()
-    opened = (
-        gzip.decompress(raw)
-        if suffix.lower() == ".gz"
-        else zstandard.ZstdDecompressor().decompressobj().decompress(raw)
-    )
-    assert opened == plain.read_bytes()
+    assert gzip.decompress(raw) == plain.read_bytes()
     assert load(packed) == load(plain)
     write_export(several(), packed, "openai", overwrite=True)
     assert packed.read_bytes() == raw

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import anyio
 import orjson
 import pytest
-import zstandard
 from fuzzing import damaged, thoroughly
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +36,7 @@ def as_lines(given: list[str]) -> bytes:
 
 
 FORMS = {".jsonl": as_jsonl, ".csv": as_csv, ".txt": as_lines}
-PACKED = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+PACKED = {"": bytes, ".gz": gzip.compress}
 
 
 def read(content: bytes, suffix: str) -> list[str]:
@@ -71,12 +70,10 @@ def test_a_damaged_file_is_read_or_refused(suffix: str, data: st.DataObject) -> 
         assert text.strip()
 
 
-@pytest.mark.parametrize("packing", [".gz", ".zst"])
 @thoroughly
 @given(data=st.data())
-def test_a_damaged_archive_is_read_or_refused(packing: str, data: st.DataObject) -> None:
-    content = data.draw(damaged(sentences.map(as_jsonl).map(PACKED[packing])))
-    read(content, f".jsonl{packing}")
+def test_a_damaged_archive_is_read_or_refused(data: st.DataObject) -> None:
+    read(data.draw(damaged(sentences.map(as_jsonl).map(gzip.compress))), ".jsonl.gz")
 
 
 @thoroughly

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import orjson
-import zstandard
 
 from refinesynth.personas import Personas, open_personas
 from refinesynth.personas.source import PersonaSource
@@ -40,7 +39,6 @@ FORMATS: dict[str, Callable[[Iterable[str]], bytes]] = {
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
 }
 
 

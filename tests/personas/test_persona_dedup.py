@@ -54,7 +54,7 @@ def test_the_output_is_a_subsequence_and_again_changes_nothing(texts: list[str],
 
 def test_fields_stay(tmp_path: Path) -> None:
     rows = [elite("topic1 smith", "Law"), elite("TOPIC1 Smith!"), elite("topic2 baker"), elite("a smith (topic1)")]
-    out = tmp_path / "out.jsonl.zst"
+    out = tmp_path / "out.jsonl.gz"
     report = dedup(rows, out, threshold=0.6)
     assert [record.fields for record in Records(out)] == [record.fields for record in Records([rows[0], rows[2]])]
     assert (report.kept, report.exact, report.near) == (2, 1, 1)

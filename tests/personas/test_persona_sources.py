@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from persona_files import COMPRESSIONS, FORMATS, as_jsonl, read, write
@@ -80,7 +79,7 @@ async def test_any_text_comes_back(texts: list[str], suffix: str) -> None:
 @given(
     content=st.binary(max_size=400),
     suffix=st.sampled_from(sorted(FORMATS)),
-    compressed=st.sampled_from(["", ".gz", ".zst"]),
+    compressed=st.sampled_from(["", ".gz"]),
 )
 async def test_garbage_is_counted_or_refused_and_nothing_else(content: bytes, suffix: str, compressed: str) -> None:
     with TemporaryDirectory() as home:
@@ -343,8 +342,7 @@ LONG = b"persona\n" + b"x" * (2 * MAX_LINE_BYTES) + b'\n"A smith"\n'
         ("people.csv", b'persona\nA cook\n"' + b"x" * 200_000 + b'"\n', "begins in line 3 is no CSV: field larger"),
         ("people.jsonl.gz", b"A smith", "cannot be read: "),
         ("people.txt.gz", gzip.compress(b"A smith\n" * 9, mtime=0)[:-9], "cannot be read"),
-        ("people.txt.zst", b"A smith", "cannot be read: "),
-        ("people.txt.zst", zstandard.compress(bytes(range(256)) * 9)[:-9], "cannot be read: it is cut off"),
+        ("people.txt.zst", b"A smith", "unknown file format by the name of"),
         ("people.jsonl", b"", "is empty"),
         ("people.jsonl", b"{}\n", "none of the 1 rows of the file .* is one. line 1: has neither"),
     ],

@@ -16,7 +16,6 @@ from refinesynth.evaluate.comparing.table_values import (
     INSTANCES,
     NOTHING,
     WEIGHTS,
-    Bounds,
     Cell,
     Change,
     Comparison,
@@ -108,7 +107,7 @@ _REPAIRED = "repaired"
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
-    """All tables that have rows. Unfinished tasks have rows only in `scores`, with the bounds of their scores."""
+    """All tables that have rows. Unfinished tasks have rows only in `scores`, without scores."""
     complete = {name: [log for log in tasks if not log.missing] for name, tasks in evaluations.items()}
     of_complete = (_other_measures, _differences, _levels, _grid, _perturbations, _behaviour)
     results = (
@@ -153,7 +152,7 @@ def _scores(evaluations: Evaluations) -> Table:
     for name, log in _by_task(evaluations):
         instances = len(log.ids) if len(log.ids) == log.total else f"{len(log.ids)} of {log.total}"
         if log.missing:
-            rows.append((log.task, name, f"{instances}, unfinished", *map(log.bounds, _CORE)))
+            rows.append((log.task, name, f"{instances}, unfinished", NOTHING, NOTHING))
         else:
             rows.append((log.task, name, instances, *(estimate([(1.0, log.means(measure))]) for measure in _CORE)))
     for name, tasks in evaluations.items():
@@ -165,8 +164,10 @@ def _scores(evaluations: Evaluations) -> Table:
             )
             rows.append((HELD_OUT_TASK, name, "partial" if is_partial else "all", *scores))
     notes = ["[-]: all instances gave the same, so there is no interval"]
-    if any(isinstance(cell, Bounds) for row in rows for cell in row):
-        notes.append("unfinished: from the worst case, each missing episode giving 0, to the best, each giving 100")
+    if any(log.missing for tasks in evaluations.values() for log in tasks):
+        notes.append(
+            "unfinished: the episodes so far are mostly quick successes; the same `evaluate` command plays the others"
+        )
     return Table("scores", "Scores in %, with 95 % intervals", (*_KEYS, "instances", *_CORE), 2, rows, notes)
 
 

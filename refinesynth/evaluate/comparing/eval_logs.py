@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.comparing.table_values import INSTANCES, Bounds
+from refinesynth.evaluate.comparing.table_values import INSTANCES
 from refinesynth.evaluate.episode_counts import SCORE, Counts
 
 if TYPE_CHECKING:
@@ -47,12 +47,6 @@ class LoggedEvaluation:
     """Instance to its level; instances without a level are left out."""
     digests: Mapping[str, str] = field(default_factory=dict[str, str])
     """Instance to the digest of its data; instances without one, as in earlier logs, are left out."""
-
-    def bounds(self, measure: str) -> Bounds:
-        values = self.measures[measure]
-        episodes = int(np.count_nonzero(~np.isnan(values))) + self.missing
-        scored = float(np.nansum(values))
-        return Bounds(scored / episodes, (scored + self.missing) / episodes)
 
     def means(self, measure: str) -> Floats:
         """Mean over epochs for each instance."""

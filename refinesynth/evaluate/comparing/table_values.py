@@ -57,19 +57,6 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """Bounds of the mean of an unfinished task, whose own mean is biased: quick episodes finish first."""
-
-    worst: float
-    """Mean if each missing episode gives 0."""
-    best: float
-    """Mean if each missing episode gives 1."""
-
-    def __str__(self) -> str:
-        return f"{_percent(self.worst)} to {_percent(self.best)}"
-
-
-@dataclass(frozen=True)
 class Change(Estimate):
     """A mean of differences."""
 
@@ -112,7 +99,7 @@ class Pair:
         return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
 
 
-Cell = str | int | Share | Number | Estimate | Bounds | PValue | MeanAndDeviation | Pair
+Cell = str | int | Share | Number | Estimate | PValue | MeanAndDeviation | Pair
 
 
 @dataclass(frozen=True)

@@ -286,7 +286,7 @@ def read_conversations(
 ) -> Reader:
     """Iterate over the conversations of all sources, in order, read on demand (a source with a weight is read whole).
 
-    A source is a run folder, a file (JSON Lines, also `.gz` and `.zst`), a `datasets` object, or an
+    A source is a run folder, a file (JSON Lines, also `.gz`), a `datasets` object, or an
     iterable of trajectories, records or conversations. Records may have any form of `record_forms.py`. A weight (`runs/b:0.3`, or
     a pair of source and number) takes that share of a source's conversations, drawn by `seed`. Equal ids are numbered.
 
