@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from persona_hub import GENERAL, elite
 
 from refinesynth.errors import InputError
-from refinesynth.personas import PersonaRecord, sample
+from refinesynth.personas import PersonaRecord, Records, sample
+from refinesynth.personas.sampling import _BalancedDraw  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Persona
 
 SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 30), min_size=1)
@@ -40,10 +41,15 @@ def test_every_beginning_is_balanced_within_one(sizes: dict[str, int], n: int, s
 
 @pytest.mark.long
 @given(sizes=SIZES, n=st.integers(1, 60), seed=st.integers(0, 9))
-def test_the_same_seed_draws_the_same(sizes: dict[str, int], n: int, seed: int) -> None:
+def test_the_same_seed_draws_the_same_and_memory_depends_on_n_alone(sizes: dict[str, int], n: int, seed: int) -> None:
     rows = rows_of({name: 9 * size for name, size in sizes.items()})
     drawn = sample(rows, n, seed=seed, balance_by="domain")
     assert sample(iter(rows), n, seed=seed, balance_by="domain") == drawn
+    balanced = _BalancedDraw(n, seed)
+    for record in Records(rows):
+        balanced.offer(record, str(record.fields["domain"]))
+        assert balanced.row_count <= 3 * n
+    assert tuple(record for _, record in balanced) == drawn.records
 
 
 def test_more_domains_than_wanted_are_drawn_from() -> None:
