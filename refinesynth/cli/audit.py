@@ -169,6 +169,7 @@ def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None
     output().print(table)
     for first, second, stat in pairs:
         if stat.turns:
-            kappa = "undefined" if stat.kappa is None else f"{stat.kappa:.2f}"
+            kappa = "undefined" if stat.kappa is None else f"{stat.kappa:.2f} [{stat.low:.2f}, {stat.high:.2f}]"
             share = f"{stat.agreed} of {counted(stat.turns, 'turn')} ({stat.agreed / stat.turns:.1%})"
             say(one_line(f"{first} and {second} agree on {share}, kappa {kappa}"))
+    say("[]: 95 % bootstrap interval over trajectories", "dim")

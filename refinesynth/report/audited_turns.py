@@ -1,5 +1,6 @@
 """Audit of flags: turns of a run or of labelled data, a sample of them, answers of raters and their agreement."""
 
+import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -245,6 +246,9 @@ async def judge_turns(
     return failed
 
 
+_RESAMPLES: Final = 2_000
+
+
 class Agreement(NamedTuple):
     """Agreement of two raters over the turns that both rated."""
 
@@ -252,15 +256,29 @@ class Agreement(NamedTuple):
     agreed: int
     kappa: float | None
     """Cohen's kappa; None without common turns, or if both raters gave the same answer to all of them."""
+    low: float | None
+    """Lower bound of the 95 % percentile bootstrap interval over whole trajectories."""
+    high: float | None
 
 
-def agreement(first: Mapping[str, bool], second: Mapping[str, bool]) -> Agreement:
-    """Compare verdicts by turn id."""
-    # Counts of: both wrong, only the second right, only the first right, both right.
-    counts = [0, 0, 0, 0]
-    for turn in first.keys() & second.keys():
-        counts[2 * first[turn] + second[turn]] += 1
-    return Agreement(sum(counts), counts[0] + counts[3], _kappa(counts))
+def agreement(first: Mapping[str, bool], second: Mapping[str, bool], *, seed: int = 0) -> Agreement:
+    """Compare verdicts by turn id; turns of one trajectory, the part of an id before `#`, are drawn together."""
+    clusters: dict[str, list[int]] = {}
+    for turn in sorted(first.keys() & second.keys()):
+        # Counts of: both wrong, only the second right, only the first right, both right.
+        cluster = clusters.setdefault(turn.rpartition("#")[0], [0, 0, 0, 0])
+        cluster[2 * first[turn] + second[turn]] += 1
+    counts = list(clusters.values())
+    totals = _summed(counts)
+    rng = random.Random(seed)
+    samples = (_kappa(_summed(rng.choices(counts, k=len(counts)))) for _ in range(_RESAMPLES if counts else 0))
+    kappas = sorted(kappa for kappa in samples if kappa is not None)
+    low, high = (kappas[int(0.025 * len(kappas))], kappas[int(0.975 * (len(kappas) - 1))]) if kappas else (None, None)
+    return Agreement(sum(totals), totals[0] + totals[3], _kappa(totals), low, high)
+
+
+def _summed(counts: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*counts, strict=True)] or [0] * 4
 
 
 def _kappa(counts: Sequence[int]) -> float | None:

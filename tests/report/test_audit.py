@@ -68,12 +68,15 @@ Verdicts = st.dictionaries(st.sampled_from([f"{a}#{b}" for a in "xyz" for b in r
 
 
 @given(Verdicts, Verdicts)
-def test_agreement_is_symmetric(first: dict[str, bool], second: dict[str, bool]) -> None:
+def test_agreement_is_symmetric_and_its_interval_holds_kappa_bounds(
+    first: dict[str, bool], second: dict[str, bool]
+) -> None:
     found, other = agreement(first, second), agreement(second, first)
     assert found.turns == len(first.keys() & second.keys())
     assert found.agreed == sum(first[turn] == second[turn] for turn in first.keys() & second.keys())
     assert found.kappa == other.kappa
-    assert found.kappa is None or -1 <= found.kappa <= 1
+    if found.low is not None and found.high is not None:
+        assert -1 <= found.low <= found.high <= 1
 
 
 def test_kappa_is_that_of_the_textbook() -> None:
@@ -83,9 +86,18 @@ def test_kappa_is_that_of_the_textbook() -> None:
     second = {f"{at}#1": pair[1] for at, pair in enumerate(verdicts)}
     found = agreement(first, second)
     assert found.kappa == pytest.approx(0.4)
-    assert agreement(first, first).kappa == 1
+    # The large-sample interval is 0.4 ± 1.96 · 0.13.
+    assert found.low == pytest.approx(0.15, abs=0.07)
+    assert found.high == pytest.approx(0.65, abs=0.07)
+    assert agreement(first, first)[2:] == (1, 1, 1)
     assert agreement({"a#1": True}, {"a#1": True}).kappa is None
-    assert agreement({}, {}) == (0, 0, None)
+    assert agreement({}, {}) == (0, 0, None, None, None)
+    # Turns of one trajectory say less than turns of many.
+    alike = agreement(
+        {f"{at % 5}#{at}": pair[0] for at, pair in enumerate(verdicts)},
+        {f"{at % 5}#{at}": pair[1] for at, pair in enumerate(verdicts)},
+    )
+    assert alike.kappa == found.kappa
 
 
 def test_the_last_answer_counts_and_half_a_line_does_not(tmp_path: Path) -> None:
