@@ -170,14 +170,13 @@ def _source(source: SourceSizes) -> str:
 
 
 def lost_conversations(counts: Counts) -> str:
-    """Counts and ids of conversations that were cut, left out, masked or repeated; empty if there are none."""
+    """Counts and ids of conversations that were cut, or left out; empty if there are none."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
         ("dropped_long", counts.dropped_long, "left out as too long"),
         ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
         ("dropped_forged", counts.dropped_forged, "left out for text that looks like a control token"),
-        ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
     reasons: list[str] = []
     for kind, number, effect in parts:

@@ -4,13 +4,12 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.chat import render_tool_turns, render_tools, render_turns, to_messages, to_tool_messages
-from refinesynth.entry_points import Table
 from refinesynth.environments.grounded import share_of_mistakes, turns_before_play
 from refinesynth.errors import InputError
 from refinesynth.export import chat_shapes
@@ -294,9 +293,6 @@ TOKENS = "tokens"
 
 FORMATS: Mapping[str, Format] = MappingProxyType({item.name: item for item in _ALL})
 
-INSTALLED = Table("export format", "refinesynth.formats")
-"""Entry points such as `mine = "my_package.formats:MINE"`: a `Format` object with the name `mine`."""
-
 
 def find_format(name: str | Format, form: str = "react") -> Format:
     """Return the format of that name in this form; raises InputError for an unknown name or an unsupported form."""
@@ -313,18 +309,9 @@ def find_format(name: str | Format, form: str = "react") -> Format:
             f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
             "`refinesynth.train.write_tokens`"
         )
-    if name in (installed := INSTALLED.entries()):
-
-        def is_format(value: Any) -> bool:
-            parts = all(hasattr(value, part) for part in ("name", "reader", "advice", "records"))
-            return parts and not isinstance(value, type) and value.name == name and bool(value.advice)
-
-        fmt = INSTALLED.load(name, is_format, "a Format of this name")
-        return fmt if form == "react" else _with_calls(fmt)
-    similar = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS, *installed), n=1)
+    similar = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS), n=1)
     hint = f"; did you mean {similar[0]!r}?" if similar else "."
-    names = ", ".join([*FORMATS, *installed])
-    raise InputError(f"there is no export format {name!r}{hint} Choose one of: {names}, or {TOKENS}.")
+    raise InputError(f"there is no export format {name!r}{hint} Choose one of: {', '.join(FORMATS)}, or {TOKENS}.")
 
 
 def _with_calls(fmt: Format) -> Format:

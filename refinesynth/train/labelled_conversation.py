@@ -106,8 +106,6 @@ class Conversation:
     """Name of the source."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Functions that may be called, in the form of a chat completion's `tools`."""
-    copies: int = 0
-    """Number of earlier copies, for a source with a weight above 1."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
         """Loss flag of each turn, in the order of `turns`; a turn with a mistaken call counts as a mistake."""

@@ -1,6 +1,5 @@
 """Preparation of training examples from conversations, with counts of everything that is cut or left out."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -41,12 +40,10 @@ class Counts:
     """Conversations with text that looks like a control token of the chat template; they are left out."""
     cut_turns: int = 0
     """Assistant turns cut off truncated examples."""
-    repeated: int = 0
-    """Conversations that equal an earlier one. They are kept and count again; copies by weight are not counted here."""
     parallel_tasks: int = 0
     """Conversations whose task allows several calls per message."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained`, `dropped_forged` and `repeated`, if not empty."""
+    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `dropped_forged`, if not empty."""
 
     @property
     def trained_share(self) -> float:
@@ -85,18 +82,10 @@ class DataCounter:
         self.longest = 0
         """Tokens of the longest kept example."""
         self._named: dict[str, list[str]] = {}
-        self._seen = set[bytes]()
 
     def read(self, conversation: Conversation) -> None:
         self.numbers["conversations"] += 1
         self.numbers["parallel_tasks"] += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
-        if conversation.copies:
-            return
-        text = repr([(turn.role, turn.thinking, turn.content, turn.calls) for turn in conversation.turns])
-        digest = hashlib.sha256(text.encode()).digest()
-        if digest in self._seen:
-            self.count_named("repeated", conversation.id)
-        self._seen.add(digest)
 
     def count_named(self, kind: str, name: str) -> None:
         self.numbers[kind] += 1

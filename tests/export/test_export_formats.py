@@ -1,6 +1,5 @@
 """What a record of each format says, against the form that its trainer reads."""
 
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -208,41 +207,6 @@ def test_an_unknown_format_is_refused_before_anything_is_read() -> None:
         export(never(), "parquet")
     with pytest.raises(InputError, match="can do 'split' or 'drop'"):
         export(never(), "sharegpt", masking="whole")
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that registers formats, as pip would leave it."""
-    metadata = tmp_path / "their_formats-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-formats\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[refinesynth.formats]\n"
-        "mine = their_formats:MINE\n"
-        "another = their_formats:MINE\n"
-        "openai = their_formats:MINE\n"
-        "gone = no_such_module_anywhere:MINE\n"
-    )
-    (tmp_path / "their_formats.py").write_text(
-        "from dataclasses import replace\n"
-        "from refinesynth.export import FORMATS\n"
-        "MINE = replace(FORMATS['openai'], name='mine')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)  # pyright: ignore[reportUnknownMemberType]
-
-
-@pytest.mark.usefixtures("installed")
-def test_formats_of_installed_packages_are_found_by_name() -> None:
-    assert records("mine") == records("openai")
-    assert find_format("openai") is FORMATS["openai"]
-    assert find_format("mine", "tools") != find_format("mine")
-    for name, said in {
-        "another": "a Format of this name is expected",
-        "gone": "cannot be loaded",
-        "min": "'mine'",
-    }.items():
-        with pytest.raises(InputError, match=said):
-            find_format(name)
 
 
 def test_a_format_without_a_flag_says_so_and_offers_the_rest() -> None:

@@ -1,15 +1,10 @@
 """A run as a dataset: the splits and the card in a folder, and what a stand-in of the Hub is sent."""
 
-import base64
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -204,126 +199,63 @@ def test_nothing_is_sent_in_a_dry_run_or_without_a_key(
 
 
 class Hub:
-    """A stand-in that takes a commit whole and answers as the Hub does."""
+    """A stand-in of `huggingface_hub.HfApi` that keeps what it is sent."""
 
     def __init__(self, *, private: bool) -> None:
-        self.private = private
-        self.sent: dict[str, bytes] = {}
-        self.deleted = set[str]()
-        self.earlier = list[str]()
+        self.endpoint, self.private = "https://hub.invalid", private
         self.created: dict[str, Any] = {}
-        self.keys: set[str | None] = set()
+        self.sent: dict[str, Any] = {}
+
+    def create_repo(self, repo: str, **options: Any) -> None:
+        self.created = {"repo": repo, **options}
+
+    def repo_info(self, repo: str, *, repo_type: str) -> Any:
+        assert (repo, repo_type) == ("me/first", "dataset")
+        return SimpleNamespace(private=self.private)
+
+    def upload_folder(self, *, folder_path: str, **options: Any) -> None:
+        files = {str(path.relative_to(folder_path)) for path in Path(folder_path).rglob("*.*")}
+        self.sent = {**options, "files": files}
 
 
 @pytest.fixture
-def served(request: pytest.FixtureRequest) -> Iterator[tuple[Hub, str]]:
-    hub = Hub(private=request.param)
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-            pass
-
-        def _answer(self, value: object) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_GET(self) -> None:
-            hub.keys.add(self.headers.get("Authorization"))
-            if "/tree/" in self.path:
-                self._answer([{"type": "file", "path": name, "oid": "0" * 40, "size": 1} for name in hub.earlier])
-                return
-            self._answer(
-                {
-                    "id": "me/first",
-                    "private": hub.private,
-                    "sha": "0" * 40,
-                    "siblings": [],
-                }
-            )
-
-        def do_POST(self) -> None:
-            hub.keys.add(self.headers.get("Authorization"))
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if "/api/repos/create" in self.path:
-                hub.created = json.loads(body)
-                self._answer({"url": "http://127.0.0.1/datasets/me/first", "name": "me/first"})
-            elif "/preupload/" in self.path:
-                files = json.loads(body)["files"]
-                self._answer(
-                    {"files": [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]}
-                )
-            elif "/commit/" in self.path:
-                for line in body.splitlines():
-                    one = json.loads(line)
-                    if one["key"] == "file":
-                        hub.sent[one["value"]["path"]] = base64.b64decode(one["value"]["content"])
-                    elif one["key"] == "deletedFile":
-                        hub.deleted.add(one["value"]["path"])
-                self._answer(
-                    {
-                        "commitUrl": f"http://{self.headers['Host']}/datasets/me/first/commit/{'1' * 40}",
-                        "commitOid": "1" * 40,
-                        "success": True,
-                    }
-                )
-            else:
-                self._answer({"errors": [], "warnings": []})
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield hub, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+def hub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    made = Hub(private=request.param)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda library_name: made)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
+    return made
 
 
-def published(address: str, run: Path, home: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "refinesynth", "publish", str(run), "me/first", "--license", "mit", *more]
-    # Read when the library is imported.
-    env = {**os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "hf_secret", "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+@pytest.mark.parametrize("hub", [True], indirect=True)
+def test_the_hub_gets_the_files_in_a_private_dataset(hub: Hub, run: Path, tmp_path: Path) -> None:
+    done = cli("publish", run, "me/first", "--license", "mit", "-o", tmp_path / "made")
+    assert done.exit_code == 0, done.output
+    assert f"{hub.endpoint}/datasets/me/first" in done.stdout
+    assert hub.created == {"repo": "me/first", "repo_type": "dataset", "private": True, "exist_ok": True}
+    assert hub.sent["files"] == {str(path.relative_to(tmp_path / "made")) for path in (tmp_path / "made").rglob("*.*")}
+    assert (hub.sent["repo_id"], hub.sent["repo_type"]) == ("me/first", "dataset")
+    names = ["data/train-00003-of-00004.parquet", "data/test-00000-of-00001.parquet", "traces/train/000001.jsonl"]
+    deleted = [any(fnmatch(name, pattern) for pattern in hub.sent["delete_patterns"]) for name in names]
+    assert deleted == [True] * 3
+    assert not any(fnmatch(name, one) for name in ("data/own.parquet", "own.md") for one in hub.sent["delete_patterns"])
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("served", [True], indirect=True)
-def test_the_hub_gets_the_files_in_a_private_dataset(served: tuple[Hub, str], run: Path, tmp_path: Path) -> None:
-    hub, address = served
-    stale = {"data/train-00003-of-00004.parquet", "data/test-00000-of-00001.parquet", "traces/train/000001.jsonl"}
-    hub.earlier = [*stale, "data/train-00000-of-00001.parquet", "data/own.parquet", "own.md", ".gitattributes"]
-    done = published(address, run, tmp_path / "home", "-o", str(tmp_path / "made"))
-    assert done.returncode == 0, done.stderr
-    assert f"{address}/datasets/me/first" in done.stdout
-    assert hub.created.get("visibility", "private" if hub.created.get("private") else "public") == "private"
-    assert hub.created["type"] == "dataset"
-    local = {str(path.relative_to(tmp_path / "made")): path.read_bytes() for path in (tmp_path / "made").rglob("*.*")}
-    assert {name: content for name, content in hub.sent.items() if name != ".gitattributes"} == local
-    assert hub.deleted == stale
-    assert hub.keys - {None} == {"Bearer hf_secret"}
-    assert "hf_secret" not in done.stdout + done.stderr
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("served", [False], indirect=True)
-def test_nothing_is_sent_to_a_public_dataset_unless_that_is_asked_for(
-    served: tuple[Hub, str], run: Path, tmp_path: Path
-) -> None:
-    hub, address = served
-    done = published(address, run, tmp_path / "home")
-    assert done.returncode == 2
-    assert "is public" in done.stderr
-    assert hub.sent == {}
-    done = published(address, run, tmp_path / "home", "--public")
-    assert done.returncode == 0, done.stderr
-    assert hub.created.get("visibility", "private" if hub.created.get("private") else "public") == "public"
+@pytest.mark.parametrize("hub", [False], indirect=True)
+def test_nothing_is_sent_to_a_public_dataset_unless_that_is_asked_for(hub: Hub, run: Path) -> None:
+    asked = ["publish", run, "me/first", "--license", "mit"]
+    refused = cli(*asked)
+    assert (refused.exit_code, "is public" in refused.stderr, hub.sent) == (2, True, {})
+    assert cli(*asked, "--public").exit_code == 0
+    assert hub.created["private"] is False
     assert hub.sent
 
 
-@pytest.mark.process
-def test_a_hub_that_cannot_be_reached_is_said(run: Path, tmp_path: Path) -> None:
-    done = published("http://127.0.0.1:9", run, tmp_path / "home")
-    assert done.returncode == 3
-    assert "did not take 'me/first'" in done.stderr.replace("\n", " ")
+@pytest.mark.parametrize("hub", [True], indirect=True)
+def test_a_hub_that_cannot_be_reached_is_said(hub: Hub, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(hub, "create_repo", refuse)
+    done = cli("publish", run, "me/first", "--license", "mit")
+    assert (done.exit_code, "did not take 'me/first'" in done.stderr.replace("\n", " ")) == (3, True)
     assert "hf_secret" not in done.stderr

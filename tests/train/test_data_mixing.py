@@ -48,7 +48,6 @@ def test_a_weight_takes_that_share_whole_passes_first_whatever_the_order(
     times = Counter(one.id for one in taken)
     passes = number // len(TALKS)
     assert all(times[one.id] in {passes, passes + 1} for one in TALKS)
-    assert Counter((one.id, one.copies) for one in taken).most_common(1)[0][1] == 1
     mixed = list(TALKS)
     chance.shuffle(mixed)
     assert Counter(map(words, take_share(mixed, weight, seed))) == Counter(map(words, taken))

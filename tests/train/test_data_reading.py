@@ -58,18 +58,6 @@ def without_closing(one: Conversation) -> tuple[Turn, ...]:
     return one.turns[:-1] if one.turns[-1].role == "user" else one.turns
 
 
-def test_a_trajectory_says_what_each_turn_is() -> None:
-    read = read_record(sample(), "runs/a:1")
-    assert [turn.label for turn in read.turns if turn.role == "assistant"] == [
-        TurnLabel.MISTAKE,
-        TurnLabel.REFINEMENT,
-        TurnLabel.MISTAKE,
-        TurnLabel.REFINEMENT,
-    ]
-    assert (read.id, read.location) == ("t-1", "runs/a:1")
-    assert read.turns[-1] == Turn("user", "After take mug.", None)
-
-
 FLAGGED = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice and name != "atif"]
 SPLIT = [name for name, form in FORMATS.items() if Masking.SPLIT in form.advice]
 
@@ -234,19 +222,6 @@ class TestTheReleasedForm:
         twice = [released(HOW, OK, tasks[0], FIRST, name=name) for name in ("a", "b")]
         with pytest.raises(InputError, match="1 of 1 groups"):
             split(read_conversations([twice]), 1)
-
-    def test_our_export_has_none_since_a_player_says_none(self) -> None:
-        (record,) = FORMATS["agentinstruct"].records(sample(), Masking.FLAG)
-        read = read_record(record.data, "x:1")
-        assert read.turns == without_closing(read_record(sample(), "t:1"))
-        assert TurnLabel.PREAMBLE not in {turn.label for turn in read.turns}
-
-
-def test_what_is_left_of_a_trajectory_without_refinement_is_the_export_that_drops_mistakes() -> None:
-    (dropped,) = FORMATS["agentinstruct"].records(sample(), Masking.DROP)
-    (left,) = read_conversations([[sample()]], without_refinement=True)
-    assert without_closing(left) == read_record(dropped.data, "x:1").turns
-    assert {turn.label for turn in left.turns if turn.role == "assistant"} == {TurnLabel.CORRECT}
 
 
 @given(draft=testing.valid_drafts())
@@ -448,11 +423,6 @@ def test_a_file_without_one_whole_record_is_refused_rather_than_taken_for_torn(
     (tmp_path / "data.jsonl").write_bytes(content)
     with pytest.raises(InputError, match=message):
         list(read_conversations([tmp_path / "data.jsonl"]))
-
-
-def test_a_system_message_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InputError, match="x:1: `system` is list; expected text"):
-        read_record(chat(U, A, system=["Be brief."]), "x:1")
 
 
 def test_a_line_that_would_fill_the_memory_is_refused_with_its_place(tmp_path: Path) -> None:

@@ -62,8 +62,7 @@ def test_the_first_few_ids_of_what_is_lost_are_kept() -> None:
     ]
     counts = prepare(talks, RENDERER, 120).counts
     assert (counts.dropped_untrained, counts.truncated, counts.dropped_long) == (15, 1, 0)
-    lost = {kind: names for kind, names in counts.named.items() if kind != "repeated"}
-    assert lost == {"dropped_untrained": tuple(f"m{k}" for k in range(10)), "truncated": ("long",)}
+    assert counts.named == {"dropped_untrained": tuple(f"m{k}" for k in range(10)), "truncated": ("long",)}
     assert counts.trained_share == counts.trained_tokens / counts.tokens
     assert prepare([tiny.talk("c", id="x")], RENDERER, 5).counts.named == {"dropped_long": ("x",)}
 
@@ -99,12 +98,6 @@ def test_many_are_rendered_as_each_is(family: str) -> None:
         for found, wanted in zip(together, alone, strict=True):
             assert (found.id, found.spans) == (wanted.id, wanted.spans)
             assert found.input_ids.tolist() == wanted.input_ids.tolist()
-
-
-def test_conversations_that_say_the_same_are_kept_and_counted() -> None:
-    talks = [tiny.talk("cmr", id="a"), tiny.talk("cmr", id="b"), tiny.talk("cm", id="c"), tiny.talk("cmr", id="a")]
-    counts = prepare(talks, Renderer(tiny.tokenizer()), 500).counts
-    assert (counts.records, counts.repeated, counts.named) == (4, 2, {"repeated": ("b", "a")})
 
 
 def test_tasks_that_allow_several_calls_are_counted() -> None:

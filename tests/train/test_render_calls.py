@@ -13,7 +13,7 @@ import tiny
 import tool_templates
 from hypothesis import given
 from hypothesis import settings as limits
-from samples import accepted, crowded, dm, player, trajectory
+from samples import accepted, trajectory
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.errors import InputError
@@ -223,16 +223,6 @@ def test_several_calls_are_one_turn_and_each_is_answered() -> None:
         read_record({"messages": [*messages[:3], messages[4]]}, "x:1")
 
 
-def test_a_turn_of_text_in_between_is_a_turn() -> None:
-    conversation = played()
-    (task, first, *rest) = conversation.turns
-    turns = (task, Turn("assistant", "I begin.", TurnLabel.CORRECT), Turn("user", "Do.", None), first, *rest)
-    (example,) = Renderer(tokenizer(tool_templates.HERMES)).render(
-        Conversation("x", "x", turns, "x:1", tools=conversation.tools)
-    )
-    assert len(example.spans) == sum(turn.role == "assistant" for turn in turns)
-
-
 ARGUMENTS: dict[str, Any] = {
     "city": 'Riga "x"',
     "days": 0,
@@ -321,17 +311,6 @@ def test_text_without_an_end_of_turn_is_trained_to_the_header_of_the_next_messag
     (example,) = Renderer(made, thought_as="reasoning").render(Conversation("x", "x", turns, "x:1"))
     said = made.decode(example.input_ids[slice(*example.spans[0][:2])])
     assert said == "<think>So.</think>Gone.<|user|>"
-
-
-def test_a_world_of_many_actions_is_trained_in_either_form() -> None:
-    script = crowded()
-    turns = (player("turn dial 31 to high"), dm("Dial 31 shows high."), player("take saw"), dm("No.", "place"))
-    one = trajectory(*turns, player("open box"), dm("The box opens."), script=script)
-    called = from_trajectory(one, "x:1", "tools")
-    assert len(called.tools) == 35
-    assert check(Renderer(tokenizer(tool_templates.HERMES)).render(called), called, tool_templates.HERMES) == 2
-    (example,) = Renderer(tiny.tokenizer("chatml")).render(from_trajectory(one, "x:1", "react"))
-    assert [span.label for span in example.spans] == [TurnLabel.CORRECT, TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
 
 
 def mixed(*wrong: bool) -> Conversation:

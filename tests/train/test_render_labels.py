@@ -100,23 +100,10 @@ def test_two_bos_are_refused() -> None:
         Renderer(tokenizer, template="{{ bos_token }}" + str(tokenizer.chat_template)).render(TALK)
 
 
-def test_padding_with_the_end_of_turn_token_masks_no_end_of_turn() -> None:
-    tokenizer = tiny.tokenizer("chatml")
-    assert tokenizer.pad_token_id == tokenizer.eos_token_id
-    rendered = one(Renderer(tokenizer), TALK)
-    ends = [span.stop - 1 for span in rendered.spans if LossOn.REFINEMENT.trains(span.label)]
-    assert {int(rendered.labels[end]) for end in ends} == {Label.TRAINED}
-    assert {int(rendered.input_ids[end]) for end in ends} == {tokenizer.eos_token_id}
-
-
 def test_what_follows_the_last_assistant_turn_is_cut_off() -> None:
     renderer = Renderer(tiny.tokenizer())
     open_ended, closed = tiny.talk("cmr", closing=True), tiny.talk("cmr")
     assert one(renderer, open_ended).input_ids.tolist() == one(renderer, closed).input_ids.tolist()
-
-
-def test_a_conversation_without_an_assistant_turn_gives_no_example() -> None:
-    assert Renderer(tiny.tokenizer()).render(tiny.talk("", closing=True)) == []
 
 
 @pytest.mark.parametrize("family", ["chatml", "zephyr", "gemma"])
@@ -181,12 +168,6 @@ def test_a_tokenizer_without_a_template_is_refused(family: str | None, given: di
         setattr(tokenizer, name, value)
     with pytest.raises(TemplateError, match=problem):
         Renderer(tokenizer)
-
-
-def test_a_default_among_several_templates_is_used() -> None:
-    tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = {"default": tiny.FAMILIES["chatml"].template, "tools": "x"}
-    assert one(Renderer(tokenizer), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
 
 
 def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:

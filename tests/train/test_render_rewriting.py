@@ -84,10 +84,6 @@ def test_where_only_the_last_turn_is_trained_nothing_is_refused() -> None:
     assert "why 5" in tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
 
 
-def test_a_conversation_without_a_trained_turn_expands_to_nothing() -> None:
-    assert Renderer(tiny.tokenizer("qwen3")).render(thinking("mm")) == []
-
-
 def test_reasoning_is_never_dropped_in_silence() -> None:
     drops = tiny.FAMILIES["chatml"].template.replace(
         "m.content + '<|im_end|>' }}", "m.content.split('</think>')[-1] + '<|im_end|>' }}", 1

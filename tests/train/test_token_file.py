@@ -3,15 +3,14 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import tiny
-from datasets import Dataset
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import write_tokens
-from refinesynth.train.labelled_conversation import Conversation, LossOn
+from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.train.prepare import prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
@@ -50,14 +49,6 @@ def test_each_row_is_an_example_of_the_training(tmp_path: Path, model: Path, los
     assert (found.trained_turns, found.other_turns) == (sum(spans), len(spans) - sum(spans))
 
 
-def test_a_last_line_that_is_cut_off_is_named(tmp_path: Path, model: Path) -> None:
-    data, chat = tmp_path / "chat.jsonl", [{"role": "user", "content": "?"}, {"role": "assistant", "content": "Yes."}]
-    line = json.dumps({"messages": chat})
-    data.write_text(f"{line}\n{line[:-9]}")
-    (remark,) = write_tokens(data, tmp_path / "tokens.jsonl", model=model).remarks
-    assert remark.startswith(f"{data}:2: the last line is cut off")
-
-
 def test_sources_may_have_weights_and_files_be_compressed(tmp_path: Path, model: Path) -> None:
     data = tmp_path / "chat.jsonl"
     said = [
@@ -68,15 +59,6 @@ def test_sources_may_have_weights_and_files_be_compressed(tmp_path: Path, model:
     found = write_tokens([f"{data}:0.5", (TALKS, 2)], tmp_path / "t.jsonl.gz", model=model)
     assert found.counts.conversations == 15
     assert len(gzip.decompress((tmp_path / "t.jsonl.gz").read_bytes()).splitlines()) == found.counts.records == 13
-
-
-def test_several_datasets_are_as_many_sources(tmp_path: Path, model: Path) -> None:
-    messages = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "This."}]
-    tables: list[Any] = [cast("Any", Dataset).from_list([{"id": f"t{k}", "messages": messages}]) for k in range(2)]
-    assert write_tokens(tables, tmp_path / "t.jsonl", model=model).counts.records == 2
-    assert write_tokens([(tables[0], 3), tables[1]], tmp_path / "w.jsonl", model=model).counts.records == 4
-    record = {"id": "t", "messages": messages}
-    assert write_tokens(record, tmp_path / "r.jsonl", model=model).counts.records == 1
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, model: Path) -> None:
@@ -106,17 +88,3 @@ def test_what_is_asked_wrongly_is_refused(tmp_path: Path, model: Path) -> None:
     with pytest.raises(InputError, match=r"no file or folder 'nowhere\.jsonl'"):
         write_tokens("nowhere.jsonl", path, model=model)
     assert not path.exists()
-
-
-def test_conversations_are_read_as_they_are_needed(tmp_path: Path, model: Path) -> None:
-    sizes: list[int] = []
-
-    def talks() -> Any:
-        for k in range(200):
-            yield tiny.talk("c", id=f"t{k}")
-            (unfinished,) = tmp_path.iterdir()
-            sizes.append(unfinished.stat().st_size)
-
-    write_tokens(talks(), tmp_path / "tokens.jsonl", model=model)
-    assert max(sizes) > 0
-    assert isinstance(TALKS[0], Conversation)

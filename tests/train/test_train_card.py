@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
-from train_values import FINISHED, LLAMA_8B, WRITTEN, a_config, a_plan, a_result, counts, gpus, sizes
+from train_values import FINISHED, LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
 
-from refinesynth.text.markup import code_in_table as code
 from refinesynth.train.events import NullEvents
-from refinesynth.train.training_folder import ArtefactWriter, render_card, short_name, versions
+from refinesynth.train.training_folder import ArtefactWriter, render_card, versions
 
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:
@@ -70,13 +67,6 @@ def test_a_folder_is_no_base_model_of_the_hub(tmp_path: Path, monkeypatch: pytes
     assert "base_model" not in header(card())
 
 
-@pytest.mark.parametrize("loss_on", ["refinement", "all_turns", "no_refinement_turns"])
-def test_each_loss_says_what_it_is(loss_on: str) -> None:
-    text = card(loss_on=loss_on)
-    assert ("kept out of the loss" in text) == (loss_on != "all_turns")
-    assert ("Equation 1" in text or "equation 1" in text) == (loss_on == "refinement")
-
-
 def test_what_is_not_so_is_not_said() -> None:
     text = card(held_out=False, result={"best_step": None, "held_out": {}})
     assert "held" not in text.replace("held-out loss", "")
@@ -89,12 +79,6 @@ def test_what_is_not_so_is_not_said() -> None:
     assert "rank 32, alpha 64.0, on `all-linear`" in card(lora=True)
 
 
-def test_it_says_how_the_model_is_loaded() -> None:
-    assert "import AutoModelForCausalLM, AutoTokenizer\n" in card()
-    assert "peft" not in card().partition("## Data")[0]
-    assert "import AutoPeftModelForCausalLM\n" in card(lora=True)
-
-
 def test_it_says_how_prompts_are_made() -> None:
     plain = card().partition("## Data")[0]
     assert "defaults" not in plain
@@ -104,27 +88,11 @@ def test_it_says_how_prompts_are_made() -> None:
     assert "its messages begin with `Action:`. Give earlier thoughts" in text
 
 
-def test_what_was_cut_is_told() -> None:
-    config = a_config()
-    plan = a_plan(config, of=sizes(counts(9, truncated=2, cut_turns=5)))
-    text = render_card(config, plan, a_result(Path(config.output)))
-    assert "| conversations cut at 8,192 tokens, by 5 assistant turns in all | 2 |" in text
-
-
 def test_no_absolute_path_is_told() -> None:
     text = card(data=["/home/ada.l/secret/run-1"], model="/home/ada.l/base", output="/home/ada.l/models/tuned")
     assert "ada.l" not in text
     assert "- `run-1`" in text
     assert "# `tuned`" in text
-
-
-@given(name=st.text(max_size=60))
-def test_a_name_stays_a_name(name: str) -> None:
-    span = code(name)
-    assert "\n" not in span
-    fence = span[: len(span) - len(span.lstrip("`"))]
-    assert span.endswith(fence)
-    assert fence not in span[len(fence) : -len(fence)].strip("`") or fence == "`" * len(span)
 
 
 HOSTILE = "x`](http://evil)\n---\nlicense: mit\n# heading <script> | cell \u202e {{ facts }} {% raw %}"
@@ -137,15 +105,6 @@ def test_hostile_names_change_neither_header_nor_headings() -> None:
     headings = [[line for line in text.splitlines() if line.startswith("## ")] for text in (harmless, hostile)]
     assert headings[0] == headings[1]
     assert "\u202e" not in hostile
-
-
-def test_names_of_the_hub_and_relative_paths_stay() -> None:
-    assert [short_name(name) for name in ("org/model", "runs/first", "/a/b", "~/c/d")] == [
-        "org/model",
-        "runs/first",
-        "b",
-        "d",
-    ]
 
 
 def test_versions_name_packages_and_devices_and_no_machine() -> None:
@@ -165,12 +124,3 @@ def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
     artefacts.finish(a_result(tmp_path))
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == FINISHED
-
-
-def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
-    config = a_config(output=str(tmp_path))
-    artefacts = ArtefactWriter(config, NullEvents())
-    artefacts.planned(a_plan(config))
-    artefacts.evaluated(10, {"loss": 1.0})
-    artefacts.finish(a_result(tmp_path, signal=15))
-    assert {path.name for path in tmp_path.iterdir()} == WRITTEN

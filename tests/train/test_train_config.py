@@ -10,12 +10,10 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
 from train_values import a_config
 
 from refinesynth.cli.train import typed_settings as given_by_hand
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import layered_settings as layers_module
 from refinesynth.train.config import LoraConfig, TrainConfig, interval
 from refinesynth.train.layered_settings import DEFAULT, RECIPES, explained_yaml, layered, published, to_yaml
 
@@ -31,11 +29,6 @@ def refusal(file: Path | None = None, *, recipe: str | None = None, **fields: An
     with pytest.raises(InputError) as caught:
         layered(file=file, recipe=recipe, given={**NAMES, **fields})
     return str(caught.value)
-
-
-def test_a_recipe_among_the_settings_is_applied_as_one_of_its_own() -> None:
-    assert layered(given={**NAMES, "recipe": "lora"}).config == layered(recipe="lora", given=NAMES).config
-    assert layered(recipe="lora", given={**NAMES, "recipe": "paper-8b"}).config.lora is not None
 
 
 # The paper's numbers, section 4.1: a change of a default changes what a recipe promises.
@@ -120,60 +113,27 @@ def test_no_lora_takes_the_recipes_adapters_off() -> None:
     assert not [name for name in layers.origins if name.startswith("lora.")]
 
 
-class _WithNotes(TrainConfig):
-    notes: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """A mapping of any names."""
+KWARGS = "chat_template_kwargs"
 
 
-@pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting that is a mapping."""
-    monkeypatch.setattr(layers_module, "TrainConfig", _WithNotes)
+def test_a_mapping_is_put_together_from_all_layers_and_shown_with_where_each_comes_from(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.yaml", f"{KWARGS}: {{a: 1, b: [2], c: no}}\n")
+    layers = layered(file=file, given={**NAMES, f"{KWARGS}.b": 3})
+    assert layers.config.chat_template_kwargs == {"a": 1, "b": 3, "c": False}
+    assert (layers.origin(f"{KWARGS}.a"), layers.origin(f"{KWARGS}.b")) == (str(file), "command line")
+    assert "\n  b: 3                                    # command line\n" in (shown := explained_yaml(layers))
+    assert layered(file=written(tmp_path / "a.yaml", shown)).config == layers.config
+    none = layered(file=file, given={**NAMES, KWARGS: False})
+    assert (none.config.chat_template_kwargs, none.origin(f"{KWARGS}.a")) == ({}, DEFAULT)
+    assert "write its settings" in refusal(None, chat_template_kwargs="text")
 
 
-@pytest.mark.usefixtures("notes")
-def test_a_mapping_is_put_together_from_all_layers(tmp_path: Path) -> None:
-    file = written(tmp_path / "mine.yaml", "notes: {a: 1, b: [2], c: no}\n")
-    layers = layered(file=file, given={**NAMES, "notes.b": 3, "notes.any-name": {"x": 1}})
-    assert layers.config.model_dump()["notes"] == {"a": 1, "b": 3, "c": False, "any-name": {"x": 1}}
-    assert (layers.origin("notes.a"), layers.origin("notes.b")) == (str(file), "command line")
-    assert layered(given={**NAMES, "notes": {"a": 1}, "notes.b": 2}).config.model_dump()["notes"] == {"a": 1, "b": 2}
-
-
-@pytest.mark.usefixtures("notes")
-@pytest.mark.parametrize("nothing", [None, False, "false"])
-def test_a_mapping_of_a_layer_below_is_taken_away(tmp_path: Path, nothing: object) -> None:
-    layers = layered(file=written(tmp_path / "mine.yaml", "notes: {a: 1}\n"), given={**NAMES, "notes": nothing})
-    assert layers.config.model_dump()["notes"] == {}
-    assert [name for name in layers.origins if name.startswith("notes.")] == []
-
-
-@pytest.mark.usefixtures("notes")
-@pytest.mark.parametrize("value", [7, True, ["a"], "text"])
-def test_what_is_no_mapping_is_none(value: object) -> None:
-    assert "write its settings" in refusal(notes=value)
-
-
-@pytest.mark.usefixtures("notes")
-def test_a_name_stands_once_in_a_mapping(tmp_path: Path) -> None:
-    assert "gives 'a' twice, in lines 2 and 3" in refusal(written(tmp_path / "mine.yaml", "notes:\n  a: 1\n  a: 2\n"))
-
-
-@pytest.mark.usefixtures("notes")
 def test_a_mapping_is_given_by_hand_with_its_types() -> None:
     texts = ["a=true", "b=False", "c=1e-3", "d=8", "e=null", "f=[1]", "g=adamw_8bit", 'h="7"', "i=", "j=True story"]
-    found = given_by_hand({}, assignments=[f"notes.{text}" for text in texts])
+    found = given_by_hand({}, assignments=[f"{KWARGS}.{text}" for text in texts])
     expected = [True, False, 0.001, 8, None, [1], "adamw_8bit", "7", "", "True story"]
-    assert found == {f"notes.{name}": value for name, value in zip("abcdefghij", expected, strict=True)}
-    assert given_by_hand({}, assignments=['notes={"a": 1}', "seed=8"]) == {"notes": {"a": 1}, "seed": "8"}
-
-
-@pytest.mark.usefixtures("notes")
-def test_a_mapping_is_shown_with_where_each_comes_from(tmp_path: Path) -> None:
-    layers = layered(given={**NAMES, "notes": {"a": 1, "b": "text"}})
-    shown = explained_yaml(layers)
-    assert "notes:\n  a: 1                                    # command line\n" in shown
-    assert layered(file=written(tmp_path / "a.yaml", shown)).config == layers.config
+    assert found == {f"{KWARGS}.{name}": value for name, value in zip("abcdefghij", expected, strict=True)}
+    assert given_by_hand({}, assignments=[f'{KWARGS}={{"a": 1}}', "seed=8"]) == {KWARGS: {"a": 1}, "seed": "8"}
 
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
@@ -256,15 +216,6 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, m
         layered(file=written(tmp_path / "mine.yaml", text))
     assert message in str(caught.value)
     assert len(str(caught.value)) < 2000
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "No such file" in refusal(tmp_path / "nope.yaml")
-    assert "cannot be read" in refusal(tmp_path)
-
-
-def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
-    assert layered(file=written(tmp_path / "mine.yaml", ""), given=NAMES) == layered(given=NAMES)
 
 
 def test_json_is_read_as_well(tmp_path: Path) -> None:

@@ -124,24 +124,10 @@ def test_what_leads_out_of_the_folder_is_refused(output: Path, tmp_path: Path, n
     assert not (tmp_path / "precious").exists()
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "first").write_text("precious")
-    with pytest.raises(InputError, match="is a file"):
-        check_output(config(tmp_path / "first"))
-
-
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         opened(tmp_path / "file" / "first")
-
-
-def test_checking_changes_nothing(output: Path) -> None:
-    assert check_output(config(output)) is None
-    assert not output.exists()
-    begun(output)
-    assert check_output(config(output, resume="never", epochs=3)) is None
-    assert (output / "checkpoints").is_dir()
 
 
 def test_what_changes_no_result_may_change(output: Path) -> None:
@@ -211,13 +197,6 @@ def test_a_finished_training_gives_its_result(output: Path) -> None:
     assert check_output(config(output, resume="never")) is None
     with pytest.raises(InputError, match="epochs"):
         check_output(config(output, epochs=3))
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": 1, "nonsense": 2}'])
-def test_a_damaged_result_is_none(output: Path, text: str) -> None:
-    begun(output)
-    (output / "result.json").write_text(text)
-    assert read_result(output) is None
 
 
 def test_other_data_is_refused_once_something_was_learned(output: Path) -> None:

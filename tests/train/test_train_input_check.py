@@ -67,14 +67,6 @@ def test_scratch_is_asked_for_nowhere(asked: list[object]) -> None:
     assert asked == []
 
 
-@pytest.mark.parametrize("given", ["runs/frist", "./runs/frist", "runs/frist/", "~/runs/frist", "/runs/frist", "frist"])
-def test_mistyped_data_and_templates_are_told_to_no_hub(given: str, asked: list[object]) -> None:
-    for fields in ({"data": [given]}, {"data": ["runs/first"], "chat_template": given}):
-        with pytest.raises(InputError, match=r"frist"):
-            check_inputs(a_config(**{"model": "hub/model", **fields}))
-    assert asked == []
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

@@ -60,14 +60,6 @@ def test_torn_and_foreign_lines_are_taken_out_when_a_training_goes_on(tmp_path: 
     assert steps(path) == [("train", 1), ("train", 2)]
 
 
-def test_a_line_without_its_line_feed_stays_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    MetricsFile(path).write("train", 1, {events.LOSS: 1.0})
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    MetricsFile(path).write("train", 2, {events.LOSS: 0.5})
-    assert [orjson.loads(line)["step"] for line in path.read_bytes().splitlines()] == [1, 2]
-
-
 def test_a_loss_that_is_no_number_is_null(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     MetricsFile(path).write("train", 1, {events.LOSS: math.nan, events.GRAD_NORM: math.inf})

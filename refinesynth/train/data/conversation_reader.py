@@ -205,8 +205,7 @@ def take_share(conversations: Sequence[Conversation], weight: float, seed: int) 
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, copies[text], text)).digest())
         copies[text] += 1
     drawn = sorted(sorted(range(len(keys)), key=keys.__getitem__)[:rest])
-    all_passes = [replace(conversation, copies=number) for number in range(passes) for conversation in conversations]
-    return [*all_passes, *(replace(conversations[index], copies=passes) for index in drawn)]
+    return [*conversations] * passes + [conversations[index] for index in drawn]
 
 
 class Reader(Iterable[Conversation]):

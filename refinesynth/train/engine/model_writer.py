@@ -22,15 +22,13 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import PreTrainedTokenizerBase
 from transformers.core_model_loading import revert_weight_conversion
-from transformers.modeling_utils import get_state_dict_dtype, load_state_dict
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
-from transformers.utils.hub import cached_file
 from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import TrainingError
 from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file
-from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.engine.parallel import gather_objects, raise_on_all_ranks
 from refinesynth.train.plan import ModelShape
@@ -262,28 +260,17 @@ def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[Non
 
 _ZERO_3: Final = 3
 _DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
-_WEIGHT_FILES: Final = ("model.safetensors", "model.safetensors.index.json")
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
-    """Type of the finished model's weights; None: the type in training, which is the default for adapters."""
+    """Type of the finished model's weights, by default the base's, or fp32 if its settings name none; None: the type in
+    training, which is the default for adapters.
+    """
     if config.save_dtype != "auto":
         return _DTYPES[config.save_dtype]
     if config.lora is not None:
         return None
-    if base.dtype is not None:
-        return cast("torch.dtype", getattr(torch, base.dtype))
-    return torch.float32 if config.model == SCRATCH else _stored_dtype(config)
-
-
-def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
-    options: dict[str, Any] = {"revision": config.revision, "local_files_only": True}
-    options["_raise_exceptions_for_missing_entries"] = False
-    path, index = (cached_file(config.model, name, **options) for name in _WEIGHT_FILES)
-    if path is None and index is not None:
-        first = min(orjson.loads(Path(index).read_bytes())["weight_map"].values())
-        path = cached_file(config.model, first, **options)
-    return None if path is None else cast("Any", get_state_dict_dtype(load_state_dict(path, map_location="meta")))
+    return torch.float32 if base.dtype is None else cast("torch.dtype", getattr(torch, base.dtype))
 
 
 def convert_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:

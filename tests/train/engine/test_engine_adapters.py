@@ -163,17 +163,6 @@ def test_weights_of_an_adapter_that_cannot_be_used_are_refused(adapter: Path, tm
         load_model(asked, "fp32", gradient_checkpointing=False)
 
 
-@pytest.mark.parametrize("changes", [{"bias": "x"}, {"layer_replication": [[0, 99]]}, {"rank_pattern": {"((": 4}}])
-def test_an_adapter_with_settings_that_peft_cannot_follow_is_refused(
-    adapter: Path, tmp_path: Path, changes: dict[str, Any]
-):
-    shutil.copytree(adapter, tmp_path / "odd", ignore=shutil.ignore_patterns("checkpoints"))
-    path = tmp_path / "odd" / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(InputError, match="adapters cannot be put on LlamaForCausalLM"):
-        describe_model(toys.config(tmp_path, model=str(tmp_path / "odd"), lora={}))
-
-
 # Beside the adapters, and below them.
 
 

@@ -21,11 +21,6 @@ def make(folder: Path, step: int, *, marked: bool = True) -> Path:
     return path
 
 
-def test_a_marked_checkpoint_reads_back(tmp_path: Path):
-    path = make(tmp_path, 7)
-    assert checkpoints.read(path) == Checkpoint(path, 7, {"learning_rate": 5e-6, "seed": 0})
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "split/rank0.pt"])
 def test_any_damage_makes_it_unsound(tmp_path: Path, name: str):
     for number, damage in enumerate((b"", b"weighTs" * 3, b"weights" * 3 + b"x", None)):
@@ -66,10 +61,6 @@ def test_the_newest_sound_one_is_taken_by_number_and_others_are_named(tmp_path: 
     assert found.step == 10
     assert len(remarks) == 1
     assert "checkpoint-12" in remarks[0]
-
-
-def test_there_may_be_none(tmp_path: Path):
-    assert checkpoints.find_newest(tmp_path / "nowhere") == (None, [])
 
 
 def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path):

@@ -1,6 +1,5 @@
 """Trainings that need nothing but the data: the recipe `smoke`, on a model from scratch."""
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import engine_toys as toys
 import pytest
 import tiny
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import refinesynth as rs
@@ -76,20 +74,6 @@ def test_it_needs_no_model_and_learns(run: Path, trained: tuple[Path, TrainResul
     assert again.plan().model.parameters == sum(each.numel() for each in model.parameters())
     of_scratch, of_model = smoke(run, output).preview()[0], again.preview()[0]
     assert of_scratch == of_model
-
-
-def test_it_goes_on_as_if_it_had_not_been_interrupted(
-    run: Path, tmp_path: Path, trained: tuple[Path, TrainResult, list[float]]
-):
-    output = tmp_path / "out"
-    shutil.copytree(trained[0], output)
-    for name in ("result.json", "model.safetensors", "checkpoints/checkpoint-3", "checkpoints/checkpoint-4"):
-        path = output / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    result = smoke(run, output).train()
-    assert result.resumed_from == 2
-    wanted, got = (load_file(each / "model.safetensors") for each in (trained[0], output))
-    assert all(torch.equal(wanted[name], got[name]) for name in wanted)
 
 
 def test_tokenizer_and_weights_follow_from_data_and_seed(tmp_path: Path):

@@ -62,17 +62,6 @@ def furthest(one: Weights, other: Weights) -> float:
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
-def test_packing_accumulation_and_capacity_change_nothing(tmp_path: Path):
-    plain, tight, rows = Told(), Told(), Told()
-    wanted = trained(tmp_path, plain, tokens_per_pack=10_000)
-    assert furthest(wanted, trained(tmp_path, tight, tokens_per_pack=64)) < 1e-9
-    assert furthest(wanted, trained(tmp_path, rows, packing=False)) < 1e-9
-    for other in (tight, rows):
-        for (_, one), (_, two) in zip(plain.lines, other.lines, strict=True):
-            assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
-            assert one["grad_norm"] == pytest.approx(two["grad_norm"], abs=1e-6)
-
-
 def test_the_last_smaller_step_weighs_its_own_tokens(tmp_path: Path):
     told = Told()
     store, asked = toys.store(5), toys.config(tmp_path, batch_size=4, learning_rate=1e-12)
