@@ -19,7 +19,6 @@ from refinesynth.run.run_folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import configured
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.text.number_format import compact, dollars, duration
 from refinesynth.trajectory import Persona
@@ -164,7 +163,6 @@ def wilson(hits: float, trials: int, *, maximum: int = 1) -> Range:
     return Range(maximum * low, maximum * (share if hits else center), maximum * high)
 
 
-@configured
 async def estimate(
     personas: PersonaSource | None = None,
     n: int = 100,

@@ -95,14 +95,3 @@ async def test_a_run_in_which_nothing_is_accepted_says_so_and_goes_on_when_it_is
     assert more.episodes == 5
     assert more.config.early_stop == 5
     assert SynthesisResult.open(tmp_path / "run").stopped_early is None
-
-
-async def test_its_former_name_and_what_is_gone_are_accepted_with_a_warning(tmp_path: Path) -> None:
-    former = {"patience": 2, "retry_failed": True, "journals": "/nvme"}
-    with (
-        pytest.warns(FutureWarning, match="^patience is now called early_stop; give that instead$"),
-        pytest.warns(FutureWarning, match="^retry_failed is gone and does nothing$"),
-        pytest.warns(FutureWarning, match="^journals is gone and does nothing$"),
-    ):
-        result = await synthesize(None, 9, NOTHING, play="narrated", output=tmp_path / "run", **former)  # pyright: ignore[reportArgumentType]
-    assert (result.episodes, result.config.early_stop) == (2, 2)
