@@ -290,12 +290,7 @@ class Uploads:
 
     def describe_remainder(self) -> str:
         """Return a sentence about the content that is only in the folder."""
-        part = next_part(self._path, self.stored.ends)
-        or_more = ", or more," if part.full else ""
-        return (
-            f"{len(part.entries):,} episodes and {len(part.paid):,} completions{or_more} are not in {self._store.url!r} yet: they "
-            f"are in {str(self._path)!r}, and the same command on this machine adds them"
-        )
+        return f"what is not in {self._store.url!r} yet is in {str(self._path)!r}, and the same command on this machine adds it"
 
     async def _add(self, part: Part, *, ended: bool) -> bool:
         """Add the next segment; return False if an earlier attempt of this folder, without a response, had added it."""

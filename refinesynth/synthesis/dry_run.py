@@ -19,7 +19,6 @@ from refinesynth.run.run_folder import ScriptSource, open_source
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import configured
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.text.number_format import compact, dollars, duration
 from refinesynth.trajectory import Persona
@@ -28,8 +27,6 @@ CONFIDENCE = 0.9
 """Probability that the yield lies within its range."""
 SAMPLE = 8
 """Default number of personas to play."""
-_MAX_CANDIDATES = 1_000
-"""Number of first personas of the source that the sample is spread over; reading all may take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,6 @@ def wilson(hits: float, trials: int, *, maximum: int = 1) -> Range:
     return Range(maximum * low, maximum * (share if hits else center), maximum * high)
 
 
-@configured
 async def estimate(
     personas: PersonaSource | None = None,
     n: int = 100,
@@ -178,8 +174,8 @@ async def estimate(
 ) -> Estimate:
     """Play `sample` personas as `synthesize` would, and extrapolate to `n`. This makes paid requests.
 
-    The episodes are discarded: a run plays and pays for these personas again. The sample is spread over the first 1,000
-    personas of a file, a list or a dataset. From an iterator, the sample takes and consumes the first personas.
+    The episodes are discarded: a run plays and pays for these personas again. The sample takes the first personas, and
+    consumes those of an iterator.
 
     Assumptions: the backend is as fast with `concurrency` episodes in flight as with `sample`, later personas are like
     the first ones, and the share of near-duplicate scripts stays that of the sample.
@@ -257,14 +253,11 @@ async def _sample(
     source: PersonaSource | None, scripts: ScriptSource | None, column: str | None, sample: int
 ) -> tuple[list[Persona], str]:
     """Return `sample` personas, with their scripts if given, and the description of the source."""
-    is_iterator = hasattr(source, "__next__") or hasattr(source, "__aiter__")
-    limit = sample if is_iterator else max(sample, _MAX_CANDIDATES)
-    candidates: list[Persona] = []
+    first: list[Persona] = []
     async with open_source(source, scripts, column=column) as personas:
         await personas.read_first()
         async for _, persona in personas:
-            candidates.append(persona)
-            if len(candidates) == limit:
+            first.append(persona)
+            if len(first) == sample:
                 break
-        count = min(sample, len(candidates))
-        return [candidates[number * len(candidates) // count] for number in range(count)], personas.description
+        return first, personas.description

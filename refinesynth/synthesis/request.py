@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial
 from hashlib import blake2b
 from importlib.metadata import version
 from os import PathLike
@@ -334,36 +334,6 @@ def _backends(value: Any) -> Any:
         return Backend.model_validate({**dict(base), **settings, "model": base.model})
     except ConfigurationError as error:
         raise ConfigurationError(f"the backend {settings['model']!r}: {str(error).removeprefix('Backend: ')}") from None
-
-
-def with_config_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given arguments, completed from the file in `config`."""
-    given = {name: value for name, value in arguments.items() if name != "config"}
-    return given if arguments.get("config") is None else {**settings_of(arguments["config"]), **given}
-
-
-def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
-    """Return arguments by parameter name. Raises TypeError: the arguments do not fit; names the nearest parameter."""
-    try:
-        return signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        unknown = next((keyword for keyword in kwargs if keyword not in signature.parameters), None)
-        matches = [] if unknown is None else get_close_matches(unknown, signature.parameters, n=1)
-        suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
-        raise TypeError(f"{name}() {error}{suggestion}") from None
-
-
-def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function with an argument `config`: a file with values for the arguments that are not given."""
-    signature = inspect.signature(function)
-    extra = next((item.name for item in signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
-
-    @wraps(function)
-    def with_file(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        arguments = dict(_bound(function.__name__, signature, *args, **kwargs))
-        return function(**with_config_file({**arguments.pop(extra or "", {}), **arguments}))  # pyright: ignore[reportCallIssue] - as bound
-
-    return with_file
 
 
 def described_by(model: type[BaseModel]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

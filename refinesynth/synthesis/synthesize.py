@@ -14,12 +14,11 @@ from refinesynth.run.run_folder import ScriptSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, RunSettings, Shard
 from refinesynth.settings.run import DEADLINE, EARLY_STOP
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import Request, configured, described_by
+from refinesynth.synthesis.request import Request, described_by
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.synthesis.setup import begin
 
 
-@configured
 @described_by(RunSettings)
 async def synthesize(  # noqa: D417 - the settings are described at their fields
     personas: PersonaSource | None = None,
@@ -33,7 +32,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     allow_tool: Sequence[str] = (),
     real: bool = False,
     real_state: str | None = None,
-    config: str | PathLike[str] | None = None,
     play: str = "live",
     rules: Rule | str | None = None,
     script_rules: Rule | str | None = None,
@@ -78,7 +76,6 @@ async def synthesize(  # noqa: D417 - the settings are described at their fields
     change the data must not differ; `n`, `concurrency`, `budget`, `early_stop` and connection settings may.
 
     Args:
-        config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`. What it

@@ -117,7 +117,7 @@ async def test_a_store_that_stays_away_ends_in_an_error_and_the_same_call_adds_t
     with monkeypatch.context() as away:
         store_down(away, lambda number: number > 1)
         away.setattr(run_output, "FINISH_RETRY_S", 0.1)
-        with pytest.raises(StorageError, match=r"4 episodes and .* completions are not in 's3.*the same command"):
+        with pytest.raises(StorageError, match=r"what is not in 's3.*the same command"):
             await made(bucket, 4)
     result = await made(bucket, 4, call := Counted())
     assert call.answers == 0

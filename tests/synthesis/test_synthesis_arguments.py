@@ -17,7 +17,7 @@ from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules import BaseRule, Violation, strict
 from refinesynth.settings.mistakes import natural
-from refinesynth.synthesis import Progress, SynthesisResult, estimate, synthesize
+from refinesynth.synthesis import Progress, SynthesisResult, synthesize
 from refinesynth.trajectory import Draft, Persona
 
 FATES = [Fate(steps=3), Fate(steps=9, accepted=False, refusals=("TurnLimit",)), Fate(steps=0), Fate(steps=5)]
@@ -220,14 +220,6 @@ async def test_no_secret_is_in_any_file(tmp_path: Path, acts: Acts, monkeypatch:
     assert player["temperature"] == 0.5
     assert player["extra"] == {"extra_headers": {"X-Team": "***"}, "stop": ["Bearer ***", 5]}
     assert result.config.versions.keys() == {"refinesynth", "python", "pydantic-ai-slim", "litellm"}
-
-
-async def test_a_misspelled_argument_is_named_with_the_nearest() -> None:
-    given: dict[str, Any] = {"beckend": "rehearsal"}
-    with pytest.raises(TypeError, match=r"synthesize.*'beckend'; did you mean 'backend'"):
-        await synthesize(**given)
-    with pytest.raises(TypeError, match="'beckend'; did you mean 'backend'"):
-        await estimate(**given)
 
 
 @pytest.mark.process

@@ -28,7 +28,7 @@ from refinesynth.run.resume import blocks_of, collect
 from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Episode, Mailbox, Report, play_block
-from refinesynth.synthesis.workers.cluster import connected, cpus_per_worker, first_line, ray, task_result
+from refinesynth.synthesis.workers.cluster import connected, first_line, ray, task_result
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Blocks:
         self._mailbox = await anyio.to_thread.run_sync(Mailbox.open)
         # Once for all blocks, as Ray sends a function and large arguments again with each task. No retries by Ray: this
         # class replaces a dead task and passes its paid completions on.
-        options: dict[str, Any] = {"num_cpus": cpus_per_worker(), "max_retries": 0, "scheduling_strategy": "SPREAD"}
+        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": "SPREAD"}
         self._remote_task, self._pickled = ray().remote(**options)(play_block), ray().put(self._pickled)
         try:
             async with anyio.create_task_group() as tasks:
@@ -375,13 +375,13 @@ class Blocks:
             silent = [block for block in self._sent_blocks.values() if not block.has_reported]
             if max((anyio.current_time() - block.sent_at for block in silent), default=0.0) <= 2 * _END_TIMEOUT_S:
                 continue
-            per_worker, calls = cpus_per_worker(), (ray().cluster_resources, ray().available_resources)
+            calls = ray().cluster_resources, ray().available_resources
             total, free = [(await anyio.to_thread.run_sync(call)).get("CPU", 0.0) for call in calls]
             # The blocks may wait for another reason, such as processes that are starting.
-            if free >= per_worker or (not free and total == per_worker * len(self._sent_blocks)):
+            if free >= 1 or (not free and total == len(self._sent_blocks)):
                 continue
             text = (
-                f"{len(silent)} of {len(self._sent_blocks)} workers wait for a place: each takes {per_worker:g} CPU, and the cluster has {total:g}, "
+                f"{len(silent)} of {len(self._sent_blocks)} workers wait for a place: each takes 1 CPU, and the cluster has {total:g}, "
                 f"of which {free:g} are free (`ray status`); add machines, or ask for fewer workers"
             )
             _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})

@@ -35,9 +35,6 @@ _ENVIRONMENT = {
 _OBJECT_STORE_BYTES = 80 * 2**20
 """Ray's minimum, in bytes; messages of a run are too small for the object store."""
 
-_MAX_ATTEMPTS = 3
-"""Attempts to start Ray; an attempt times out after 30 s on a busy machine."""
-
 _CONNECTION_LOCK = Lock()
 """Lock: a process has at most one connection to Ray."""
 
@@ -63,17 +60,6 @@ async def task_result(task: Any) -> Any:
     future.add_done_callback(notify)
     await done.wait()
     return future.result()
-
-
-def cpus_per_worker() -> float:
-    """Return the number of CPUs per worker. Raises ConfigurationError: REFINESYNTH_WORKER_CPUS is not a number from 0."""
-    text = os.environ.get("REFINESYNTH_WORKER_CPUS", "1")
-    with suppress(ValueError):
-        if (number := float(text)) >= 0:
-            return number
-    raise ConfigurationError(
-        f"the environment variable REFINESYNTH_WORKER_CPUS is {text!r}; expected a number, 0 or more"
-    )
 
 
 @asynccontextmanager
@@ -136,18 +122,13 @@ class Session:
 def _start(workers: int, folder: Path) -> None:
     options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     local_options = {"_node_ip_address": "127.0.0.1", "_temp_dir": str(folder)}
-    for attempts_left in range(_MAX_ATTEMPTS, 0, -1):
-        try:
-            ray().init("local", num_cpus=workers, object_store_memory=_OBJECT_STORE_BYTES, **options, **local_options)
-        except Exception as error:
-            ray().shutdown()
-            if attempts_left == 1:
-                raise ConfigurationError(
-                    f"Ray cannot be started on this machine ({first_line(error)}); try again when it has less to do, or "
-                    f"play in one process, without workers"
-                ) from error
-        else:
-            return
+    try:
+        ray().init("local", num_cpus=workers, object_store_memory=_OBJECT_STORE_BYTES, **options, **local_options)
+    except Exception as error:
+        raise ConfigurationError(
+            f"Ray cannot be started on this machine ({first_line(error)}); try again when it has less to do, or play in one "
+            f"process, without workers"
+        ) from error
 
 
 def first_line(error: Exception) -> str:
