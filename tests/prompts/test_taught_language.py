@@ -5,10 +5,9 @@ import re
 from typing import Any, cast
 
 import pytest
-from pydantic import JsonValue
 
 from refinesynth.prompts import Prompts
-from refinesynth.trajectory import Effect, EffectOp, MistakeKind, Script
+from refinesynth.trajectory import EffectOp, MistakeKind, Script
 from refinesynth.world import RulebookError, World
 
 TAUGHT = Prompts().fill("rulebook_language", "language")
@@ -125,37 +124,6 @@ def test_the_sights_that_are_taught_show_what_they_are_said_to() -> None:
     base = script()
     seeing = Script.model_validate({**base.model_dump(mode="json"), "rulebook": {"goal": ["false"], "sights": sights}})
     assert World(seeing).visible(seeing.environment) == ("lamp", "yard", "tool box", "nail")
-
-
-def test_effects_do_what_is_taught() -> None:
-    def after(*effects: dict[str, object]) -> object:
-        given = script(effects=[Effect.model_validate(effect).model_dump(mode="json") for effect in effects])
-        ruling = World(given).step(given.environment, "use tool box")
-        assert ruling.problem is None
-        return ruling.state
-
-    state = after(
-        {"op": "set", "path": "/things/lamp/new", "value": "{state:/player/holding}"},
-        {"op": "add", "path": "/places/hall/things", "value": "{item}"},
-        {"op": "remove", "path": "/places/hall/things", "value": "tool box"},
-        {"op": "move", "from_path": "/player/holding", "path": "/places/hall/exits", "value": "lamp"},
-        {"op": "move", "from_path": "/things/tool box", "path": "/things/crate"},
-        {"op": "remove", "path": "/things/lamp/open", "when": "'crate' in state.things"},
-        {"op": "set", "path": "/never", "value": 1, "when": "!(item in visible)"},
-    )
-    assert state == {
-        "player": {"place": "hall", "holding": []},
-        "places": {"hall": {"things": ["tool box"], "exits": ["yard", "lamp"]}},
-        "things": {"lamp": {"new": ["lamp"]}, "crate": {"open": True, "looks": "It is red."}},
-        "containers": {"tool box": {"open": True, "inside": ["nail"]}},
-    }
-
-
-def test_words_are_made_of_values_as_taught() -> None:
-    given = script(reveals="{state:/a}; {state:/b}; {state:/c}; {state:/d}; {state:/nowhere}; {item}")
-    more: dict[str, JsonValue] = {"a": ["x", "y", "z"], "b": [], "c": {"k": 1, "l": 2}, "d": True}
-    state: dict[str, JsonValue] = {**given.environment, **more}
-    assert World(given).step(state, "use tool box").text == "x, y and z; nothing; k and l; yes; nothing; tool box"
 
 
 def test_the_writer_is_told_all_of_it() -> None:

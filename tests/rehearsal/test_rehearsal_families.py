@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth import rules
-from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.families import CLASSIC, FAMILIES
 from refinesynth.rehearsal.injected_mistakes import draw_mistake
-from refinesynth.rehearsal.phrasing import is_refusal, refusal
 from refinesynth.rehearsal.replayed_history import Exchange, History, Position, initial_position
 from refinesynth.rehearsal.scene import SCENES, draw_scene, label_in, random_label
 from refinesynth.trajectory import Draft, MistakeKind
@@ -31,15 +29,6 @@ def along(position: Position) -> list[Position]:
 def test_scripts_pass_the_script_rules(label: str) -> None:
     found = rules.verify(Draft(script=draw_scene(label).script), rules.script())
     assert found.accepted, found.violations
-
-
-@given(LABELS)
-def test_the_plan_reaches_the_goal_in_four_to_nine_steps_without_a_mistake(label: str) -> None:
-    position = initial_position(label)
-    rulings = [before.ruling(action) for before, action in zip(along(position), position.plan, strict=False)]
-    assert 4 <= len(rulings) <= 9
-    assert all(ruling.kind is None for ruling in rulings)
-    assert [ruling.done for ruling in rulings] == [False] * (len(rulings) - 1) + [True]
 
 
 @pytest.mark.long
@@ -65,17 +54,6 @@ def test_every_kind_of_mistake_is_possible_before_every_step(label: str, rng: Ra
             assert kind is not MistakeKind.PARAMETER or made.kind is kind
             assert history.position.ruling(made.action).kind is made.kind
         history = history.with_exchange(Exchange(action, "Good.", refused=False))
-
-
-@pytest.mark.long
-@given(LABELS, st.randoms(use_true_random=False))
-def test_a_mistake_is_not_made_twice_in_a_row(label: str, rng: Random) -> None:
-    history = History.of(initial_position(label), ())
-    for kind in [*MistakeKind] * 3:
-        made = draw_mistake(rng, history, kind)
-        assert made is not None
-        assert made.action not in history.refused_actions
-        history = history.with_exchange(Exchange(made.action, "Nothing happens.", refused=True))
 
 
 @given(LABELS)
@@ -120,24 +98,3 @@ def test_scenes_of_a_family_differ_in_wording_names_and_goals(family: str) -> No
     wordings = {action.name for scene in scenes for action in scene.script.actions}
     assert wordings == {wording for verb in FAMILIES[family].verbs for wording in verb.wordings}
     assert len({scene.script.actions[0].pattern[:6] for scene in scenes}) > 3
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_there_are_distractors(family: str) -> None:
-    """Most of what can be done has nothing to do with the goal."""
-    scene = draw_scene(f"{family}-3")
-    assert len(list(scene.all_actions())) >= 4 * len(scene.useful)
-
-
-@given(LABELS)
-def test_every_observation_of_success_differs_from_a_refusal(label: str) -> None:
-    scene = draw_scene(label)
-    for position in along(initial_position(label))[:-1]:
-        assert not is_refusal(position.ruling(position.plan[0]).text)
-    assert is_refusal(refusal(Random(1), scene.family, "The door is shut."))
-
-
-@given(LABELS)
-def test_useful_acts_are_available_actions(label: str) -> None:
-    scene = draw_scene(label)
-    assert all(match_action(scene.script.actions, text) for text in scene.useful)

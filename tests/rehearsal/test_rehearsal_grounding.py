@@ -1,10 +1,8 @@
 """The grounded form of the families: the same laws, what is hidden is not told, and every script passes its
 checks."""
 
-from collections.abc import Callable
 from hashlib import sha256
 from random import Random
-from typing import Any
 
 import orjson
 import pytest
@@ -15,7 +13,7 @@ from pydantic import JsonValue
 
 from refinesynth import rules
 from refinesynth.rehearsal.families import CLASSIC, FAMILIES
-from refinesynth.rehearsal.scene import GROUNDED, draw_scene, label_in, outline
+from refinesynth.rehearsal.scene import GROUNDED, draw_scene, outline
 from refinesynth.trajectory import Draft
 from refinesynth.world import check_solvability, world_of
 
@@ -43,17 +41,6 @@ def test_the_solution_reaches_the_goal_in_four_to_twelve_steps(label: str) -> No
         assert ruling.kind is None
         state = ruling.state
     assert world.done(state)
-
-
-@given(LABELS)
-@FEW
-def test_a_scene_without_a_rulebook_has_a_grounded_sibling(label: str) -> None:
-    plain = draw_scene(label.removesuffix(GROUNDED))
-    assert plain.grounded == draw_scene(label).grounded
-    assert plain.script.rulebook is None
-    assert label_in(plain.script.introduction) == plain.label
-    assert label_in(plain.grounded.introduction) == label
-    assert plain.grounded.imagined() == draw_scene(label).script
 
 
 @given(LABELS, st.randoms(use_true_random=False))
@@ -98,53 +85,6 @@ def test_a_text_names_what_is_visible_and_nothing_that_is_hidden(label: str, rng
         assert all(name in ruling.text for name in ruling.appeared)
 
 
-def test_what_is_shut_or_elsewhere_is_hidden() -> None:
-    seen_shut = 0
-    for number in range(15):
-        scene = draw_scene(f"household-{number}{GROUNDED}")
-        world, state = world_of(scene.grounded), scene.plot.state
-        here = state["you"]["at"]
-        visible = set(world.visible(state))
-        for name, place in state["places"].items():
-            assert name in visible
-            shown = (
-                set(place["things"]) <= visible
-                if name == here and place["open"]
-                else not visible & set(place["things"])
-            )
-            assert shown, (name, here)
-        seen_shut += not state["places"][here]["open"] and bool(state["places"][here]["things"])
-    assert seen_shut
-
-
-WHEREABOUTS: tuple[tuple[str, str, Callable[[Any], dict[str, str]]], ...] = (
-    ("files", "terminal/cwd", lambda state: {name: one["directory"] for name, one in state["files"].items()}),
-    (
-        "laboratory",
-        "you/at",
-        lambda state: {name: at for at, one in state["stations"].items() for name in one["samples"]},
-    ),
-    ("laboratory", "you/at", lambda state: {name: one["at"] for name, one in state["gear"].items() if not one["worn"]}),
-    ("warehouse", "robot/zone", lambda state: {name: one["zone"] for name, one in state["crates"].items()}),
-    ("warehouse", "robot/zone", lambda state: {name: one["zone"] for name, one in state["vehicles"].items()}),
-    ("office", "you/room", lambda state: {name: at for at, one in state["rooms"].items() for name in one["documents"]}),
-    ("office", "you/room", lambda state: {name: one["room"] for name, one in state["people"].items()}),
-)
-"""Family, place of the player, and the places of things by name."""
-
-
-@pytest.mark.parametrize(("family", "player", "whereabouts"), WHEREABOUTS)
-def test_only_what_is_where_the_player_is_can_be_seen(
-    family: str, player: str, whereabouts: Callable[[Any], dict[str, str]]
-) -> None:
-    thing, _, key = player.partition("/")
-    for number in range(12):
-        scene = draw_scene(f"{family}-{number}{GROUNDED}")
-        visible = set(world_of(scene.grounded).visible(scene.grounded.environment))
-        here, places = scene.plot.state[thing][key], whereabouts(scene.plot.state)
-        assert places.keys() & visible == {name for name, at in places.items() if at == here}
-
-
 @pytest.mark.parametrize("label", [f"{family}-{number}{GROUNDED}" for family in sorted(FAMILIES) for number in (2, 4)])
 def test_features_are_there_where_they_are_told(label: str) -> None:
     told, found = outline(label).features, check_solvability(grounded(label)).difficulty
@@ -155,17 +95,6 @@ def test_features_are_there_where_they_are_told(label: str) -> None:
     assert ("hidden" in told) <= ("Nobody has told you where things are." in grounded(label).introduction)
     # None means that the check ended without knowing.
     assert found.losable is not False or "irreversible" not in told
-
-
-def test_each_feature_is_there_and_is_not() -> None:
-    told = [outline(f"{family}-{number}{GROUNDED}").features for family in FAMILIES for number in range(30)]
-    for feature in ("irreversible", "hidden", "preconditions"):
-        assert 0.2 < sum(feature in one for one in told) / len(told) < 0.8, feature
-
-
-@pytest.mark.parametrize("family", ["household", "laboratory", "panel", "search"])
-def test_some_families_cannot_be_lost(family: str) -> None:
-    assert not any("irreversible" in outline(f"{family}-{number}{GROUNDED}").features for number in range(50))
 
 
 def test_imagined_scenes_are_what_they_were() -> None:

@@ -4,7 +4,7 @@ moment, and arrives."""
 import pytest
 from grounded_stage import FAILURES, LABELS, MISTAKES, Words, grounded, play, terse
 from hypothesis import example, given, settings
-from rehearsal_stage import PERFECT, Spoken, always
+from rehearsal_stage import Spoken, always
 
 from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
 from refinesynth.rehearsal.phrasing import WORDINGS
@@ -77,17 +77,3 @@ def test_failures_of_a_moment_are_understood(excuse: str) -> None:
     assert history.last_failed
     assert history.position is position
     assert history.refused_actions == frozenset()
-
-
-def test_a_text_that_only_sounds_like_a_failure_is_none() -> None:
-    start = initial_position(LABEL)
-    told = f"{start.ruling(start.plan[0]).text} For a moment you listen."
-    assert not inferred_history(start, [Exchange(start.plan[0], told, refused=False)]).last_failed
-
-
-def test_mistakes_are_the_player_s_own_as_in_other_plays() -> None:
-    played = play(grounded(LABEL), rehearsal=always("natural_mistake"))
-    kinds = [ruling.kind for ruling in played.rulings]
-    assert None not in kinds[::2][:3]
-    assert kinds[1::2][:3] == [None] * 3
-    assert play(grounded(LABEL), rehearsal=PERFECT).done

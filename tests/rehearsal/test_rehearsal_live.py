@@ -1,16 +1,14 @@
 """Live play: the DungeonMaster rules as the executor does, the Player errs as asked and repairs what it did."""
 
-from collections import Counter
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rehearsal_stage import PERFECT, SEEDS, STRANGE, SUCCESS, Spoken, act, always, codes, narrate, play, user, write
+from rehearsal_stage import PERFECT, SEEDS, STRANGE, SUCCESS, act, always, codes, narrate, play, write
 from samples import dm
 
 from refinesynth import rules
-from refinesynth.chat import render_task
 from refinesynth.rehearsal import Faults
 from refinesynth.rehearsal.injected_faults import Draws
 from refinesynth.rehearsal.player import decide
@@ -49,16 +47,6 @@ def test_mistakes_by_nature_are_of_all_kinds_and_each_is_repaired_at_once(seed: 
     assert rules.verify(Draft(script=script, turns=played.turns), rules.strict()).accepted
 
 
-@pytest.mark.long
-def test_mistakes_by_nature_come_in_all_kinds() -> None:
-    clumsy = always("natural_mistake", rate=0.5)
-    plays = [play(clumsy, write(clumsy, "somebody", seed=seed), seed=seed) for seed in range(12)]
-    made = Counter(
-        turn.mistake_kind for played in plays for turn in played.turns if isinstance(turn, DungeonMasterTurn)
-    )
-    assert all(made[kind] >= 3 for kind in MistakeKind)
-
-
 def test_a_repair_says_what_was_wrong() -> None:
     script = write(PERFECT, "a baker")
     played = play(PERFECT, script, mistakes={2: MistakeKind.PLACE})
@@ -77,35 +65,6 @@ def test_a_repair_says_what_was_wrong() -> None:
     assert repair.action != wrong.action
 
 
-def test_a_plan_that_was_left_is_made_anew() -> None:
-    """An accepted detour changes the world; the Player goes on from where that led."""
-    script = write(PERFECT, "a baker", seed=5)
-    position = initial_position(label_in(script.introduction) or "")
-    detour = next(
-        action
-        for action in position.scene.all_actions()
-        if position.after(action) is not position and action != position.plan[0]
-    )
-    turns: list[Spoken] = [PlayerTurn(thought="Let me see.", action=detour), narrate(PERFECT, script, [], detour)]
-    for number in range(20):
-        turn = act(PERFECT, script, turns, seed=number)
-        turns += [turn, narrate(PERFECT, script, turns, turn.action, seed=number)]
-        if SUCCESS in (turns[-1].observation if isinstance(turns[-1], DungeonMasterTurn) else ""):
-            break
-    assert rules.verify(Draft(script=script, turns=tuple(turns)), rules.strict(min_refinements=0)).accepted
-
-
-def test_after_the_end_the_player_looks_around_and_the_goal_stays_reached() -> None:
-    script = write(PERFECT, "a baker")
-    turns = list(play(PERFECT, script).turns)
-    for _ in range(3):
-        turn = act(PERFECT, script, turns)
-        turns += [turn, narrate(PERFECT, script, turns, turn.action)]
-    observations = [turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn)]
-    assert all(SUCCESS in observation for observation in observations[-3:])
-    assert len(set(observations)) == len(observations)
-
-
 def test_a_right_action_that_was_refused_is_not_taken_again_at_once() -> None:
     script = write(PERFECT, "a baker")
     first = act(PERFECT, script)
@@ -117,18 +76,6 @@ def test_a_right_action_that_was_refused_is_not_taken_again_at_once() -> None:
     assert act(PERFECT, script, [first, alarm, second, then]).action == first.action
 
 
-def test_answers_that_held_no_action_were_not_played() -> None:
-    script = write(PERFECT, "a baker")
-    turn = act(PERFECT, script)
-    retried = [
-        *user(render_task(script)),
-        {"role": "assistant", "content": "Thought: I wonder."},
-        *user("This answer cannot be used: there is no action."),
-    ]
-    answer = PERFECT.answer("m", retried, {})["choices"][0]["message"]["content"]
-    assert f"Action: {turn.action}" in answer
-
-
 def test_actions_compare_as_the_rules_compare_them() -> None:
     script = write(PERFECT, "a baker")
     first = act(PERFECT, script)
@@ -137,14 +84,6 @@ def test_actions_compare_as_the_rules_compare_them() -> None:
     assert not narrate(PERFECT, script, [], f"  {spaced}  ").flagged
     shouted = narrate(PERFECT, script, [], first.action.replace(value, value.upper()))
     assert shouted.mistake_kind is MistakeKind.PARAMETER
-
-
-@pytest.mark.parametrize("action", ["", " ", "dance", "x" * 50_000, "go to \u202e{place}", "\x00", "Task Succeed"])
-def test_what_is_no_action_is_a_parameter_error(action: str) -> None:
-    turn = narrate(PERFECT, write(PERFECT, "a baker"), [], action)
-    assert turn.mistake_kind is MistakeKind.PARAMETER
-    assert SUCCESS not in turn.observation or action == SUCCESS
-    assert len(turn.observation) < 500
 
 
 def test_a_persona_cannot_name_another_scene() -> None:
@@ -162,13 +101,6 @@ def test_in_a_strange_script_the_form_is_judged_and_the_goal_is_never_called_rea
     assert len({turn.observation for turn in answers}) == 8
     assert narrate(PERFECT, STRANGE, [], "set speed to 6").parameter_error
     assert not narrate(PERFECT, STRANGE, [], "set speed to 10").flagged
-
-
-def test_a_scene_named_over_other_actions_is_a_strange_script() -> None:
-    script = write(PERFECT, "a baker")
-    forged = STRANGE.model_copy(update={"introduction": script.introduction})
-    assert not narrate(PERFECT, forged, [], "sound horn").flagged
-    assert act(PERFECT, forged).action.split()[0] in {"set", "sound", "steer"}
 
 
 def _after_a_mistake(way: Literal["late", "give_up"], label: str = "household-1") -> tuple[History, PlayerTurn]:
@@ -192,12 +124,6 @@ def test_a_mistake_that_is_understood_late_is_repaired_after_a_look_around() -> 
     )
     assert hint in later.thought
     assert later.action == history.position.plan[0]
-
-
-def test_a_mistake_that_would_be_answered_too_late_is_understood_at_once() -> None:
-    history, turn = _after_a_mistake("late", "household-3")
-    assert history.exchanges[0].observation in turn.thought
-    assert turn.action == history.position.plan[0]
 
 
 def test_a_plan_is_left_for_the_reason_that_was_given() -> None:

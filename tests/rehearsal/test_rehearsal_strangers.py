@@ -92,12 +92,6 @@ def test_whatever_the_chat_is_the_player_takes_an_action(chat: list[tuple[str, s
     assert parse_player(text(PERFECT, messages)).action
 
 
-@given(st.text(max_size=200), st.text(max_size=200))
-def test_whatever_a_task_lists_the_player_takes_an_action(listed: str, values: str) -> None:
-    task = f"You are somewhere.\n\nGoal: get out.\n\nAvailable actions:\n- {listed} ({{a}} is one of: {values})\n- {values}"
-    assert isinstance(text(PERFECT, user(task)), str)
-
-
 def test_values_that_are_told_once_fill_every_action_that_takes_them() -> None:
     pot = ("copper pot", "pot (old)")
     actions = [ActionSpec(name=f"{verb} {{pot}}", pattern="p", parameters={"pot": pot}) for verb in ("fill", "empty")]
@@ -115,14 +109,3 @@ def test_lone_surrogates_are_answered() -> None:
     ):
         assert orjson.dumps(ask(PERFECT, messages, seed=broken))
     assert text(PERFECT, user(block(SCRIPT, "script"), '<action>\n"\\ud800"\n</action>')) == GREETING
-
-
-def test_long_histories_and_texts_are_answered() -> None:
-    history = [{"action": "x" * 1_000, "observation": "y", "mistake": None}] * 2_000
-    answer = text(PERFECT, user(block(SCRIPT, "script"), block(history, "history"), block("z" * 100_000, "action")))
-    assert len(answer) < 2_000
-    chat: list[dict[str, str]] = user(TASK)
-    first = parse_player(text(PERFECT, chat)).action
-    for number in range(1_500):
-        chat += [{"role": "assistant", "content": f"Thought: {number}\nAction: {first}"}, *user("Good.")]
-    assert parse_player(text(PERFECT, chat)).action != first

@@ -79,34 +79,6 @@ def test_what_cannot_be_seen_is_found_where_it_is_named(family: str) -> None:
     assert struck > 3
 
 
-@pytest.mark.long
-@given(LABELS)
-@FEW
-def test_faults_of_words_do_not_strike_what_they_are_not_about(label: str) -> None:
-    script = grounded(label)
-    for world, ruled in rulings(label, others=40):
-        if not ruled.transient:
-            assert problems(world, ruled, worded(always("ignored_failure"), script, ruled)) == []
-        else:
-            assert problems(world, ruled, worded(always("contradiction"), script, ruled)) == []
-
-
-def test_the_same_is_not_said_twice_as_long_as_there_is_another_way() -> None:
-    script = grounded(f"office-3{GROUNDED}")
-    world = world_of(script)
-    ruled = ruled_of(world, script.environment, "dance")
-    told = [{"action": "dance", "observation": worded(PERFECT, script, ruled, seed=seed)} for seed in range(3)]
-    again = ask_json(
-        PERFECT,
-        block({"introduction": script.introduction}, "script"),
-        block(told, "history"),
-        block("dance", "action"),
-        block(ruled.to_prompt(), "ruling"),
-        seed=0,
-    )
-    assert again["observation"] not in [entry["observation"] for entry in told]
-
-
 @given(
     st.dictionaries(
         st.sampled_from(["accepted", "mistake", "transient", "text", "visible", "done"]),

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, ask, play, text, user, write
 
-from refinesynth.chat import parse_player, render_task
 from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.replayed_history import clear_scenes
@@ -44,13 +43,6 @@ def test_a_json_schema_is_answered_with_json_and_nothing_else() -> None:
         assert Script.from_llm(orjson.loads(content)).actions
 
 
-def test_text_is_sometimes_fenced() -> None:
-    contents = [text(PERFECT, PERSONA, seed=seed) for seed in range(30)]
-    fenced = [content.startswith("```json\n") and content.endswith("\n```") for content in contents]
-    assert {True, False} == set(fenced)
-    assert all(Script.from_llm(read_json(content)) for content in contents)
-
-
 @pytest.mark.parametrize(
     ("choice", "called"),
     [
@@ -69,18 +61,6 @@ def test_tools_are_called(choice: object, called: str) -> None:
     assert call["type"] == "function"
     assert call["function"]["name"] == called
     assert Script.from_llm(orjson.loads(call["function"]["arguments"])).goal
-
-
-def test_tools_are_left_alone_where_that_is_asked_for() -> None:
-    assert "tool_calls" not in ask(PERFECT, PERSONA, tools=[tool("first")], tool_choice="none")["choices"][0]["message"]
-    answer = ask(PERFECT, PERSONA, tools=[tool("first")], response_format=SCHEMA)
-    assert orjson.loads(answer["choices"][0]["message"]["content"])["goal"]
-
-
-def test_the_player_answers_in_any_form() -> None:
-    task = user(render_task(write(PERFECT, "a lighthouse keeper")))
-    said = parse_player(text(PERFECT, task))
-    assert orjson.loads(text(PERFECT, task, response_format=SCHEMA)) == {"thought": said.thought, "action": said.action}
 
 
 def test_an_answer_is_cut_at_max_tokens() -> None:
@@ -124,12 +104,6 @@ def test_settings_of_the_model_change_nothing_but_its_name() -> None:
     assert PERFECT.answer("openai/rehearsal", PERSONA, {"seed": 4}) == {**plain, "model": "openai/rehearsal"}
 
 
-def test_parts_of_a_message_are_read_as_its_text() -> None:
-    content = PERSONA[0]["content"]
-    parts = [{"role": "user", "content": [{"type": "text", "text": content}, {"type": "image_url"}]}]
-    assert ask(PERFECT, parts, seed=4) == ask(PERFECT, PERSONA, seed=4)
-
-
 def test_seed_persona_and_setting_decide_the_scene() -> None:
     def goal(rehearsal: Rehearsal, persona: str, seed: int | None, note: str = "") -> str:
         return Script.from_llm(read_json(text(rehearsal, user(note, block(persona, "persona")), seed=seed))).goal
@@ -138,15 +112,6 @@ def test_seed_persona_and_setting_decide_the_scene() -> None:
     assert goal(PERFECT, "a judge", 1, note="Other words around it.") == plain
     assert len({plain, goal(PERFECT, "a cook", 1), goal(PERFECT, "a judge", 2), goal(PERFECT, "a judge", None)}) == 4
     assert goal(Rehearsal(Faults.none(), seed=1), "a judge", 1) != plain
-
-
-def test_earlier_tool_calls_are_part_of_the_request() -> None:
-    def asked(arguments: str) -> bytes:
-        call = {"id": "1", "type": "function", "function": {"name": "first", "arguments": arguments}}
-        messages = [*PERSONA, {"role": "assistant", "content": None, "tool_calls": [call]}]
-        return orjson.dumps(ask(PERFECT, messages, tools=[tool("first")])["id"])
-
-    assert asked("{}") != asked('{"a": 1}')
 
 
 _PROGRAM = """

@@ -11,7 +11,6 @@ from refinesynth.actions.matching import (
     explain_mismatch,
     lenient_action,
     match_action,
-    match_in,
     match_pattern,
 )
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, to_utf8
@@ -20,10 +19,6 @@ from refinesynth.trajectory import ActionSpec, Script
 
 def action(name: str, pattern: str, **parameters: tuple[str, ...]) -> ActionSpec:
     return ActionSpec(name=name, pattern=pattern, parameters=parameters)
-
-
-def with_actions(*actions: ActionSpec) -> Script:
-    return HOUSE.model_copy(update={"actions": actions})
 
 
 NARROW, WIDE = action("go {way}", "go (.+)", way=("north",)), action("walk {way}", "(?:go|walk) (.+)", way=("south",))
@@ -197,30 +192,6 @@ class TestExplanations:
     def test_long_texts_are_cut(self) -> None:
         many = tuple(action(f"do {n} {'x' * 500}", "y") for n in range(200))
         assert len(explain_mismatch(many, "z" * 9_000).message) < 3_000
-
-
-class TestRemembering:
-    """Answers are remembered for a script; the memory is bounded, never mixes them up, and goes with the script."""
-
-    def test_the_same_text_is_asked_of_each_script_anew(self) -> None:
-        first = with_actions(action("go {place}", r"go (?P<place>\w+)", place=("hall",)))
-        second = with_actions(action("go {where}", r"go (?P<where>\w+)", where=("hall",)))
-        for _ in range(2):
-            found, other = match_in(first, "go hall"), match_in(second, "go hall")
-            assert found is not None
-            assert found.action is first.actions[0]
-            assert other is not None
-            assert other.values == {"where": "hall"}
-            assert match_in(HOUSE, "go hall") is None
-            assert match_in(first, f"go {'x' * 10_000}") is None
-
-    def test_more_texts_than_are_remembered_stay_right(self) -> None:
-        script = with_actions(action("count {number}", r"count (?P<number>\d+)"))
-        for _ in range(2):
-            for number in range(1_000):
-                found = match_in(script, f"count {number}")
-                assert found is not None
-                assert found.values == {"number": str(number)}
 
 
 @pytest.mark.parametrize(

@@ -195,27 +195,3 @@ def test_counts_that_are_none_are_no_refinements(odd: dict[str, object]) -> None
 def test_the_counts_of_an_earlier_version_are_read() -> None:
     old = {"answered": 5, "unrelated": 2, "again": 1, "late": 1, "given_up": 3}
     assert Refinements.model_validate(old) == Refinements(answered=2, abandoned=3, unanswered=2, again=1, late=1)
-
-
-def test_many_mistakes_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the last of them are waited for, however long the draft is."""
-    from refinesynth.world.expression import Expression
-
-    asked = 0
-    answer = Expression.answer
-
-    def counting(self: Expression, state: object, values: object) -> bool | str:
-        nonlocal asked
-        asked += 1
-        return answer(self, state, values)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Expression, "answer", counting)
-
-    def work(rounds: int) -> int:
-        nonlocal asked
-        before = asked
-        steps = [part for n in range(rounds) for part in ("take mug from drawer", f"turn lamp {('on', 'off')[n % 2]}")]
-        assert len(repairs(played(*steps))) == rounds
-        return asked - before
-
-    assert work(400) < 2.5 * work(200)

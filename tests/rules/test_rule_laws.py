@@ -81,28 +81,6 @@ def test_the_verified_prefix_verifies_as_a_prefix(draft: Draft, data: st.DataObj
             assert accepts(rule, draft.prefix(min(shorter, verdict.verified_turns)))
 
 
-@given(
-    testing.valid_drafts(), testing.drafts(), st.sampled_from((*TIGHT, rules.strict(), rules.agentrefine())), st.data()
-)
-def test_prefixes_of_nearly_valid_drafts_verify_too(
-    valid: Draft, other: Draft, rule: rules.Rule, data: st.DataObject
-) -> None:
-    at = data.draw(st.integers(0, len(valid.turns)))
-    mixed = valid.model_copy(update={"turns": (*valid.turns[:at], *other.turns, *valid.turns[at:])})
-    verdict = rules.verify(mixed, rule)
-
-    assert all(accepts(rule, mixed.prefix(length)) for length in range(verdict.verified_turns + 1))
-
-
-@given(testing.drafts(), COMPOSITIONS)
-def test_the_prefix_that_a_composition_keeps_verifies(draft: Draft, rule: rules.Rule) -> None:
-    verdict = rules.verify(draft, rule)
-    found = [violation for violation in verdict.violations if rules.rejects(violation)]
-    # Of a composition that refuses the script by itself, no prefix can pass.
-    if all(violation.keeps_prefix for violation in found) and accepts(rule, draft.prefix(0)):
-        assert accepts(rule, draft.prefix(verdict.verified_turns))
-
-
 @given(testing.drafts() | testing.valid_drafts(), COMPOSITIONS, COMPOSITIONS)
 def test_adding_a_rule_never_accepts_more(draft: Draft, a: BaseRule, b: BaseRule) -> None:
     both = rules.verify(draft, a & b)

@@ -3,15 +3,13 @@
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 
 import pytest
-from hypothesis import Phase, find, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from refinesynth import testing
 from refinesynth.errors import RefinesynthError
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn
+from refinesynth.trajectory import Draft
 
 
 async def test_answers_come_in_order_and_requests_are_kept() -> None:
@@ -43,44 +41,6 @@ async def test_running_out_of_answers_is_told() -> None:
 @given(testing.drafts(surrogates=False) | testing.valid_drafts())
 def test_drafts_without_surrogates_survive_json(draft: Draft) -> None:
     assert Draft.from_json(draft.to_json()).turns == draft.turns
-
-
-def is_empty(draft: Draft) -> bool:
-    return not draft.turns
-
-
-def is_malformed(draft: Draft) -> bool:
-    return any(isinstance(turn, MalformedTurn) for turn in draft.turns)
-
-
-def is_unread(draft: Draft) -> bool:
-    return draft.text_error is not None
-
-
-def is_a_part(draft: Draft) -> bool:
-    return len(draft.turns) > 3 and not draft.finished
-
-
-@pytest.mark.parametrize("wanted", [is_empty, is_malformed, is_unread, is_a_part])
-def test_drafts_are_of_all_kinds(wanted: Callable[[Draft], bool]) -> None:
-    assert wanted(find(testing.drafts(), wanted, settings=settings(phases=[Phase.generate], max_examples=2_000)))
-
-
-@given(st.data())
-def test_corruptions_are_of_the_names_asked_for(data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted(testing.CORRUPTIONS)))
-    corruption = data.draw(testing.corruptions(name))
-    assert corruption.name == name
-    assert corruption.rule == testing.CORRUPTIONS[name]
-
-
-def test_an_unreadable_text_may_break_off_after_any_turn() -> None:
-    def is_whole(one: testing.Corruption) -> bool:
-        last = one.draft.turns[-1:]
-        return any(isinstance(turn, DungeonMasterTurn) and "Task Succeed" in turn.observation for turn in last)
-
-    of_any = settings(phases=[Phase.generate], max_examples=2_000)
-    assert find(testing.corruptions("unreadable text"), is_whole, settings=of_any).rule == "ReadableText"
 
 
 @pytest.mark.process

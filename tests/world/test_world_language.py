@@ -144,34 +144,6 @@ def test_else_is_the_negation_of_what_held_before(condition: str, number: int, i
     assert _after(state, then, other) == expected
 
 
-def test_a_search_finds_toggles_sums_and_each() -> None:
-    """Three lamps, each of whose switches toggles the other two as well."""
-    lamps = ("a", "b", "c")
-    press = action_of(
-        "press {lamp}",
-        setting("/on/{lamp}", value=False, when="state.on[lamp]"),
-        setting("/on/{lamp}", value=True, when="else"),
-        Effect(op=EffectOp.SET, path="/on/{each}", value={"cel": "!before.on[each]"}, each="/on", when="each > lamp"),
-        lamp=lamps,
-    )
-    world = World(
-        script_of(
-            press,
-            goal=("state.on.sum(x, state.on[x] ? 1 : 0) == 3",),
-            environment={"on": {"a": False, "b": True, "c": False}},
-        )
-    )
-    state: Any = world.script.environment
-    found = plan(world, state)
-    assert found is not None
-    for action in found:
-        state = world.step(state, action).state
-    assert world.done(state)
-    solvability = check_solvability(world.script)
-    assert (solvability.faults, solvability.exhausted) == ((), True)
-    assert len(solvability.shortest or ()) == len(found)
-
-
 def test_the_documented_effects_switch_lamps_and_pay() -> None:
     state = {
         "lamps": {"door": "on", "desk": "off", "bed": "on"},

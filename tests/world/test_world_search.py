@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of, setting
 
@@ -28,19 +26,6 @@ def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonVal
 
 def _aiming_at(world: World, *goal: str) -> World:
     return World(script_of(*world.script.actions, goal=goal))
-
-
-def test_a_cup_is_cleaned_and_put_away(house: tuple[World, JsonValue]) -> None:
-    world, state = house
-    assert plan(world, state) == (
-        "go to kitchen",
-        "take cup from kitchen",
-        "go to sink",
-        "clean cup",
-        "go to cabinet",
-        "open cabinet",
-        "put cup in cabinet",
-    )
 
 
 def test_what_is_left_of_a_known_solution_is_counted_from_wherever_one_is(house: tuple[World, JsonValue]) -> None:
@@ -75,19 +60,6 @@ def test_a_requirement_without_an_answer_is_no_mistake_to_be_made() -> None:
     broken = Requirement(condition="state.missing.x == 1", hint="No.")
     world = World(script_of(ActionSpec(name="look", pattern="look", requires=(broken,)), goal=("true",)))
     assert possible_mistakes(world, {}, ()) == {MistakeKind.PARAMETER}
-
-
-def test_what_is_known_is_found_in_a_world_of_many_things() -> None:
-    things = tuple(f"thing {at}" for at in range(80))
-    far = Requirement(condition="one == 'thing 79'", hint="No.", kind=MistakeKind.PLACE)
-    spec = ActionSpec(
-        name="join {one} to {other}",
-        pattern="join (.+) to (.+)",
-        parameters={"one": things, "other": things},
-        requires=(far,),
-    )
-    world = World(script_of(spec, goal=("true",)))
-    assert MistakeKind.PLACE in possible_mistakes(world, {}, {"thing 70", "thing 71"})
 
 
 def test_a_long_solution_is_followed_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,20 +106,6 @@ def _fails(world: World, state: JsonValue, actions: tuple[str, ...]) -> bool:
             return True
         state = ruling.state
     return False
-
-
-@pytest.mark.long
-@given(chances=st.lists(st.integers(0, 41), max_size=40))
-def test_plans_are_found_from_wherever_play_has_led(house: tuple[World, JsonValue], chances: list[int]) -> None:
-    world, state = house
-    wanted = ("cup", "go to", "open", " in sink")
-    actions = [text for text in ground_actions(world) if any(each in text for each in wanted)]
-    assert len(actions) == 42
-    for chance in chances:
-        state = world.step(state, actions[chance]).state
-    found = plan(world, state, candidates=actions)
-    assert found is not None
-    assert world.done(_played(world, state, found))
 
 
 @pytest.mark.parametrize(

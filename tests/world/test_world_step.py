@@ -165,29 +165,6 @@ def test_a_text_that_is_no_action_is_a_parameter_mistake(house: tuple[World, Jso
     assert ruling.text.encode()
 
 
-def test_the_house_is_played_to_its_goal(house: tuple[World, JsonValue]) -> None:
-    world, state = house
-    plays = [
-        ("take cup from kitchen", MistakeKind.PLACE, "You are at the sofa, not at the kitchen.", 0.0),
-        ("go to KITCHEN", MistakeKind.PARAMETER, 'No place is spelled "KITCHEN".', 0.0),
-        ("go to kitchen", None, "You are at the kitchen.", 0.0),
-        ("take cup from kitchen", None, "You hold cup.", 0.0),
-        ("clean cup", MistakeKind.PLACE, "There is no water here.", 0.0),
-        ("clean apple", MistakeKind.LOGIC, "You do not hold the apple; you hold cup.", 0.0),
-        ("go to sink", None, "You are at the sink.", 0.0),
-        ("clean cup", None, "The cup is clean.", 0.5),
-        ("go to cabinet", None, "You are at the cabinet.", 0.5),
-        ("put cup in cabinet", MistakeKind.LOGIC, "The cabinet is closed.", 0.5),
-        ("open cabinet", None, "The cabinet is open.", 0.5),
-        ("put cup in cabinet", None, "You hold nothing.", 1.0),
-    ]
-    for text, kind, said, progress in plays:
-        ruling = world.step(state, text)
-        assert (ruling.kind, ruling.text, ruling.progress, ruling.problem) == (kind, said, progress, None)
-        state = ruling.state
-    assert world.done(state)
-
-
 def test_values_are_spelled_as_the_script_spells_them(house: tuple[World, JsonValue]) -> None:
     world, state = house
     ruling = world.step(state, " go to  desk ")
