@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
+from itertools import islice
 from random import Random
 
 from refinesynth.errors import InputError
@@ -74,9 +74,9 @@ def sample(
     random = Random(seed)
     for group in groups.values():
         random.shuffle(group)
-    interleaved = zip_longest(
-        *(((name, record) for record in groups[name]) for name in random.sample([*groups], len(groups)))
-    )
-    chosen = [*islice(filter(None, chain.from_iterable(interleaved)), n)]
+    order = random.sample([*groups], len(groups))
+    # One of each group, then the second of each, and so on.
+    ranked = [(rank, place) for place, name in enumerate(order) for rank in range(len(groups[name]))]
+    chosen = [(order[place], groups[order[place]][rank]) for rank, place in sorted(ranked)[:n]]
     domains = {} if balance_by is None else dict(Counter(name for name, _ in chosen))
     return Sample(tuple(record for _, record in chosen), records.read, records.bad, records.problems, domains)
