@@ -143,11 +143,11 @@ def server() -> Iterator[Server]:
 @pytest.mark.representative
 def test_the_same_settings_go_on_and_others_are_named(countdown: Path, tmp_path: Path, server: Server) -> None:
     server.released.set()
-    settings: dict[str, Any] = {"base_url": server.url, "path": "direct", "extra": {"top_k": 5}, "max_tokens": 99}
+    settings: dict[str, Any] = {"base_url": server.url, "path": "direct", "extra": {"top_k": 5}}
 
-    def asked(limit: int, **other: object) -> Evaluation:
-        given = {**settings, **other}
-        return Evaluation(model="vllm/m", tasks="countdown", output=tmp_path / "logs", limit=limit, settings=given)
+    def asked(limit: int, *, max_tokens: int = 99, **other: object) -> Evaluation:
+        more: dict[str, Any] = {"limit": limit, "max_tokens": max_tokens, "settings": {**settings, **other}}
+        return Evaluation(model="vllm/m", tasks="countdown", output=tmp_path / "logs", **more)
 
     states: list[Progress] = []
     evaluate(asked(1), on_progress=states.append)
@@ -160,8 +160,8 @@ def test_the_same_settings_go_on_and_others_are_named(countdown: Path, tmp_path:
         (2, 2, 99),
     ]
     assert [one.seconds_left is None for one in states] == [True, False, True, False]
-    others = (("base_url", f"{server.url}/other"), ("extra", {"top_k": 6}), ("max_tokens", 98), ("retries", 1))
-    for name, value in others:
+    others: dict[str, Any] = {"base_url": f"{server.url}/other", "extra": {"top_k": 6}, "max_tokens": 98, "retries": 1}
+    for name, value in others.items():
         with pytest.raises(InputError, match=f" with {name}=.*give another -o"):
             evaluate(asked(2, **{name: value}))
 
