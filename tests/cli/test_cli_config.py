@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from command_line import cli
+from command_line import cli, unwrapped
 
 import refinesynth as rs
 from refinesynth.cli import run_display
