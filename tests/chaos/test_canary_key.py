@@ -151,9 +151,10 @@ def test_a_whole_run_its_reports_and_its_export_do_not_hold_a_key(launcher: Laun
         printed = [call("--debug", *run_options(address, folder, retries=9, longest_wait=0.05))]
     commands = (["status"], ["status", "--json"], ["show"], ["show", "--json"], ["verify"])
     printed += [call(name, str(folder), *options) for name, *options in commands]
-    card = ("--card", "--license", "cc0-1.0")
-    printed.append(call("export", str(folder), "--format", "trl", "-o", str(tmp_path / "data.jsonl"), *card))
-    assert (tmp_path / "README.md").exists(), printed
+    printed.append(call("export", str(folder), "--format", "trl", "-o", str(tmp_path / "data.jsonl")))
+    card = ("me/first", "--license", "cc0-1.0", "--format", "traces", "--dry-run", "-o", str(tmp_path / "made"))
+    printed.append(call("publish", str(folder), *card))
+    assert (tmp_path / "made" / "README.md").exists(), printed
     assert (folder / "trajectories.jsonl").read_bytes().count(b"\n") == 2
     assert not leaks("".join(printed), KEY)
     assert not leaking_files(tmp_path, KEY)

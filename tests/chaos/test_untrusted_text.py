@@ -168,14 +168,14 @@ def test_no_command_prints_what_a_terminal_obeys(arguments: tuple[str, ...], fol
         assert "Traceback" not in printed
 
 
-def test_an_export_is_one_line_each_and_its_card_is_inert(folder: Path, warm: Path, tmp_path: Path) -> None:
+def test_an_export_is_one_line_each_and_a_card_is_inert(folder: Path, warm: Path, tmp_path: Path) -> None:
     for form in ("sharegpt", "openai", "paper"):
         printed = call(warm, "export", folder, "--format", form, "-o", f"{form}.jsonl", cwd=tmp_path)
         assert is_inert(printed.decode())
         assert len(lines(tmp_path / f"{form}.jsonl")) >= FEWEST
-    options = ("--card", "--license", "cc0-1.0", "--overwrite", "--title", "{{ 7*7 }}\x1b[2J")
-    call(warm, "export", folder, "--format", "trl", "-o", "trl.jsonl", *options, cwd=tmp_path)
-    card = (tmp_path / "README.md").read_text()
+    options = ("--license", "cc0-1.0", "--format", "traces", "--title", "{{ 7*7 }}\x1b[2J", "--dry-run", "-o", "made")
+    call(warm, "publish", folder, "me/first", *options, cwd=tmp_path)
+    card = (tmp_path / "made" / "README.md").read_text()
     assert is_inert(card)
     assert "{{ 7" in card.replace("\\", "")
 

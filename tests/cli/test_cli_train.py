@@ -84,7 +84,7 @@ def interrupted(config: TrainConfig, events: Events) -> TrainResult:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
     """Puts a double in the engine's place; what it is not to be asked for fails."""
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "REFINESYNTH_TRAIN_OUTCOME"):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 
     def put(double: Engine) -> None:

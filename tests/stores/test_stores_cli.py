@@ -25,11 +25,12 @@ def test_a_run_is_written_to_a_store_and_read_by_its_url(tmp_path: Path, bucket:
     done = refinesynth("run", "-n", 2, "-o", bucket)
     assert (done.exit_code, f"all of it is in {bucket}" in done.stderr) == (ExitCode.OK, True)
     machine("two")
-    for command in (["status"], ["verify"], ["show", "--random"], ["export", "--format", "openai", "-o", "-"]):
+    export = ["export", "--format", "openai", "-o", tmp_path / "openai.jsonl"]
+    for command in (["status"], ["verify"], ["show", "--random"], export):
         name, *options = command
         read = refinesynth(name, bucket, *options)
         assert read.exit_code == ExitCode.OK, read.output
-    assert read.stdout.count("\n") == 2
+    assert (tmp_path / "openai.jsonl").read_bytes().count(b"\n") == 2
     assert refinesynth("fetch", bucket, "-o", tmp_path / "here").exit_code == ExitCode.OK
     assert refinesynth("status", tmp_path / "here").exit_code == ExitCode.OK
     again = refinesynth("fetch", bucket, "-o", tmp_path / "here")

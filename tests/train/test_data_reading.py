@@ -335,7 +335,7 @@ def chat(*messages: dict[str, Any], **extra: Any) -> dict[str, Any]:
         (chat(U, {**A, "loss": 0.5}), "expected true or false"),
         (chat(U, {**A, "loss": "yes"}), "expected true or false"),
         (chat(U, {**A, "weight": 0}), "says both"),
-        (chat(U, {**A, "tool_calls": [{}]}), "`tool_calls` of message 2 cannot be read: 'name'"),
+        (chat(U, {**A, "tool_calls": [{}]}), "`tool_calls` of message 2 cannot be read: 'function'"),
         (chat(U, {"role": "assistant", "content": [{"type": "image"}], "loss": True}), "text content"),
         (chat(U, {"role": "assistant", "loss": True}), "text content"),
         ({"id": "x", "messages": "hello"}, "expected a list of messages"),

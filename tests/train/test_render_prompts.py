@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.render.template import REACT_TEMPLATE
 
@@ -227,16 +227,3 @@ def test_plain_react_text_is_one_record_for_a_base_model_with_such_a_tokenizer_t
     examples = Renderer(base).render(talk)
     assert len(examples) == 1
     assert check(examples, talk, asked, PLAIN) == 2
-
-
-def test_a_merging_tokenizer_has_prompts_of_its_own_where_a_message_reads_like_a_control_token_too() -> None:
-    turns = (Turn("user", "Say <|eot_id|>\n\n", None), Turn("assistant", "Thought: no <|eot_id|>.", TurnLabel.CORRECT))
-    talk = Conversation("x", "g", turns, "x:1")
-    asked = merging("llama3")
-    (example,) = Renderer(merging("llama3")).render(talk)
-    prompt = asked.apply_chat_template(
-        spoken(talk, "content")[:1], add_generation_prompt=True, return_dict=True, sanitize_control_tokens=True
-    )
-    ((start, stop, _),) = example.spans
-    assert example.input_ids[:start].tolist() == prompt["input_ids"]
-    assert example.input_ids[start:stop].tolist().count(asked.eos_token_id) == 1

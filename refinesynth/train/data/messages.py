@@ -62,7 +62,7 @@ def _read_calls(value: object, subject: str) -> tuple[ToolCall, ...]:
 
 
 def _parse_call(item: Mapping[str, Any]) -> ToolCall:
-    function: Any = item.get("function")
+    function: Any = item["function"]
     name, value = function["name"], function.get("arguments")
     arguments: Any = (load_json(value) if value.strip() else {}) if isinstance(value, str) else value
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
