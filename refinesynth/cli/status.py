@@ -15,7 +15,7 @@ from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.run import RunFolder
 from refinesynth.run.completed_episode import FEATURES, SLOW_REPAIRS, UNREADABLE
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
-from refinesynth.text.number_format import counted, dollars, duration
+from refinesynth.text.number_format import counted, dollars
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import is_lopsided
 
@@ -74,8 +74,6 @@ def _overview(current: RunStatus) -> Iterator[tuple[str, RenderableType]]:
             yield "", styled(f"{count:,} by {one_line(rule, size=40)}", "dim")
     for index, reason in enumerate(failure_reasons(totals.commonest_reason, totals.last_reason, failed=totals.failed)):
         yield "" if index else "why none", styled(reason)
-    if current.elapsed is not None:
-        yield "elapsed", duration(current.elapsed)
     if event := current.last_event:
         facts = " ".join(str(event[name]) for name in ("event", "id", "why") if event.get(name))
         yield "last event", styled(one_line(f"{facts}, {event.get('timestamp', 'at no known time')}"))
@@ -217,7 +215,6 @@ def as_json(current: RunStatus) -> dict[str, Any]:
         "cost_usd": current.cost_usd,
         "cost_per_accepted": current.cost_per_accepted,
         "spending": current.spending.as_json(),
-        "elapsed": current.elapsed,
         "last_event": dict(current.last_event),
     }
 

@@ -5,7 +5,6 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeAlias
@@ -111,8 +110,6 @@ class RunStatus:
     outstanding: tuple[Outstanding, ...]
     spent: tuple[SpentRow, ...]
     spending: Spending
-    elapsed: float | None
-    """Duration of the last process in seconds; None if unknown."""
     last_event: Mapping[str, Any]
     """Last line of events.jsonl; empty without events."""
 
@@ -138,7 +135,6 @@ class RunStatus:
             outstanding=tuple(folder.outstanding()),
             spent=tuple(spent),
             spending=Spending.of(spent, in_files),
-            elapsed=_elapsed(event, holder, running=state == "running"),
             last_event=event,
         )
 
@@ -171,19 +167,6 @@ def _may_be_alive(holder: Holder) -> bool:
     except (OSError, OverflowError):
         return True
     return True
-
-
-def _elapsed(event: Mapping[str, Any], holder: Holder | None, *, running: bool) -> float | None:
-    if isinstance(seconds := event.get("seconds"), int | float):
-        return seconds
-    if holder is None:
-        return None
-    try:
-        # For a killed process, the last event is the best estimate of its end.
-        end = datetime.now(UTC) if running else datetime.fromisoformat(str(event["timestamp"]))
-        return max(0.0, (end - holder.since).total_seconds())
-    except (KeyError, ValueError, TypeError):
-        return None
 
 
 def stages(figures: TrajectoryStats, script_rules: str) -> tuple[RuleStage, ...]:

@@ -348,13 +348,3 @@ def test_an_own_rule_that_raises_is_named_and_the_run_goes_on_when_it_is_correct
     assert "To continue:" in result.stderr
     faulty = False
     assert run(*asked).exit_code == 0
-
-
-def test_a_report_says_what_of_an_evaluation_set_was_kept(tmp_path: Path) -> None:
-    persona = " ".join(f"word{number}" for number in range(20))
-    (tmp_path / "people.txt").write_text(f"{persona}\n", encoding="utf-8")
-    (tmp_path / "exam.txt").write_text(f"Question: {persona}\n", encoding="utf-8")
-    found = ("--contamination", tmp_path / "exam.txt", "--play", "narrated", "--log-level", "error")
-    result = run(tmp_path / "people.txt", "-n", 1, "-o", tmp_path / "run", *found)
-    assert result.exit_code == 0
-    assert "1 trajectory of these holds a part of an evaluation set" in result.stdout

@@ -210,13 +210,6 @@ async def test_open_schemas_take_the_mode_that_can_express_them() -> None:
     assert not gemini.requests[0].keys() & {"tools", "response_format"}
 
 
-async def test_parallel_tool_calls_are_a_setting_of_tools() -> None:
-    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 1}'))
-    answering = model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}))
-    await Agent(answering, output_type=Fruit, model_settings=ModelSettings(parallel_tool_calls=False)).run("hi")
-    assert call.requests[0]["parallel_tool_calls"] is False
-
-
 async def test_an_empty_answer_is_asked_for_again_with_another_seed() -> None:
     call = Scripted(completion(""), completion("cut", finish_reason="length"))
     assert await ask(model(call), ModelSettings(seed=5)) == "hello"
@@ -337,21 +330,6 @@ async def test_requests_without_use_do_not_stop_a_run_that_has_answers(useless: 
     for _ in range(9):
         with pytest.raises(EpisodeAbandoned):
             await ask(answering)
-
-
-async def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
-    calls = 0
-
-    async def slow(**_request: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            await anyio.sleep_forever()
-        return completion()
-
-    answering = BackendModel(BACKEND.model_copy(update={"timeout": 0.02}), call=slow, sleep=Waits())
-    assert await ask(answering) == "hello"
-    assert calls == 2
 
 
 async def test_no_key_is_anywhere_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

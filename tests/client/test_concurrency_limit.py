@@ -81,13 +81,6 @@ def test_slowness_alone_never_leads_below_eight(capacity: int) -> None:
     assert middle(late) <= 16
 
 
-def test_a_server_that_grows_is_followed() -> None:
-    traffic = Traffic(ConcurrencyLimit())
-    traffic.answers(queueing(50), 10_000)
-    late = traffic.answers(queueing(200), 60_000)[-20_000:]
-    assert 0.75 * 200 <= middle(late) <= 1.3 * 200
-
-
 def test_a_server_that_shrinks_is_followed() -> None:
     traffic = Traffic(ConcurrencyLimit())
     traffic.answers(queueing(200), 60_000)

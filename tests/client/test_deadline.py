@@ -17,24 +17,11 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import Backend, resolve_roles
 from refinesynth.client import open_model, open_models
-from refinesynth.client.session import current_deadline, deadline
+from refinesynth.client.session import deadline
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings import Attempts
 from refinesynth.trajectory import Persona
-
-
-@pytest.mark.parametrize(("allowed", "ends"), [(5.0, 5.0), (20.0, 9.0), (None, 9.0)])
-def test_it_ends_what_takes_longer(allowed: float | None, ends: float) -> None:
-    async def work() -> tuple[float, bool]:
-        began = anyio.current_time()
-        with deadline(allowed) as limit:
-            assert current_deadline() is limit
-            await anyio.sleep(9)
-        assert current_deadline() is None
-        return anyio.current_time() - began, limit.passed
-
-    assert in_virtual_time(work) == (ends, ends < 9)
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 30)), max_size=6))

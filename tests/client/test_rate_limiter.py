@@ -14,7 +14,6 @@ from limited_servers import (
     BROKEN,
     BUSY,
     DOWN,
-    LATE,
     REJECTED,
     Server,
     Unmoved,
@@ -26,7 +25,6 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
-from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
@@ -64,36 +62,6 @@ async def go_down(limiter: RateLimiter) -> None:
     for index in range(5):
         async with limiter.permit(priority=index) as permit:
             permit.failed(DOWN)
-
-
-@pytest.mark.parametrize(
-    ("fault", "left"),
-    [
-        (BUSY, 20),
-        (LATE, 20),
-        (DOWN, 20),
-        (ClassifiedError(FailureAction.RETRY, ErrorCategory.SERVER, "", status=503), 20),
-        (BROKEN, 20),
-        (REJECTED, 40),
-    ],
-)
-def test_where_nothing_is_answered_it_halves_once(fault: ClassifiedError, left: int) -> None:
-    async def all_fail() -> int | None:
-        limiter, go = RateLimiter("m", limit=ConcurrencyLimit(start=40)), anyio.Event()
-
-        async def one() -> None:
-            async with limiter.permit() as permit:
-                await go.wait()
-                permit.failed(fault)
-
-        async with anyio.create_task_group() as group:
-            for _ in range(40):
-                group.start_soon(one)
-            await anyio.sleep(1)
-            go.set()
-        return limiter.max_in_flight
-
-    assert in_virtual_time(all_fail) == left
 
 
 @virtually
@@ -317,14 +285,6 @@ def test_a_run_waits_for_a_backend_that_is_down_and_goes_on_by_itself(caplog: py
     assert len(trials) <= 25, "one at a time, ever more seldom"
     assert len(outage.server.answers) == 3 + 30
     assert max(during) <= outage.began + 300 + 60 + 30
-
-
-@virtually
-async def test_after_an_outage_it_begins_modestly_again() -> None:
-    outage = Outage(seconds=100, callers=500)
-    await outage.play()
-    back = outage.server.answers[3][0]
-    assert len([arrival for arrival in outage.server.arrivals if 0 <= arrival - back < 0.01]) <= 16 + 1
 
 
 def test_an_outage_that_lasts_too_long_stops_the_run(caplog: pytest.LogCaptureFixture) -> None:

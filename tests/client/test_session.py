@@ -3,8 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from backend_doubles import USAGE, answering
-from chat_server import completion
+from backend_doubles import answering
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai import Agent
@@ -15,10 +14,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
 from refinesynth.client.session import Session
-from refinesynth.cost import Cost
 from refinesynth.trajectory import Usage
-
-ONE = Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
 
 
 async def test_every_request_of_an_episode_carries_the_same_session() -> None:
@@ -58,14 +54,6 @@ def test_seeds_fit_every_provider(seed: int, role: Role, skipped: int) -> None:
     seeds = [session.next_seed(role) for _ in range(skipped + 1)]
     assert all(0 <= one < 2**31 for one in seeds)
     assert seeds == [Session("e", seed=seed).next_seed(role), *seeds[1:]]
-
-
-async def test_a_session_knows_the_cost_of_all_its_roles() -> None:
-    model, _ = answering(*[completion(usage=USAGE)] * 3, price=lambda usage: usage.output_tokens / 4)
-    session = Session("e1", seed=7)
-    for role in (Role.PLAYER, Role.DUNGEON_MASTER, Role.PLAYER):
-        await Agent(session.model(role, model)).run("hi")
-    assert session.spent == Cost(usage=ONE + ONE + ONE, cost_usd=1.5)
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(None, None), (Decimal("0.25"), 0.25)])

@@ -147,13 +147,3 @@ def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
         {"strict": True} if strict else {}
     )
     assert form == {"type": "json_schema", "json_schema": schema}
-
-
-def test_settings_go_out_under_litellms_names() -> None:
-    settings = ModelSettings(temperature=0.0, stop_sequences=["x"], extra_headers={"a": "b"}, seed=3, timeout=9)
-    assert request_arguments.forwarded_settings(settings) == {
-        "temperature": 0.0,
-        "stop": ["x"],
-        "extra_headers": {"a": "b"},
-        "seed": 3,
-    }

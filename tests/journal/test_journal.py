@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from journal_records import committed, count_paid, digest, episode, fill, held, paid
+from journal_records import committed, count_paid, digest, episode, held, paid
 
-from refinesynth.journal import Entry, Journal, JournalReader, Outstanding
+from refinesynth.journal import Entry, Journal, JournalReader
 
 
 class TestPaidCompletions:
@@ -134,16 +134,6 @@ class TestEntries:
 
 
 class TestTheWhole:
-    async def test_outstanding_is_what_began_and_has_not_ended(self, path: Path) -> None:
-        await fill(path, episodes=6, steps=3)
-        with Journal(path) as journal:
-            # 0 to 2 are committed, 4 is held.
-            await journal.keep(paid(5, 0, role="verifier"))
-            assert journal.outstanding() == [
-                Outstanding(index=3, episode=episode(3), requests=3, attempt=1, role="player", step=2, cost_usd=1.0),
-                Outstanding(index=5, episode=episode(5), requests=4, attempt=1, role="verifier", step=0, cost_usd=1.5),
-            ]
-
     async def test_closing_commits_what_nobody_waited_for(self, path: Path) -> None:
         journal = Journal(path)
         journal.enter([committed(0)], totals=b"t")
@@ -154,18 +144,6 @@ class TestTheWhole:
         with JournalReader(path) as reader:
             assert reader.committed.count == 1
         assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
-
-    async def test_a_reader_of_a_closed_journal_sees_what_comes_when_it_is_opened_again(self, path: Path) -> None:
-        await fill(path, episodes=2, steps=1)
-        with JournalReader(path) as reader:
-            assert count_paid(reader) == 2
-            with Journal(path) as journal:
-                await journal.keep(paid(9))
-                assert count_paid(reader) == 3
-            assert count_paid(reader) == 3
-            with Journal(path) as journal:
-                await journal.keep(paid(10))
-            assert count_paid(reader) == 4
 
     async def test_a_reader_that_stops_halfway_does_not_let_the_log_grow(
         self, path: Path, monkeypatch: pytest.MonkeyPatch

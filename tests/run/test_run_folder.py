@@ -19,7 +19,6 @@ from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.run import (
     CompletedEpisode,
     EpisodeLine,
-    RunConfig,
     RunFolder,
     RunStats,
     RunWriter,
@@ -79,16 +78,6 @@ async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Pat
     (spent,) = read.spent()
     assert (spent.role, spent.model, spent.requests, spent.cost_usd) == ("player", "a-model", 2, 1.0)
     assert [one.episode for one in read.outstanding()] == ["000001"]
-
-
-@pytest.mark.parametrize("accepted", [True, False])
-async def test_an_episode_that_waited_is_the_same(tmp_path: Path, *, accepted: bool) -> None:
-    folder = RunWriter.claim(tmp_path, CONFIG)
-    await folder.keep_waiting(finished(3, accepted=accepted))
-    assert folder.read_waiting(3) == finished(3, accepted=accepted)
-    with pytest.raises(StorageError, match="has lost episode 4"):
-        folder.read_waiting(4)
-    folder.close()
 
 
 def test_a_damaged_line_is_said() -> None:
@@ -194,11 +183,6 @@ def test_a_broken_configuration_is_said(tmp_path: Path, content: bytes, message:
         RunFolder.open(tmp_path)
     with pytest.raises(RunFolderError, match="is not the folder of a run"):
         RunFolder.open(tmp_path / "nothing")
-
-
-def test_the_configuration_comes_back(tmp_path: Path) -> None:
-    CONFIG.save(tmp_path / "config.json")
-    assert RunConfig.load(tmp_path / "config.json") == CONFIG
 
 
 def test_a_configuration_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from refinesynth import rules
 from refinesynth.chat import to_tool_messages
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing import ScriptedCompletion
-from refinesynth.trajectory import Script, ScriptedPersona
+from refinesynth.trajectory import ScriptedPersona
 
 
 @pytest.mark.long
@@ -174,40 +174,6 @@ async def test_several_calls_are_for_players_that_call(tmp_path: Path) -> None:
         await rs.synthesize(n=1, parallel_calls=True, output=tmp_path / "run")
     run = await rs.synthesize(n=1, player_form="tools", output=tmp_path / "one")
     assert b"parallel" not in b"".join(one.read_bytes() for one in run.path.iterdir() if one.is_file())
-
-
-async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
-    answers = {
-        "introduction": "A quay.",
-        "environment": {"boat": "quay"},
-        "goal": "Row.",
-        "completion_conditions": ["rowed"],
-    }
-    action = {"name": "row {boat}", "pattern": "row (.+)", "parameters": {"boat": ["skiff", "punt"]}}
-    rehearsal = Rehearsal(Faults.none())
-    seen: list[str] = []
-
-    async def call(**request: Any) -> object:
-        if "tools" not in request or request["tools"][0]["function"]["name"] != "row":
-            return await rehearsal(**request)
-        answer = await rehearsal(**request)
-        seen.extend(one["function"]["arguments"] for one in answer["choices"][0]["message"]["tool_calls"])
-        return answer
-
-    script = Script.model_validate({**answers, "actions": [action]})
-    given = [ScriptedPersona(text="a rower", script=script)]
-    await rs.synthesize(
-        scripts=given,
-        n=1,
-        player_form="tools",
-        call=call,
-        script_rules=rules.all_of(),
-        max_turns=6,
-        early_stop=0,
-        output=tmp_path / "run",
-    )
-    assert seen
-    assert set(seen) <= {'{"boat":"skiff"}', '{"boat":"punt"}'}
 
 
 @pytest.mark.long

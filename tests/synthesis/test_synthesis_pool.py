@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import AsyncGenerator, Callable
-from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -65,33 +64,6 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
         await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=80, on_progress=check)
     assert len(stage.played) <= started
     assert stage.played == sorted(stage.played)
-
-
-@FEWER
-@given(fates=FATES, n=st.integers(1, 30), concurrency=st.integers(1, 32))
-async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concurrency: int) -> None:
-    seen: list[Progress] = []
-    with scratch() as home:
-        stage = Fates(fates)
-        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=40, on_progress=seen.append)
-    for before, after in pairwise(seen):
-        # Told again, with the same counts, when an episode is written.
-        assert (after.started - before.started) + (after.finished - before.finished) in {0, 1}
-        assert after.accepted >= before.accepted
-    for progress in seen:
-        assert progress.in_flight == progress.started - progress.finished
-        assert progress.failed == progress.finished - progress.gained
-        assert 0 <= progress.in_flight <= concurrency
-        assert progress.accepted <= min(n, progress.gained)
-        assert progress.cost_usd == 0.25 * progress.finished
-    last = seen[-1]
-    assert last.started >= len(stage.played)
-    assert last.finished == len(stage.finished)
-    refused = [rule for index in stage.finished for rule in fates[index % len(fates)].refusals]
-    assert last.drafts_refused == len(refused)
-    # A fate may name a rule twice, which then refuses two drafts.
-    assert last.by_rule == {rule: refused.count(rule) for rule in set(refused)}
-    assert last.usage.input_tokens == 100 * last.finished
 
 
 async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path) -> None:

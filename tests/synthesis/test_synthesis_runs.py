@@ -4,9 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from run_records import events, kept
@@ -17,8 +16,6 @@ from refinesynth.run import RunFolder
 from refinesynth.settings.setting_presets import paper
 from refinesynth.synthesis import synthesize
 
-Play = Literal["live", "narrated"]
-
 
 class Rejection(Exception):
     """What a server's refusal looks like to whoever asked."""
@@ -28,36 +25,12 @@ class Rejection(Exception):
         self.status_code = status_code
 
 
-async def test_another_seed_gives_other_trajectories(tmp_path: Path) -> None:
-    first = await synthesize(None, 2, output=tmp_path / "first", seed=1)
-    second = await synthesize(None, 2, output=tmp_path / "second", seed=2)
-    assert {trajectory.turns for trajectory in first}.isdisjoint(trajectory.turns for trajectory in second)
-
-
 async def test_the_papers_preset_runs(tmp_path: Path) -> None:
     asked: dict[str, Any] = {**paper(), "backend": "rehearsal"}
     result = await synthesize(None, 4, **asked, output=tmp_path / "run")
     assert result.reached
     assert result.config.rules == repr(paper()["rules"])
     assert all(line.usage.requests <= 4 for line in RunFolder.open(result.path).episodes())
-
-
-async def test_each_role_asks_its_own_model(tmp_path: Path) -> None:
-    asked: Counter[str] = Counter()
-    rehearsal = Rehearsal(faults=Faults.none())
-
-    async def call(**request: Any) -> object:
-        asked[request["model"]] += 1
-        return await rehearsal(**request)
-
-    backend = {"default": "openai/everything", "player": "openai/player"}
-    result = await synthesize(["A potter from Fez"], 1, backend, output=tmp_path / "run", call=call)
-    (trajectory,) = result
-    player_turns = sum(turn.role == "Player" for turn in trajectory.turns)
-    assert asked["openai/player"] >= player_turns
-    assert asked["openai/everything"] >= player_turns + 1
-    assert asked.total() == result.usage.requests
-    assert trajectory.provenance.models["player"] == "openai/player"
 
 
 async def test_an_episode_that_is_given_up_does_not_end_the_run(tmp_path: Path) -> None:
