@@ -4,8 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FUZZ_EXAMPLES ?= 20000
-# How long the coverage-guided fuzzers run, each, in seconds.
-FUZZ_SECONDS ?= 600
 # How many processes run the tests: some of them wait.
 JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 # Installed before everything else; name another wheel where your machine needs one.
@@ -61,8 +59,6 @@ parity: $(VENV)/.dev ## Compare our labels and rewards with those of TRL, LLaMA-
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/fuzz
 	SIMULATE_TO=10000 $(BIN)/python -m pytest -o faulthandler_timeout=0 -n $(JOBS) tests/simulation
-	$(BIN)/python tests/fuzz/guided.py any_state_is_played_in -max_total_time=$(FUZZ_SECONDS)
-	$(BIN)/python tests/fuzz/guided.py any_script_is_refused_in_words_or_played_within_bounds -max_total_time=$(FUZZ_SECONDS)
 
 format: $(VENV)/.dev ## Format, and fix what can be fixed
 	$(BIN)/ruff format .

@@ -10,7 +10,7 @@ from refinesynth.backends import Role
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.field_options import PlayOption, option
+from refinesynth.cli.field_options import PlayOption
 from refinesynth.cli.run_display import import_backends, run_displayed
 from refinesynth.cli.terminal import notes, say
 from refinesynth.client.token_usage import ESTIMATED
@@ -28,9 +28,6 @@ def check_backend(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A preset or a litellm model string.")],
     *,
     play: PlayOption = None,
-    roles: Annotated[
-        str | None, option(metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
-    ] = None,
     set_: Set = None,
 ) -> None:
     """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests.
@@ -41,7 +38,6 @@ def check_backend(
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
-    role_names = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
 
     def announce(role: Role, form: str, prompt: int, max_tokens: int | None) -> None:
         bound = f"{max_tokens:,}" if max_tokens else "as many as its context leaves"
@@ -52,7 +48,7 @@ def check_backend(
     check = BackendCheck(backend, announce, _say_result)
 
     async def probe(**_: object) -> bool:
-        await check.run(shipped()[0], play=play or "live", roles=role_names)
+        await check.run(shipped()[0], play=play or "live")
         return True
 
     finished, code = run_displayed(probe, display)
@@ -61,7 +57,7 @@ def check_backend(
     if finished is None:
         display.say(f"interrupted after {counted(len(check.probes), 'request')}; nothing more is asked")
         raise typer.Exit(code)
-    if check.playable and not role_names:
+    if check.playable:
         display.say("plays one episode")
         work = partial(
             estimate, shipped()[:1], 1, tuned_backend(backend, check.settings), sample=1, play=play or "live"

@@ -3,8 +3,6 @@ raises.
 """
 
 import pickle
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -127,18 +125,6 @@ def test_a_play_is_over_after_so_many_actions() -> None:
     assert world.act(next(iter(SOLUTION))) == OVER
     assert (world.reward(mistake=0.5), world.taken, world.mistakes) == (-1.5, 3, 3)
     assert GroundedEnvironment(SHED_GROUNDED).steps == STEPS
-
-
-@pytest.mark.process
-@pytest.mark.long
-def test_processes_and_threads_give_the_same() -> None:
-    jobs = [(SHED_GROUNDED, ["dance", *SOLUTION[:number]]) for number in range(len(SOLUTION) + 1)]
-    here = [played(*job) for job in jobs]
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(played, *zip(*jobs, strict=True))) == here
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-        assert list(processes.map(played, *zip(*jobs, strict=True))) == here
-    assert [done for _, _, done in here] == [False] * len(SOLUTION) + [True]
 
 
 async def test_the_observations_are_those_of_training(tmp_path: Path) -> None:

@@ -5,29 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from samples import SHED_GROUNDED, crowded, player
 from scripted import Answer, Asked, Scripted, said
-from stage import ACTIONS, PERSONA, THOUGHT, WORDED, acts, grounded, only, settings_for, worded
+from stage import ACTIONS, THOUGHT, WORDED, acts, grounded, only, settings_for, worded
 
 from refinesynth import rules
 from refinesynth.actions.calls import call_of, tools_of
-from refinesynth.backends.role import Role
-from refinesynth.chat import render_turns
-from refinesynth.client.session import Session
-from refinesynth.episode import EpisodeContext, EpisodeOutcome, Turns
-from refinesynth.episode.episode_record import EpisodeRecord
-from refinesynth.episode.grounded import Grounded
-from refinesynth.episode.ruled_action import FAILURE_TEXTS
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, prompted
-from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn
 
 TERSE = (
     "The box opens. In it you see key.",
@@ -53,39 +43,6 @@ async def test_the_world_rules_and_the_dungeon_master_words_it() -> None:
     assert not any(turn.transient for turn in told)
     assert trajectory.provenance.play == "grounded"
     assert len(stage.master.asked) == len(ACTIONS)
-
-
-async def test_each_role_sees_what_it_may_see() -> None:
-    stage = grounded()
-    turns = only(await stage.play()).turns
-    for number, asked in enumerate(stage.player.asked):
-        assert asked.chat == [(m.role, m.content) for m in render_turns(SHED_GROUNDED, turns[: 2 * number])]
-    first, wrong = stage.master.asked[0].blocks, stage.master.asked[1].blocks
-    assert first["ruling"] == {
-        "accepted": True,
-        "mistake": None,
-        "transient": False,
-        "text": TERSE[0],
-        "changed": [{"path": "/things/box/open", "before": False, "after": True}],
-        "visible": ["key", "bench", "box"],
-        "appeared": ["key"],
-        "done": False,
-    }
-    assert wrong["ruling"] | {"visible": []} == {
-        "accepted": False,
-        "mistake": "place",
-        "transient": False,
-        "text": TERSE[1],
-        "changed": [],
-        "visible": [],
-        "appeared": [],
-        "done": False,
-    }
-    assert stage.master.asked[-1].blocks["ruling"]["done"] is True
-    assert [len(asked.blocks["history"]) for asked in stage.master.asked] == [0, 1, 2, 3, 4]
-    for asked in stage.master.asked:
-        assert "That should help." not in asked.chat[-1][1]
-        assert '"inside"' not in asked.chat[-1][1], "the state stays hidden from whoever words it"
 
 
 LIES = {
@@ -155,26 +112,6 @@ async def test_a_dungeon_master_that_cannot_answer_leaves_the_worlds_own_words(a
 
 
 WORDS = ["key", "saw", "box", "window", "you", "take", "open", "Task", "Succeed", "not", "done", "goal", "now", "is"]
-
-
-@pytest.mark.long
-@settings(max_examples=25)
-@given(
-    st.lists(
-        st.text(max_size=60) | st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join),
-        min_size=1,
-        max_size=12,
-    )
-)
-def test_no_words_of_a_dungeon_master_can_spoil_a_play(texts: list[str]) -> None:
-    async def play() -> EpisodeOutcome:
-        return await grounded(words=tuple(map(worded, texts))).play(attempts=Attempts(answers=0))
-
-    outcome = anyio.run(play)
-    turns = only(outcome).turns
-    assert [turn.mistake_kind for turn in answers(turns)] == list(KINDS)
-    assert rules.verify(Draft(script=SHED_GROUNDED, turns=turns), rules.grounded()).accepted
-    assert len(outcome.refused) == 0
 
 
 class TestTerse:
@@ -266,15 +203,6 @@ class TestTransient:
         private = ["private" in asked.blocks for asked in stage.player.asked]
         assert private == [False, False, True, False, False, False, False, False]
 
-    async def test_the_same_seed_fails_alike_and_another_otherwise(self) -> None:
-        async def failures(seed: int) -> list[bool]:
-            outcome = await grounded(actions=self.TWICE[:1] * 30).play(terse=True, transient=0.5, seed=seed, max_turns=20, mistakes=natural())  # fmt: skip
-            drafts = [refused.draft for refused in outcome.refused if refused.draft]
-            return [turn.transient for draft in drafts for turn in answers(draft.turns)]
-
-        assert await failures(1) == await failures(1)
-        assert len({tuple(await failures(seed)) for seed in range(8)}) > 1
-
 
 async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
     first, *others = SHED_GROUNDED.actions
@@ -346,60 +274,6 @@ async def test_the_writer_is_told_the_features_the_length_and_what_makes_this_wo
         "features": list(settings_for("grounded").grounding.mix.wanted(3, 0)),
         "actions": [2, 4],
     }
-
-
-class TestSeveralPlays:
-    async def converse(self, start: Turns, replica: int, **given: Any) -> Draft:
-        """A play of its own, as an episode with several of them plays it."""
-        chosen = settings_for("grounded", terse=True, mistakes=natural(), **given)
-        done = sum(not turn.transient for turn in answers(start))
-        actions = [player(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
-        context = EpisodeContext(
-            settings=chosen,
-            record=EpisodeRecord(session=Session(id="x", seed=7), persona=PERSONA),
-            models={Role.PLAYER: _Retrying(actions).model},
-            number=replica,
-        )
-        draft = await Grounded(context, SHED_GROUNDED).play(start)
-        assert draft is not None
-        return draft
-
-    async def test_it_goes_on_from_a_prefix_in_the_state_that_the_prefix_leaves(self) -> None:
-        whole = await self.converse((), 0)
-        turns = tuple(turn for turn in whole.turns if not isinstance(turn, MalformedTurn))
-        for length in range(2, len(turns), 2):
-            again = await self.converse(turns[:length], 1)
-            assert again.turns == whole.turns
-
-    async def test_each_play_has_draws_of_its_own_and_the_same_each_time(self) -> None:
-        def failed(draft: Draft) -> tuple[bool, ...]:
-            return tuple(turn.transient for turn in answers(draft.turns))
-
-        drawn = [failed(await self.converse((), replica, transient=0.5)) for replica in range(8)]
-        assert len(set(drawn)) > 1
-        assert drawn == [failed(await self.converse((), replica, transient=0.5)) for replica in range(8)]
-
-    async def test_what_failed_for_a_moment_in_the_prefix_changed_nothing(self) -> None:
-        first = await self.converse((), 0, transient=0.999_999)
-        turns = tuple(turn for turn in first.turns if not isinstance(turn, MalformedTurn))
-        assert answers(turns)[0].transient
-        again = await self.converse(turns[:2], 1)
-        assert again.turns[2] == player("open box", THOUGHT)
-
-
-class _Retrying(Scripted):
-    """A player that takes its actions in order, and one again only if it has just failed for a moment."""
-
-    def __init__(self, actions: list[PlayerTurn]) -> None:
-        left = [action for action, _ in itertools.groupby(actions)]
-
-        def answer(asked: Asked) -> str:
-            if self.at < 0 or not any(excuse in asked.chat[-1][1] for excuse in FAILURE_TEXTS):
-                self.at += 1
-            return said(left[self.at])
-
-        super().__init__([answer])
-        self.at = -1
 
 
 @pytest.mark.parametrize(

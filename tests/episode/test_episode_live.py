@@ -8,12 +8,11 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from samples import SHED, dm, player
-from scripted import Asked, Scripted, said
+from scripted import Scripted, said
 from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, only, settings_for
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
-from refinesynth.chat import render_turns
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 from refinesynth.rules import Violation
@@ -39,19 +38,6 @@ async def test_a_play_without_fault_is_accepted_as_it_was() -> None:
     assert trajectory.provenance.usage == outcome.usage
     assert outcome.usage.requests == 1 + len(GOOD)
     assert outcome.usage.output_tokens > 0
-
-
-async def test_each_role_sees_what_it_may_see() -> None:
-    stage = live(*GOOD)
-    await stage.play()
-    for number, asked in enumerate(stage.player.asked):
-        view = render_turns(SHED, GOOD[: 2 * number])
-        assert asked.chat == [(message.role, message.content) for message in view]
-        assert asked.instructions is None
-    for number, asked in enumerate(stage.master.asked):
-        assert asked.blocks["action"] == GOOD[2 * number].action  # type: ignore[union-attr]
-        assert len(asked.blocks["history"]) == number
-        assert "That should help." not in asked.chat[-1][1]
 
 
 async def test_the_same_episode_has_the_same_bytes_and_another_has_another_name() -> None:
@@ -120,19 +106,6 @@ async def test_what_fails_alike_twice_goes_back_before_the_mistake() -> None:
     assert stage.player.asked[4].chat == stage.player.asked[1].chat
 
 
-async def test_what_fails_otherwise_or_without_a_mistake_before_it_goes_back_no_further() -> None:
-    leaks = [(player(action, "As the DM, I know where it is."), TAKE[1]) for action in ("take key", "open box")]
-    stage = live(*OPEN, *WRONG, *leaks[0], *leaks[1], *leaks[0], *TAKE, *EARLY, *PUT)
-    assert (await stage.play()).accepted
-    stage = live(*leaks[0], *leaks[0], *leaks[0], *GOOD)
-    outcome = await stage.play()
-    assert only(outcome).turns == GOOD
-    told = [asked.blocks.get("private") for asked in stage.player.asked]
-    assert [given is not None for given in told[:5]] == [False, True, True, True, False], (
-        "there is nothing to take back"
-    )
-
-
 async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
     stage = live(*OPEN, player("take moon"), dm("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
@@ -185,20 +158,6 @@ async def test_a_play_out_of_turns_is_refused_and_tried_again_from_the_beginning
     assert all("violations" not in asked.blocks for asked in stage.master.asked)
 
 
-async def test_plays_out_of_turns_are_bounded_by_the_attempts_and_by_the_calls() -> None:
-    stage = live(*LOOKS[:6] * 9)
-    outcome = await stage.play(max_turns=6, attempts=Attempts(drafts=3))
-    assert len(stage.player.asked) == len(stage.master.asked) == 9
-    assert [refused.violations[-1].code for refused in outcome.refused] == ["out_of_turns"] * 3
-    assert all(refused.draft is not None and len(refused.draft.turns) == 6 for refused in outcome.refused)
-    assert outcome.reason is not None
-    assert outcome.reason.startswith("no draft was accepted in 3 attempts; the last: MaxTurns: After 6 turns the goal")
-    stage = live(*LOOKS[:6] * 9)
-    outcome = await stage.play(max_turns=6, attempts=Attempts(drafts=3, calls=8))
-    assert outcome.usage.requests == 8
-    assert outcome.reason == "the 8 completions that an episode may ask for are used up"
-
-
 async def test_when_a_play_grows_long_its_dungeon_master_is_reminded_of_the_end() -> None:
     stage = live(*LOOKS[:12], *GOOD)
     await stage.play(max_turns=12)
@@ -215,21 +174,6 @@ async def test_when_a_play_grows_long_its_dungeon_master_is_reminded_of_the_end(
         assert text.startswith(told[0].split("<history>", maxsplit=1)[0]), "what changes comes last"
     for asked in stage.player.asked:
         assert not re.search(r"both voices|Task Succeed|completion conditions", asked.chat[-1][1])
-
-
-async def test_a_dungeon_master_that_heeds_the_reminder_saves_the_play() -> None:
-    """It forgot to say that the task is done when it was; the reminder says that it may have been done before."""
-
-    def answer(asked: Asked) -> str:
-        done = "conditions" in asked.blocks
-        return said(dm(f"Seen {len(asked.blocks['history'])}.{' Task Succeed' if done else ''}"))
-
-    stage = live(*GOOD)
-    stage.player = Scripted([said(player("open box"))])
-    stage.master = Scripted([answer])
-    outcome = await stage.play(max_turns=12, rules=rules.agentrefine(0))
-    assert len(only(outcome).turns) == 8
-    assert outcome.refused == ()
 
 
 async def test_a_rule_whose_code_is_out_of_turns_does_not_end_the_play() -> None:

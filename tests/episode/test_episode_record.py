@@ -53,16 +53,6 @@ class ByHand:
         return [item.usage.input_tokens for item in self.record.close()]
 
 
-def test_a_refused_script_has_wasted_its_attempt_and_no_more() -> None:
-    episode = ByHand()
-    episode.script(100, "ActionCount")
-    episode.script(70, "ActionCount")
-    episode.script(50)
-    episode.draft(30, 4)
-    assert episode.charged() == [100, 70]
-    assert wasted(episode.record.close())["ActionCount"].usage.input_tokens == 170
-
-
 @pytest.mark.parametrize(
     ("drafts", "charged"),
     [

@@ -3,10 +3,8 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from stage import settings_for
 from typer.testing import CliRunner
 
@@ -20,7 +18,6 @@ from refinesynth.prompts.prompt_library import SECTIONS, SUFFIX
 from refinesynth.rules import script, strict
 from refinesynth.run import RunFolder
 from refinesynth.settings.grounding import Grounding
-from refinesynth.trajectory import Provenance
 
 PERSONAS = ["A lighthouse keeper who restores clocks.", "A nurse on the night shift."]
 PAGE = Path(__file__).parents[2] / "docs" / "plays.md"
@@ -214,19 +211,3 @@ async def test_a_run_is_read_where_its_play_is_not_installed(tmp_path: Path, mon
     assert exported.exit_code == 0, exported.output
     with pytest.raises(InputError, match="play is 'mixed'; expected one of"):
         await rs.synthesize(n=3, play="mixed", output=where)
-
-
-def test_records_of_a_play_that_is_not_installed_are_read() -> None:
-    kept: dict[str, Any] = {
-        "models": {},
-        "seed": 0,
-        "rules": "",
-        "package_version": "1",
-        "attempts": 1,
-        "script_attempts": 1,
-    }
-    read = Provenance.model_validate({**kept, "play": "another-packages_2"})
-    assert Provenance.model_validate_json(read.model_dump_json()).play == "another-packages_2"
-    for name in ("", "Upper", "two words", "a" * 65, "-x", "x\n", "é"):
-        with pytest.raises(ValidationError):
-            Provenance.model_validate({**kept, "play": name})

@@ -2,7 +2,7 @@
 shown."""
 
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import orjson
 from fuzzing import EXAMPLES, damaged, json_values, only, thoroughly
@@ -56,14 +56,6 @@ def judged_and_kept(draft: Draft) -> None:
 @given(anything)
 def test_a_script_is_read_or_refused(text: str) -> None:
     script = only(ValueError)(lambda: Script.from_llm(read_json(text)))
-    if isinstance(script, Script):
-        judged_and_kept(Draft(script=script))
-
-
-@thoroughly
-@given(json_values(texts()) | valid_texts.map(orjson.loads))
-def test_a_script_is_read_from_any_value_or_refused(value: Any) -> None:
-    script = only(ValueError)(lambda: Script.from_llm(value))
     if isinstance(script, Script):
         judged_and_kept(Draft(script=script))
 

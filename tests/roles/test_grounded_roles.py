@@ -57,10 +57,6 @@ class TestRulebookWriter:
         assert f"actions.{len(JSON['actions'])}.name: Field required" in model.asked[1].chat[-1][1]
 
 
-def as_value(value: object) -> Any:
-    return orjson.loads(as_json(value))
-
-
 def keys(schema: Any) -> list[str]:
     return list(schema["properties"])
 

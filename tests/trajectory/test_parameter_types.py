@@ -11,13 +11,11 @@ from pydantic import ValidationError
 from refinesynth import rules
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
 from refinesynth.actions.matching import explain_mismatch, match_in, refusal
-from refinesynth.chat import render_task, render_tool_task, render_tools
-from refinesynth.imports.conversations import read_tool_task
+from refinesynth.chat import render_task
 from refinesynth.testing import valid_scripts
 from refinesynth.trajectory import ActionSpec, Draft, ParameterType, Script
 from refinesynth.world import World, check_solvability, plan
 
-INTEGER = ParameterType(type="integer", minimum=1, maximum=5)
 BOUNDS = st.none() | st.integers(-1_000, 1_000)
 
 
@@ -143,32 +141,6 @@ def test_other_schemas_are_text(schema: dict[str, Any]) -> None:
     assert ParameterType.from_schema(schema) == (ParameterType(), ())
 
 
-def test_few_values_can_be_listed() -> None:
-    assert INTEGER.choices() == ("1", "2", "3", "4", "5")
-    assert ParameterType(type="integer", minimum=-0.5, maximum=1.5).choices() == ("0", "1")
-    assert ParameterType(type="boolean").choices() == ("true", "false")
-    for kind in (
-        {"type": "integer", "minimum": 1},
-        {"type": "integer", "minimum": 1, "maximum": 101},
-        {"type": "number"},
-        {},
-    ):
-        assert ParameterType.model_validate(kind).choices() == ()
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        (INTEGER, "a whole number from 1 to 5"),
-        (ParameterType(type="number", maximum=0.5), "a number up to 0.5"),
-        (ParameterType(type="integer", minimum=-2), "a whole number from -2"),
-        (ParameterType(type="boolean"), "true or false"),
-    ],
-)
-def test_a_type_in_words(kind: ParameterType, said: str) -> None:
-    assert kind.to_words() == said
-
-
 @given(valid_scripts(), st.data())
 def test_an_action_s_text_and_its_call_say_the_same(script: Script, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(script.actions))
@@ -181,15 +153,6 @@ def test_an_action_s_text_and_its_call_say_the_same(script: Script, data: st.Dat
         (said,) = call.arguments.values()
         assert said == kind.value(values[name])
         assert not isinstance(said, str)
-
-
-@given(valid_scripts())
-def test_typed_functions_are_read_back(script: Script) -> None:
-    read = read_tool_task(render_tool_task(script), render_tools(script))
-    assert read is not None
-    assert render_tools(read.script) == render_tools(script)
-    assert [action.types for action in read.script.actions] == [action.types for action in script.actions]
-    assert Script.from_json(script.to_json()) == Script.from_llm(script.to_paper()) == script
 
 
 @pytest.mark.parametrize("amount", [3, "3", 3.0, "3.0", "+3"])

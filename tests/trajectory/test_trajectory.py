@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from refinesynth.testing import drafts, scripts, texts, turns, valid_drafts, valid_scripts
 from refinesynth.text.json_reader import scrub
@@ -18,14 +18,12 @@ from refinesynth.trajectory import (
     DraftTurn,
     DungeonMasterTurn,
     MalformedTurn,
-    MistakeKind,
     Persona,
     PlayerTurn,
     Provenance,
     Script,
     Trajectory,
     Usage,
-    explain,
     flagged_turns,
     read_turn,
     read_turns,
@@ -187,24 +185,6 @@ def test_flagged_turns_are_player_turns_before_a_flagged_answer(draft: Draft) ->
         assert (at in flagged) == wrong
 
 
-@pytest.mark.parametrize(
-    ("flags", "kind"),
-    [
-        ((True, True, True), MistakeKind.PARAMETER),
-        ((False, True, True), MistakeKind.PLACE),
-        ((False, False, True), MistakeKind.LOGIC),
-        ((False, False, False), None),
-    ],
-)
-def test_the_first_flag_names_the_mistake(flags: tuple[bool, bool, bool], kind: MistakeKind | None) -> None:
-    parameter, place, logic = flags
-    turn = DungeonMasterTurn(
-        thought="", observation="", parameter_error=parameter, place_error=place, logic_error=logic
-    )
-    assert turn.mistake_kind == kind
-    assert turn.flagged == any(flags)
-
-
 @given(USAGES, USAGES, USAGES)
 def test_usage_adds_up_in_any_order(one: Usage, two: Usage, three: Usage) -> None:
     assert (one + two) + three == one + (two + three)
@@ -249,20 +229,6 @@ def test_what_cannot_be_turns_is_explained_to_the_model() -> None:
     assert strange.raw == '{"role":"Wizard"}'
     with pytest.raises(ValueError, match="got int"):
         read_turns(7)
-
-
-def test_an_explanation_stops_after_a_few_problems_and_gives_no_values() -> None:
-    class Many(BaseModel):
-        a: int
-        b: int
-        c: int
-
-    with pytest.raises(ValidationError) as raised:
-        Many.model_validate({"a": "secret", "b": "secret", "c": "secret"})
-    explained = explain(raised.value, most=2)
-    assert explained.endswith("; and 1 more")
-    assert explained.startswith("a: Input should be a valid integer")
-    assert "secret" not in explained
 
 
 def test_what_we_write_forbids_unknown_fields_and_changes() -> None:

@@ -64,18 +64,3 @@ def test_no_more_than_so_many_are_remembered_however_many_there_are(monkeypatch:
     assert [count(thing) for thing in things] == [1, 2, 3, 4, 5]
     assert [count(thing) for thing in things[2:]] == [3, 4, 5]
     assert count(things[0]) == 6
-
-
-def test_what_cannot_be_made_is_tried_again() -> None:
-    tried: list[Thing] = []
-
-    @weakly_cached
-    def fails(thing: Thing) -> None:
-        tried.append(thing)
-        raise ValueError("not this time")
-
-    thing = Thing()
-    for _ in range(2):
-        with pytest.raises(ValueError, match="not this time"):
-            fails(thing)
-    assert len(tried) == 2

@@ -23,7 +23,7 @@ from refinesynth.trajectory import (
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground_actions import Item, overlap, some_ground_actions
+from refinesynth.world.ground_actions import Item, overlap
 from refinesynth.world.planner import Planner
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
@@ -261,22 +261,6 @@ def test_places_overlap_where_one_may_be_part_of_the_other(
     one: tuple[str | Item | None, ...], other: tuple[str | Item | None, ...], meet: bool
 ) -> None:
     assert overlap(one, other) is overlap(other, one) is meet
-
-
-@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(0, 20))
-def test_each_action_has_its_share_of_what_is_looked_at(sizes: list[int], most: int) -> None:
-    actions = [
-        ActionSpec(
-            name=f"do{at} {{p}}", pattern=f"do{at} (.+)", parameters={"p": tuple(f"v{each}" for each in range(size))}
-        )
-        for at, size in enumerate(sizes)
-    ]
-    texts, complete = some_ground_actions(World(script_of(*actions)), most)
-    assert len(texts) <= most
-    assert complete == (len(texts) == sum(sizes))
-    taken = [sum(text.startswith(f"do{at} ") for text in texts) for at in range(len(sizes))]
-    # None has less than another one that had no more to give.
-    assert all(one >= min(other, size) - 1 for one, size in zip(taken, sizes, strict=True) for other in taken)
 
 
 @given(scripts())
