@@ -10,9 +10,9 @@ from refinesynth.backends import Role
 from refinesynth.cli.backend_options import Set, tuned_backend
 from refinesynth.cli.display import Display
 from refinesynth.cli.exit_codes import ExitCode
-from refinesynth.cli.field_options import PlayOption
+from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.run_display import import_backends, run_displayed
-from refinesynth.cli.terminal import notes, say
+from refinesynth.cli.terminal import note, notes, say
 from refinesynth.client.token_usage import ESTIMATED
 from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode.backend_check import BackendCheck, Probe
@@ -28,16 +28,23 @@ def check_backend(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A preset or a litellm model string.")],
     *,
     play: PlayOption = None,
+    roles: Annotated[
+        str | None, option(metavar="ROLES", help="Ask these alone, such as player,dungeon_master.")
+    ] = None,
+    forms: Annotated[str | None, option(hidden=True)] = None,
     set_: Set = None,
 ) -> None:
     """Send a backend the requests of each role, in every form, and play one episode. This makes paid requests.
 
     Each request is announced with its bounds. After Ctrl-C, the findings so far are printed.
     """
+    if forms is not None:
+        note("! --forms is gone and does nothing: each role is asked in every form")
     backend = tuned_backend(name, set_ or [])
     display = Display(notes())
     display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
     import_backends({"backend": backend})
+    role_names = [name.strip() for name in (roles or "").casefold().replace("-", "_").split(",") if name.strip()]
 
     def announce(role: Role, form: str, prompt: int, max_tokens: int | None) -> None:
         bound = f"{max_tokens:,}" if max_tokens else "as many as its context leaves"
@@ -48,7 +55,7 @@ def check_backend(
     check = BackendCheck(backend, announce, _say_result)
 
     async def probe(**_: object) -> bool:
-        await check.run(shipped()[0], play=play or "live")
+        await check.run(shipped()[0], play=play or "live", roles=role_names)
         return True
 
     finished, code = run_displayed(probe, display)
@@ -57,7 +64,7 @@ def check_backend(
     if finished is None:
         display.say(f"interrupted after {counted(len(check.probes), 'request')}; nothing more is asked")
         raise typer.Exit(code)
-    if check.playable:
+    if check.playable and not role_names:
         display.say("plays one episode")
         work = partial(
             estimate, shipped()[:1], 1, tuned_backend(backend, check.settings), sample=1, play=play or "live"

@@ -4,7 +4,7 @@ The rehearsal backend plays the episode around these requests, so each role gets
 not depend on earlier answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find
 from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
-from refinesynth.errors import EpisodeAbandoned, RunStopped
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.roles.actor import plain_text, tool_calls_of
 from refinesynth.roles.script_writer import read_grounded
@@ -130,15 +130,18 @@ class BackendCheck:
         fallbacks = MODES[MODES.index(default) :]
         return next((mode for mode in fallbacks if not any(probe.refused for probe in self.problems(mode))), MODES[-1])
 
-    async def run(self, persona: Persona, *, play: str = "live") -> None:
-        """Send the first request of each role in every form. Live play has 8 requests.
+    async def run(self, persona: Persona, *, play: str = "live", roles: Collection[str] = ()) -> None:
+        """Send the first request of each role, or of `roles`, in every form. Live play has 8 requests.
 
         Raises:
             RunStopped: The backend cannot be used: key, model, address or quota.
-            ConfigurationError: No variable holds the required key.
+            ConfigurationError: No variable holds the required key, or a role is unknown.
             InputError: The play is unknown.
         """
         backend, play_roles = self.backend, find(play).roles(settings_of(play))
+        if unknown := [role for role in roles if role not in {*play_roles}]:
+            names = ", ".join(role.value for role in play_roles)
+            raise ConfigurationError(f"{unknown[0]!r} is no role of this check; give one or more of {names}")
         # The backend's own token limit would cut off the rehearsal's answers, and later roles would get no request.
         unbounded = backend.model_copy(update={"max_tokens": None})
         probed = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
@@ -154,7 +157,7 @@ class BackendCheck:
                 }
                 await play_episode(persona, index=0, settings=settings, models=recording)
                 for role, request in first.items():
-                    if form == "react" or role is Role.PLAYER:
+                    if (form == "react" or role is Role.PLAYER) and (not roles or role in roles):
                         await self._ask(role, request, models, context, settings)
         finally:
             await close_models(models.values())

@@ -140,10 +140,34 @@ def test_settings_are_not_by_role_here() -> None:
 
 
 def test_each_request_is_announced_with_its_bounds_before_it_ends() -> None:
-    result = check("--set", "timeout=30")
+    result = check("--roles", "player", "--set", "timeout=30")
     assert "asks player, text: about 4" in result.stderr
     assert "the answer may have 512, and take 30 s" in result.stderr
-    assert "player, text: works (0:0" in result.stdout
+    assert result.stdout.startswith("player, text: works (0:0")
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        (("--roles", "player"), ["player, text", "player, calls"]),
+        (("--roles", "dungeon-master, Player"), ["player, text", "dungeon master, *", "player, calls"]),
+        (("--roles", "narrator", "--play", "narrated", "--forms", "text"), ["narrator, *"]),
+    ],
+)
+def test_it_can_be_limited_to_roles_and_then_plays_no_episode(more: tuple[str, ...], asked: list[str]) -> None:
+    result = check(*more)
+    assert result.exit_code == 0, result.output
+    works = [line.partition(":")[0] for line in result.stdout.splitlines() if ": works" in line]
+    forms = ("native", "tool", "prompted")
+    assert works == [one.replace("*", form) for one in asked for form in (forms if "*" in one else ("",))]
+    assert "an episode" not in result.stdout
+    assert ("--forms is gone" in result.stderr) is ("--forms" in more)
+
+
+def test_an_unknown_role_is_refused() -> None:
+    result = cli("check-backend", "rehearsal", "--roles", "narrator")
+    assert result.exit_code == 2
+    assert "'narrator' is no role of this check; give one or more of script_writer," in result.stderr
 
 
 def test_a_script_that_the_rules_refuse_is_said_and_the_mode_goes_by_it() -> None:
@@ -186,6 +210,6 @@ def test_a_slow_answer_is_given_up_at_the_timeout(monkeypatch: pytest.MonkeyPatc
         return await whole(self, **request)
 
     monkeypatch.setattr(Mannered, "__call__", late)
-    result = check("--set", "timeout=0.5", "--play", "narrated")
+    result = check("--set", "timeout=0.5", "--roles", "player")
     assert "within 0.5 s" in result.output
     assert result.exit_code == 1
