@@ -2,7 +2,7 @@
 rulebook.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, TypeGuard, cast
@@ -107,40 +107,98 @@ def _only_laws(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer with only the names and laws of its actions, each with the placeholder pattern `.`. Other items
     become actions without a name, which are refused.
     """
-    actions: object = answer.get("actions")
-    listed = cast("list[object]", actions) if isinstance(actions, list) else []
-    objects = (action if _is_object(action) else {} for action in listed)
-    reduced = [{field: action[field] for field in ("name", *_LAWS) if field in action} for action in objects]
+    actions = (action if _is_object(action) else {} for action in _objects(answer.get("actions")))
+    reduced = [{field: action[field] for field in ("name", *_LAWS) if field in action} for action in actions]
     return {**answer, "actions": [{"pattern": ".", **action} for action in reduced]}
 
 
 _LAWS = ("requires", "effects", "reveals")
 
-_OPTIONAL = frozenset({"from_path", "when", "each", "hint", "sentence", "each_step", "knows", *_LAWS})
+_OPS = {
+    word: op
+    for op, words in {"add": "append push insert increment", "remove": "delete", "set": "replace put assign"}.items()
+    for word in words.split()
+}
+"""Accepted synonyms of effect operations."""
 
 
 def read_grounded(answer: object) -> Script:
-    """Read a grounded script from a model's answer. Unknown keys are dropped, and so are optional ones that are null or
-    an empty text; the laws are not checked.
+    """Read a grounded script from a model's answer. Unknown keys are dropped and common errors of form repaired; the
+    laws are not checked.
 
     Raises:
         pydantic.ValidationError: A required value is missing or of the wrong kind.
         ValueError: There is no rulebook.
     """
-    if not _is_object(answer) or answer.get("rulebook") is None:
+    [script] = _objects([answer], _repair_script)
+    if not _is_object(script) or script.get("rulebook") is None:
         raise ValueError("rulebook: Field required; an object with goal, sights, invariants and solution")
-    laws = {name: _without_empty(answer[name]) for name in ("actions", "rulebook") if name in answer}
-    return Script.from_llm({**answer, **laws})
+    return Script.from_llm(script)
 
 
-def _without_empty(part: Any) -> Any:
-    """Return a part of a script without empty optional keys, except within the value of an effect."""
-    if isinstance(part, list):
-        return [*map(_without_empty, cast("list[Any]", part))]
-    if not _is_object(part):
-        return part
-    kept = ((name, value) for name, value in part.items() if name not in _OPTIONAL or value not in (None, ""))
-    return {name: value if name == "value" else _without_empty(value) for name, value in kept}
+def _repair_script(script: dict[str, Any]) -> None:
+    actions = script.get("actions")
+    if _is_object(actions):  # the paper's form
+        script["actions"] = dict(zip(actions, _objects([*actions.values()], _repair_action), strict=True))
+    elif isinstance(actions, list):
+        script["actions"] = _objects(actions, _repair_action)
+    if _is_object(script.get("rulebook")):
+        [script["rulebook"]] = _objects(script["rulebook"], _repair_rulebook)
+
+
+def _repair_action(action: dict[str, Any]) -> None:
+    action["requires"] = _objects(action.get("requires"), _repair_requirement, "condition")
+    action["effects"] = _objects(action.get("effects"), _repair_effect)
+    action["reveals"] = action.get("reveals") or ""
+    if isinstance(action["reveals"], list | dict):
+        action["reveals"] = _objects(action["reveals"], _drop_empty, "text")
+
+
+def _repair_requirement(requirement: dict[str, Any]) -> None:
+    kind = requirement.get("kind")
+    if isinstance(kind, str):
+        requirement["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
+    requirement["effects"] = _objects(requirement.get("effects"), _repair_effect)
+    _drop_empty(requirement)
+
+
+def _repair_effect(effect: dict[str, Any]) -> None:
+    if isinstance(effect.get("op"), str):
+        word = effect["op"].strip().casefold()
+        effect["op"] = _OPS.get(word, word)
+    effect.setdefault("from_path", effect.get("from"))
+    for name in ("from_path", "when", "each"):
+        effect[name] = None if effect.get(name) == "" else effect.get(name)
+
+
+def _repair_rulebook(rulebook: dict[str, Any]) -> None:
+    rulebook["sights"] = _objects(rulebook.get("sights"), _drop_empty, "path")
+    rulebook["each_step"] = _objects(rulebook.get("each_step"), _repair_effect)
+    if not (_is_object(knows := rulebook.get("knows")) and knows.get("texts")):
+        rulebook["knows"] = None
+    rulebook["invariants"] = _objects(rulebook.get("invariants"), key="condition")
+    if isinstance(rulebook.get("goal"), str):
+        rulebook["goal"] = [rulebook["goal"]]
+    solution = _objects(rulebook.get("solution"))
+    rulebook["solution"] = [step.get("action", step) if _is_object(step) else step for step in solution]
+
+
+def _drop_empty(fields: dict[str, Any]) -> None:
+    for name in [name for name, value in fields.items() if value in (None, "")]:
+        del fields[name]
+
+
+def _objects(value: Any, repair: Callable[[dict[str, Any]], None] | None = None, key: str = "") -> list[Any]:
+    """Return copies of the objects in a list, each repaired; a single value counts as a list of one, None as an empty
+    list. With `key`, a text stands for the object with this text under its one required key. Other items stay.
+    """
+    objects: list[Any] = []
+    for item in cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]:
+        copy = {key: item} if key and isinstance(item, str) else item.copy() if _is_object(item) else item
+        if repair is not None and _is_object(copy):
+            repair(copy)
+        objects.append(copy)
+    return objects
 
 
 def _is_object(value: object) -> TypeGuard[dict[str, Any]]:

@@ -17,7 +17,7 @@ from refinesynth.roles import DungeonMaster, RulebookWriter
 from refinesynth.roles.schemas import GROUNDED_SCRIPT, Words, schema_of
 from refinesynth.roles.script_writer import read_grounded
 from refinesynth.rules import Violation
-from refinesynth.trajectory import Persona, Script
+from refinesynth.trajectory import Knowledge, Persona, Script
 
 PERSONA = Persona(text="a joiner")
 WANTED: dict[str, JsonValue] = {"features": ["hidden"], "actions": [3, 5]}
@@ -106,22 +106,76 @@ def resolved(schema: Any) -> Any:
 
 
 class TestReading:
-    def test_empty_optional_parts_and_unknown_keys_are_dropped(self) -> None:
-        effect = {"op": "set", "path": "/tries", "value": {"when": ""}, "when": "", "from_path": None, "each": ""}
-        first = {
-            **JSON["actions"][0],
-            "requires": [{"condition": "true", "kind": "logic", "hint": None, "effects": None, "why": "dropped"}],
-            "effects": [effect],
-            "reveals": None,
-        }
-        rulebook = {**JSON["rulebook"], "knows": None, "sights": [{"path": "/things", "each": "", "when": None}]}
-        script = read_grounded(changed(extra="dropped", actions=[first, *JSON["actions"][1:]], rulebook=rulebook))
-        action = script.actions[0]
-        assert [(one.hint, one.effects) for one in action.requires] == [("Nothing happens.", ())]
-        assert action.effects[0].model_dump() == {"op": "set", "path": "/tries", "value": {"when": ""}}
-        assert action.reveals == ""
+    def test_slips_of_form_are_mended(self) -> None:
+        answer = changed(
+            extra="dropped",
+            actions=[
+                {
+                    **JSON["actions"][0],
+                    "requires": ["thing in visible", {"condition": "true", "kind": "Logic_Error", "hint": None}],
+                    "effects": {
+                        "op": "SET",
+                        "path": "/things/{thing}/open",
+                        "value": True,
+                        "when": "",
+                        "from_path": "",
+                    },
+                    "reveals": None,
+                },
+                {
+                    **JSON["actions"][1],
+                    "effects": [{"op": "Append", "path": "/player/holding", "value": "{thing}", "why": "dropped"}],
+                },
+            ],
+            rulebook={
+                "goal": "true",
+                "sights": ["/things", {"path": "/player/holding", "each": "", "when": None}],
+                "invariants": "true",
+                "solution": [{"action": "open box"}, "take key"],
+            },
+        )
+        script = read_grounded(answer)
+        first, second = script.actions
+        assert [(r.condition, r.kind, r.hint) for r in first.requires] == [
+            ("thing in visible", "logic", "Nothing happens."),
+            ("true", "logic", "Nothing happens."),
+        ]
+        assert (first.effects[0].op, first.effects[0].when, first.effects[0].from_path) == ("set", None, None)
+        assert first.reveals == ""
+        assert second.effects[0].op == "add"
         assert script.rulebook is not None
-        assert script.rulebook.sights[0].model_dump() == {"path": "/things"}
+        assert script.rulebook.goal == ("true",)
+        assert [sight.path for sight in script.rulebook.sights] == ["/things", "/player/holding"]
+        assert script.rulebook.solution == ("open box", "take key")
+
+    def test_slips_in_what_is_rarely_used_are_mended(self) -> None:
+        cost = {"op": "REPLACE", "path": "/tries", "value": 1, "each": ""}
+        first: dict[str, Any] = {
+            **JSON["actions"][0],
+            "requires": [{"condition": "true", "effects": cost}, {"condition": "true", "effects": []}],
+            "reveals": [{"when": "true", "text": "It opens.", "why": "dropped"}, "It does not."],
+        }
+        second = {**JSON["actions"][1], "reveals": {"text": "You have it.", "when": ""}}
+        rulebook: dict[str, Any] = {
+            **JSON["rulebook"],
+            "knows": {"path": "/player/knows", "texts": []},
+            "each_step": cost,
+        }
+        script = read_grounded(changed(actions=[first, second], rulebook=rulebook))
+        assert [text.model_dump() for text in cast("Any", script.actions[0].reveals)] == [
+            {"when": "true", "text": "It opens."},
+            {"text": "It does not."},
+        ]
+        assert [text.model_dump() for text in cast("Any", script.actions[1].reveals)] == [{"text": "You have it."}]
+        assert script.rulebook is not None
+        assert script.rulebook.knows is None
+        effects = [*script.actions[0].requires[0].effects, *script.rulebook.each_step]
+        assert [(effect.op, effect.each) for effect in effects] == [("set", None)] * 2
+        assert script.actions[0].requires[1].effects == ()
+        rulebook["knows"] = {"path": "/player/knows", "texts": ["key"]}
+        again = read_grounded(changed(rulebook=rulebook))
+        assert again.rulebook is not None
+        assert again.rulebook.knows == Knowledge(path="/player/knows", texts=("key",))
 
     @pytest.mark.parametrize("when", [False, 0, [], {}])
     def test_a_condition_that_is_no_text_is_not_left_out(self, when: object) -> None:
