@@ -8,10 +8,12 @@ text of an error decide instead. No rule needs litellm; they apply to any comple
 import json
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from socket import gaierror
 
 from refinesynth.backends.backend import Backend
@@ -74,6 +76,9 @@ class ClassifiedError:
     """HTTP status, if any; litellm invents a status for errors without one."""
     arguments: tuple[str, ...] = ()
     """Arguments of the request that the server names, in its order."""
+    page: str | None = None
+    """Title or beginning of a web page received instead of a completion. From a server that never answered, a page
+    suggests a wrong URL. None if the status already explains the page: key, load or size."""
 
 
 class UnusableAnswer(Exception):
@@ -151,6 +156,12 @@ _UNREADABLE = re.compile(
     r"body is no JSON|invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
     re.IGNORECASE,
 )
+_PAGE_START = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
+_QUOTED_PAGE = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
+"""Beginning of a page that came with status 200, as quoted by litellm and the direct client."""
+_TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
+_PAGE_CHARS = 80
+"""Characters shown of a page without a title."""
 _ARGUMENTS: Mapping[str, re.Pattern[str]] = {
     "response_format": re.compile(
         r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE
@@ -171,6 +182,10 @@ _NETWORK_LIBRARIES = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aio
 _REFUSED_ERRORS = (ConnectionRefusedError, gaierror)
 _CONNECT_ERRORS = frozenset({"ConnectError", "ClientConnectorError"})
 """httpx's and aiohttp's errors for a failed connection; operating systems word the reasons differently."""
+_TLS = re.compile(r"\[SSL\b|\bSSL(Cert\w+)?Error|certificate_?verify_?failed|\bTLSV?1?_", re.IGNORECASE)
+_CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|certificate is not valid|self[- ]signed", re.IGNORECASE)
+_PLAIN_HTTP = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
+"""OpenSSL's error messages about a server that speaks plain HTTP."""
 _DROPPED_ERRORS = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Errors of an established connection; litellm raises them, too, as httpx's ConnectError."""
 
@@ -185,13 +200,17 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     if isinstance(error, UnusableAnswer):
         return ClassifiedError(error.action, error.category, f"{backend.label} {redact(str(error), key=key)}")
     status, text = _status_of(error), _text_of(error, key)
-    rule = _matching_rule(error, status, text)
+    page = _page_excerpt(error, status, text)
+    # Servers report a missing model in JSON; a page comes from a gateway.
+    rule = _BROKEN if page is not None and status == _NOT_FOUND else _matching_rule(error, status, text)
     retry_after = retry_after_in(headers_of(error)) if rule.action is FailureAction.RETRY else None
+    text = text if page is None else f"a web page: {page!r}"
     description = rule.template.format(
         text=text if len(text) <= _QUOTED_CHARS else f"{text[:_QUOTED_CHARS]}...",
         how="an error in its answer" if in_body else f"HTTP {status}",
         model=backend.model,
         key=_key_advice(backend),
+        trust=_trust_advice(),
         server=f" at {backend.base_url}" if backend.base_url else "",
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
@@ -200,8 +219,9 @@ def classify_error(error: Exception, backend: Backend) -> ClassifiedError:
     certain = rule.action is not FailureAction.STOP or not by_text_alone or not _has_answer(error, status)
     message = redact(f"{backend.label} {description}", key=key)
     status = None if in_body else status
-    arguments = _named_arguments(text, backend)
-    return ClassifiedError(rule.action, rule.category, message, retry_after, certain, status, arguments)
+    return ClassifiedError(
+        rule.action, rule.category, message, retry_after, certain, status, _named_arguments(text, backend), page
+    )
 
 
 @dataclass(frozen=True)
@@ -233,6 +253,14 @@ _LOADING = _retry(
 """llama.cpp, text-generation-inference and others. Requires both status and words, and no words of a failure."""
 _TIMEOUT = _retry(ErrorCategory.TIMEOUT, "gave no answer within {timeout}")
 _UNREACHED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server} ({text})")
+_UNTRUSTED = _stop(
+    ErrorCategory.UNREACHED, "shows a TLS certificate{server} that is not trusted here; {trust} ({text})"
+)
+_NO_TLS = _stop(
+    ErrorCategory.UNREACHED,
+    "does not speak TLS{server}, as https:// says; give a base_url that begins with http:// ({text})",
+)
+_TLS_FAILED = _retry(ErrorCategory.UNREACHED, "cannot be reached{server}, because TLS failed ({text})")
 _DROPPED = _retry(ErrorCategory.SERVER, "broke off the connection{server} ({text})")
 _BROKEN = _retry(ErrorCategory.SERVER, "sent something that is no completion ({text})")
 _DEFECT = _stop(ErrorCategory.DEFECT, "cannot be asked: {error}: {text}")
@@ -271,6 +299,9 @@ _SERVER_ERROR = 500
 """Also litellm's status for an unreachable server, a broken body and its own failure."""
 _SUCCESS = 200
 """litellm's status for a body that is no JSON."""
+_NOT_FOUND = 404
+_PAGE_STATUSES = frozenset({401, 402, 403, 408, 413, 429})
+"""Statuses below 500 that keep their meaning when the body is a web page."""
 _ACCOUNT_STATUSES = frozenset({401, 402, 403, 404, 429})
 """Statuses sent before the server reads the prompt; their text is about the account or the model."""
 
@@ -298,7 +329,7 @@ def _matching_rule(error: Exception, status: int | None, text: str) -> _Rule:
 def _rule_without_answer(error: Exception, status: int | None, text: str) -> _Rule | None:
     """Return the row for a fault whose status is invented or missing; None if a server may have sent the 500."""
     if _is_network_error(error):
-        return _UNREACHED if _is_unconnected(error) else _DROPPED
+        return _tls_fault(error, text) or (_UNREACHED if _is_unconnected(error) else _DROPPED)
     if status == _SUCCESS or any(isinstance(cause, _PARSE_ERRORS) for cause in causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
@@ -323,6 +354,22 @@ def _is_network_error(error: Exception) -> bool:
     )
 
 
+def _tls_fault(error: Exception, text: str) -> _Rule | None:
+    message = " ".join([text, *(str(cause) for cause in causes_of(error))])
+    if not _TLS.search(message) and not any(isinstance(cause, ssl.SSLError) for cause in causes_of(error)):
+        return None
+    if _CERTIFICATE.search(message):
+        return _UNTRUSTED
+    return _NO_TLS if _PLAIN_HTTP.search(message) else _TLS_FAILED
+
+
+def _trust_advice() -> str:
+    file = os.environ.get("SSL_CERT_FILE")
+    if file and not Path(file).exists():
+        return f"SSL_CERT_FILE names {file!r}, and no such file is there"
+    return "name the file with its authority's certificate in the variable SSL_CERT_FILE"
+
+
 def _is_unconnected(error: Exception) -> bool:
     causes = list(causes_of(error))
     is_connect_error = any(kind.__name__ in _CONNECT_ERRORS for cause in causes for kind in type(cause).__mro__)
@@ -333,6 +380,22 @@ def _is_unconnected(error: Exception) -> bool:
 def _has_answer(error: Exception, status: int | None) -> bool:
     """Return True if a server responded. The error's class counts as well: litellm invents a status without one."""
     return status is not None and type(error).__name__ != "APIConnectionError"
+
+
+def _page_excerpt(error: Exception, status: int | None, text: str) -> str | None:
+    unread = _UNREADABLE.search(text) is not None
+    # litellm reports a page that came with status 200 as a 500.
+    if not unread and (status in _PAGE_STATUSES or (status or 0) >= _SERVER_ERROR):
+        return None
+    start = (_QUOTED_PAGE if unread else _PAGE_START).search(text)
+    is_html = "text/html" in headers_of(error).get("content-type", "").casefold() and (unread or text.startswith("<"))
+    if start is None and not is_html:
+        return None
+    if (title := _TITLE.search(text)) is not None:
+        return title[1].strip()
+    excerpt = text[0 if start is None else start.start(1) :][:_PAGE_CHARS]
+    # Up to the last tag: litellm may append text to the page.
+    return excerpt[: excerpt.rfind(">") + 1] or excerpt
 
 
 def _key_advice(backend: Backend) -> str:

@@ -7,6 +7,7 @@ from random import uniform
 from typing import Any
 
 from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
@@ -16,6 +17,9 @@ from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, 
 
 _CONNECT_RETRIES = 3
 """Retries for a server that was never reached; their waits add up to 5 to 9 seconds."""
+_PAGE_RETRIES = 1
+"""Retries for a server that sends web pages and never answered: a gateway's page goes away, that of a wrong address
+stays."""
 _CONTENT_CATEGORIES = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
 """Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
 _MAX_FRUITLESS = 5
@@ -74,7 +78,7 @@ class FailurePolicy:
     """Decision for each failure of one backend: retry, abandon the episode, or stop the run.
 
     Backend faults have the retry budget `Backend.retries`; content faults and defects have `Backend.content_retries`
-    each. A server that never answered is given up after 3 retries without a connection.
+    each. A server that never answered is given up after 3 retries without a connection, or after its second web page.
     """
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
@@ -133,6 +137,8 @@ class FailurePolicy:
         faults, backend, has_answered = pending.faults, self._backend, self._limiter.has_answered
         if fault.action is not FailureAction.RETRY or (fault.retry_after or 0.0) > self.max_wait:
             return False
+        if fault.page is not None and not has_answered and faults.total() > _PAGE_RETRIES:
+            return False
         if fault.category is ErrorCategory.UNREACHED and not has_answered and faults[fault.category] > _CONNECT_RETRIES:
             return False
         # A resumed run replays the failed answers of its journal: their cause may be gone, so retries begin anew.
@@ -158,6 +164,8 @@ class FailurePolicy:
 
     def error(self, fault: ClassifiedError, pending: PendingRequest) -> BackendError:
         """Return the error for a request that is given up after this fault."""
+        if fault.page is not None and not self._limiter.has_answered:
+            return RunStopped(_no_api_message(self._backend, fault.page))
         is_stop = fault.action is FailureAction.STOP
         if is_stop and (fault.certain or not self.answered):
             return _run_stopped(fault.message)
@@ -236,6 +244,16 @@ def _used_features(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
     if isinstance(schema, Mapping) and "json_schema" in schema:
         features[UnsupportedFeature.SCHEMA] = f"{UnsupportedFeature.SCHEMA} {schema['json_schema']['name']}"
     return features
+
+
+def _no_api_message(backend: Backend, page: str) -> str:
+    server = server_of(backend)
+    setting = "its address" if server is None else f"base_url ({server})"
+    hint = "" if server is not None and server.rstrip("/").endswith("/v1") else ", which mostly ends in /v1"
+    return (
+        f"{backend.label} is asked at an address where no completion API is: a web page came back, {page!r}. Check {setting}{hint}, "
+        f"and whether a login or a proxy stands in between."
+    )
 
 
 def _run_stopped(message: str) -> RunStopped:

@@ -91,7 +91,7 @@ async def test_a_server_that_always_fails_ends_the_run_with_a_reason(
 async def test_a_server_that_fails_for_a_while_changes_nothing(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # litellm replaces a surrogate in UTF-8: an answer
+    # With this seed no web page comes first, which is a wrong address. litellm replaces a surrogate in UTF-8: an answer
     # without a finish_reason is left, which is paid for and asked for again with another seed.
     monkeypatch.setattr(faulty_server, "GARBAGE", faulty_server.GARBAGE[:-1])
     inside = await rs.synthesize(n=4, play="narrated", output=tmp_path / "inside", call=Rehearsal(faults=Faults.none()))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiohttp import web
 from command_line import cli, unwrapped
 from faulty_server import faulty_app
 from server_manners import Mannered, bare
@@ -90,6 +91,25 @@ def test_what_a_server_lacks_is_said_once(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert result.stderr.count("does not take response_format; structured answers are asked for by a tool call") == 1
     assert result.stderr.count("does not take tools; it is asked for text") == 1
+
+
+@pytest.mark.process
+def test_a_web_page_where_completions_should_be_is_said_at_once(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(text="<!DOCTYPE html><title>Sign in</title>", content_type="text/html")
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", page)
+    with serving(application) as address:
+        place = ("--backend", "hosted_vllm/any", "--set", f"base_url={address}")
+        result = run("-n", 2, "-o", tmp_path / "run", *place, "--concurrency", 1)
+    assert result.exit_code == 1
+    assert "no completion API is: a web page came back, 'Sign in'" in result.stderr
+    assert f"Check base_url ({address}), which mostly ends in /v1" in result.stderr
+    assert [path for path in asked if path != "/props"] == ["/chat/completions"] * 2
 
 
 def test_falling_short_is_1_and_says_why(tmp_path: Path, personas: Path) -> None:

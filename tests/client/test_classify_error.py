@@ -292,6 +292,42 @@ def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.
     assert "the credentials that litellm reads for bedrock" in said(model="bedrock/any")
 
 
+PAGE = "<!DOCTYPE html> <html><head><title>Sign in</title></head><body>Hello</body></html>"
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("error", "page"),
+    [
+        (StatusError(404, PAGE), "Sign in"),
+        (StatusError(405, "<html><h1>405 Not Allowed</h1>"), "<html><h1>405 Not Allowed</h1>"),
+        (StatusError(404, "<h1>Nothing here</h1>", HTML), "<h1>Nothing here</h1>"),
+        (
+            StatusError(
+                200, "its body is no JSON: JSONDecodeError in 9 bytes of text/html, beginning with hello", HTML
+            ),
+            "its",
+        ),
+        (StatusError(200, f"Unable to get json response - Expecting value, Original Response: {PAGE}"), "Sign in"),
+        (StatusError(500, f"Empty or invalid response from LLM endpoint. Received: '{PAGE}'"), "Sign in"),
+        (StatusError(400, "bad schema", HTML), None),
+        (StatusError(400, f"cannot parse {PAGE}"), None),
+        *((StatusError(status, PAGE, HTML), None) for status in (401, 402, 403, 408, 413, 429, 500, 502, 503)),
+        (StatusError(404, "no such model"), None),
+        (ConnectionResetError(), None),
+    ],
+)
+def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -> None:
+    found = classify_error(error, BACKEND).page
+    assert found is None if page is None else found is not None and found.startswith(page)
+
+
+def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
+    fault = classify_error(StatusError(404, PAGE), BACKEND)
+    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.SERVER)
+    assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
+
+
 def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_LOGIN", "canary.0123456789")
     backend = BACKEND.model_copy(update={"api_key_env": "MY_LOGIN"})

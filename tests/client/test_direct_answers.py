@@ -174,7 +174,7 @@ async def outcome(call: Completion, backend: Backend, **request: object) -> tupl
         answer.check(max_tokens=None)
     except Exception as failed:  # noqa: BLE001
         fault = classify_error(failed, backend)
-        return fault.category, fault.action, fault.retry_after
+        return fault.category, fault.action, fault.retry_after, fault.page
     return answer.text, answer.thinking, answer.calls, answer.usage, answer.model, answer.id
 
 

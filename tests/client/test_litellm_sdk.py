@@ -135,6 +135,24 @@ async def _hang_up(stream: anyio.abc.ByteStream) -> None:
     await stream.aclose()
 
 
+PAGE = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("status", [200, 404, 405])
+@pytest.mark.parametrize("body", [PAGE, "<h1>Welcome</h1>"])
+async def test_a_web_page_for_a_first_answer_is_a_wrong_address(
+    model: str, *, status: int, body: str, server: ChatServer, waits: Waits
+) -> None:
+    server.replies.extend([Reply(body, status=status, headers={"content-type": "text/html"})] * 3)
+    with pytest.raises(RunStopped) as stopped:
+        await Agent(asking(server, model, waits)).run("hi")
+    # Once more, in case that it was a gateway's page for the moment; 405 is no such thing.
+    assert len(server.bodies) == (1 if status == 405 else 2)
+    assert "where no completion API is: a web page came back" in str(stopped.value)
+    assert f"Check base_url ({server.url})" in str(stopped.value)
+
+
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.backend.model != "rehearsal"])
 def test_litellm_takes_what_each_preset_sends(name: str) -> None:
     backend = PRESETS[name].backend

@@ -44,8 +44,8 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def listening(tls: ssl.SSLContext) -> Generator[str]:
-    """A port at which a server answers over TLS."""
+def listening(tls: ssl.SSLContext | None) -> Generator[str]:
+    """A port at which a server answers, over TLS if there is a context."""
 
     async def answer(_request: web.Request) -> web.Response:
         return web.json_response(completion())
@@ -77,7 +77,7 @@ def own(tmp_path: Path) -> Generator[tuple[str, Path]]:
 
 
 async def ask(base_url: str, path: str) -> None:
-    backend = Backend.model_validate({"model": "hosted_vllm/m", "base_url": base_url, "path": path, "retries": 0})
+    backend = Backend.model_validate({"model": "hosted_vllm/m", "base_url": base_url, "path": path})
     model = open_model(backend)
     try:
         await model_request(model, [ModelRequest.user_text_prompt("hi")])
@@ -89,13 +89,16 @@ async def ask(base_url: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["direct", "litellm"])
-async def test_a_certificate_that_is_not_trusted_stops_the_run(
+async def test_a_certificate_that_is_not_trusted_stops_the_run_and_is_called_that(
     own: tuple[str, Path], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with pytest.raises(
-        RunStopped, match=r"cannot be reached at https://.*certificate.*check that the server is running"
+        RunStopped, match=r"TLS certificate at https://.* not trusted here; name the file .* SSL_CERT_FILE"
     ):
+        await ask(f"https://{own[0]}/v1", path)
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(RunStopped, match=r"SSL_CERT_FILE names '/nowhere.pem', and no such file is there"):
         await ask(f"https://{own[0]}/v1", path)
 
 
@@ -103,3 +106,12 @@ async def test_a_certificate_that_is_not_trusted_stops_the_run(
 async def test_one_that_is_named_is_trusted(own: tuple[str, Path], path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(own[1]))
     await ask(f"https://{own[0]}/v1", path)
+
+
+@pytest.mark.parametrize("path", ["direct", "litellm"])
+async def test_a_server_without_tls_is_called_that(path: str) -> None:
+    with (
+        listening(None) as place,
+        pytest.raises(RunStopped, match=r"does not speak TLS at https://.*begins with http://"),
+    ):
+        await ask(f"https://{place}/v1", path)

@@ -79,7 +79,8 @@ class Permit:
         if fault.category in _CAPACITY_CATEGORIES:
             limiter.limit.failed(self.number)
         if fault.category not in OUTAGE_CATEGORIES:
-            if fault.category is not ErrorCategory.DEFECT:
+            # A web page does not prove that a model answers.
+            if fault.category is not ErrorCategory.DEFECT and fault.page is None:
                 limiter.note_answer()
         elif limiter.breaker.failed(
             fault,
