@@ -221,7 +221,12 @@ class Hub:
 @pytest.fixture
 def hub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Hub:
     made = Hub(private=request.param)
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda library_name: made)  # pyright: ignore[reportUnknownLambdaType]
+
+    def api(*, library_name: str) -> Hub:
+        assert library_name == "refinesynth"
+        return made
+
+    monkeypatch.setattr("huggingface_hub.HfApi", api)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
     return made
 
