@@ -215,15 +215,22 @@ def _plan(config: TrainConfig, *, json: bool) -> None:
 
 
 _NAME: Final = re.compile(r"[\w.-]+")
+_STAGES: Final = ("zero2", "zero3")
 
 
 def typed_settings(options: Mapping[str, Any], *, assignments: Sequence[str] = ()) -> dict[str, Any]:
-    """The given settings; `assignments` (`--set`) override options. Raises ConfigurationError for a malformed or repeated
-    assignment.
+    """The given settings; `assignments` (`--set`) override options, and `deepspeed` is a ZeRO stage or a file.
+
+    Raises ConfigurationError for a malformed or repeated assignment, and for another value of `deepspeed`.
     """
     settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
     }
+    deepspeed = settings.get("deepspeed")
+    if deepspeed in _STAGES:
+        settings["parallel"] = settings.pop("deepspeed")
+    elif deepspeed is not None and not Path(deepspeed).is_file():
+        raise ConfigurationError(f"--deepspeed {deepspeed!r} is neither zero2 nor zero3, and there is no such file")
     assigned: dict[str, object] = {}
     for text in assignments:
         name, sign, value = text.partition("=")

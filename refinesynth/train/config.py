@@ -46,7 +46,7 @@ SCRATCH: Final = "scratch"
 ALL: Final = "all"
 HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
-PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template")
+PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed")
 """Fields that may hold paths."""
 
 _RESERVED: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
@@ -208,10 +208,10 @@ class TrainConfig(BaseModel):
     """`auto`, or the name of an attention implementation of transformers or `refinesynth_segments`."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
-    parallel: Annotated[Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"], Option(MACHINES)] = "auto"
+    parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
     """Parallelism of processes: copies (ddp), sharded optimizer and gradients (zero2), also weights (zero3, fsdp)."""
-    offload: bool = False
-    """Keep the optimizer's states in the host's memory; for zero2 and zero3."""
+    deepspeed: Annotated[str | None, Option(MACHINES, "STAGE|FILE")] = None
+    """Your own DeepSpeed JSON file; as an option also a stage, zero2 or zero3."""
     device: Literal["auto", "cpu"] = "auto"
     """`auto`: GPUs if there are any. `cpu`: no GPUs."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Option(LEARNING, "N")] = 0
@@ -271,10 +271,8 @@ class TrainConfig(BaseModel):
                 f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in; "
                 "give a larger one, or a smaller max_length"
             )
-        if self.offload and self.parallel not in {"zero2", "zero3"}:
-            raise ValueError(
-                f"offload is DeepSpeed's, and parallel is {self.parallel!r}; give zero2 or zero3, or leave it out"
-            )
+        if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
+            raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
         if self.quantize is not None and self.precision == "fp64":
             raise ValueError(
                 f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"

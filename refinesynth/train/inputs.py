@@ -19,6 +19,7 @@ from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.data.conversation_reader import source_file, split_weight
 from refinesynth.train.layered_settings import portable, published
+from refinesynth.train.plan import read_deepspeed
 from refinesynth.train.render.template import read_template
 
 _HUB_TIMEOUT: Final = 10.0
@@ -74,6 +75,8 @@ def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> N
         if isinstance(name := split_weight(source)[0], str | Path):
             source_file(name)
     read_template(config.chat_template)
+    if config.deepspeed is not None:
+        read_deepspeed(config.deepspeed)
     if config.quantize is not None:
         check_installed("quantize", "bitsandbytes")
     models = {(config.model, config.revision), config.tokenizer_source}

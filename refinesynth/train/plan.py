@@ -1,9 +1,11 @@
-"""Plan of a training: steps, memory, and checks of feasibility. Imports no torch."""
+"""Plan of a training: steps, memory, the user's DeepSpeed file, and checks of feasibility. Imports no torch."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import Every, TrainConfig, interval
@@ -238,7 +240,8 @@ def compute_settings(config: TrainConfig, devices: Devices, model: ModelShape) -
     Else fsdp. Checkpointing: on GPUs, if the estimate without checkpointing exceeds 90 %.
 
     Raises:
-        InputError: `parallel` is `none` with several processes, `fsdp` on CPUs, or would shard quantized weights.
+        InputError: `parallel` is `none` with several processes, `fsdp` on CPUs, or would shard quantized weights; or
+            the DeepSpeed file cannot be used, or has another stage than `parallel`.
     """
     gpu = devices.kind == "gpu"
     precision = config.precision if config.precision != "auto" else "bf16" if gpu and devices.bf16 else "fp32"
@@ -267,11 +270,18 @@ def _requested_parallel(config: TrainConfig, devices: Devices) -> Parallel | Lit
     if config.parallel == "fsdp" and devices.kind == "cpu":
         # accelerate would silently use copies (ddp).
         raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
-    if config.quantize is not None and config.parallel in {"zero3", "fsdp"}:
+    requested = config.parallel
+    if config.deepspeed is not None:
+        requested = "zero3" if read_deepspeed(config.deepspeed)["zero_optimization"]["stage"] == _ZERO_3 else "zero2"
+    if config.parallel not in {"auto", requested}:
         raise InputError(
-            f"parallel is {config.parallel!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
+            f"the DeepSpeed file {config.deepspeed!r} asks for {requested}, and parallel is {config.parallel!r}; leave parallel out, or change one"
         )
-    return config.parallel
+    if config.quantize is not None and requested in {"zero3", "fsdp"}:
+        raise InputError(
+            f"parallel is {requested!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
+        )
+    return requested
 
 
 def _check_data(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
@@ -308,12 +318,12 @@ def _check_data(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: D
 
 def _check_memory(memory: MemoryEstimate, devices: Devices, compute: ComputeSettings, config: TrainConfig) -> None:
     """Raises: InputError: Weights, gradients and optimizer do not fit into a GPU."""
-    # The optimizer in `trainer.optim` may keep less state than AdamW, and an offloaded one none.
-    required = memory.fixed - (memory.optimizer if config.trainer.optim or config.offload else 0)
+    # The optimizer in `trainer.optim` may keep less state than AdamW.
+    required = memory.fixed - (memory.optimizer if config.trainer.optim else 0)
     if devices.kind != "gpu" or devices.memory is None or required <= devices.memory:
         return
     lora = "" if config.lora else "--lora, "
-    remedy = f"more GPUs than {devices.ranks}" if compute.splits_weights else "--parallel zero3 on more GPUs"
+    remedy = f"more GPUs than {devices.ranks}" if compute.splits_weights else "--deepspeed zero3 on more GPUs"
     raise InputError(
         f"the model is too large for the devices: weights, gradients and optimizer take {memory.fixed / _GIB:,.0f} GiB on each, and "
         f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {lora}{remedy} or a smaller model"
@@ -355,3 +365,45 @@ def _remarks_on_compute(
             f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "
             f"{devices.memory / _GIB:,.0f} GiB; lower tokens_per_pack or max_length, or turn gradient_checkpointing on"
         )
+
+
+_ZERO_2, _ZERO_3 = 2, 3
+_OVERRIDDEN: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_EQUIVALENT_SETTINGS: Final = {
+    "optimizer": "learning_rate, weight_decay and adam_betas",
+    "scheduler": "schedule and warmup",
+    "gradient_clipping": "max_grad_norm",
+    "bf16": "precision",
+    "fp16": "precision",
+}
+"""Sections of the file that `TrainConfig` sets, with the names of its settings."""
+
+
+def read_deepspeed(name: str) -> dict[str, Any]:
+    """Read the user's DeepSpeed file and add the settings that a training needs. Raises `InputError`."""
+    try:
+        file_settings = _as_object(json.loads(Path(name).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
+    zero = _as_object(file_settings.get("zero_optimization"))
+    stage = zero.get("stage")
+    if stage not in (_ZERO_2, _ZERO_3):
+        raise InputError(
+            f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
+        )
+    for section in (key for key in _EQUIVALENT_SETTINGS if key in file_settings):
+        value: object = file_settings[section]
+        value = cast("dict[str, Any]", value).get("enabled") if isinstance(value, dict) else value
+        is_auto = value in (None, "auto") or (section == "fp16" and value is False)
+        if not is_auto or section in {"optimizer", "scheduler"}:
+            raise InputError(
+                f"the DeepSpeed file {name!r} sets {section!r}; take it out, and set {_EQUIVALENT_SETTINGS[section]} instead"
+            )
+    settings = {key: value for key, value in file_settings.items() if key not in {*_OVERRIDDEN, "fp16"}}
+    # Without this setting, the model would be saved only as DeepSpeed's shards.
+    needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
+    return {"zero_allow_untested_optimizer": True} | settings | {"zero_optimization": {**zero, **needed}}
+
+
+def _as_object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

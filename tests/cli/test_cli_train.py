@@ -17,6 +17,7 @@ from command_line import cli, unwrapped
 from train_values import FINISHED
 
 from refinesynth.cli.terminal import SafeConsole
+from refinesynth.cli.train import typed_settings
 from refinesynth.cli.train_display import TrainDisplay, metrics_line, plan_lines, preview_layout
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
@@ -144,7 +145,7 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--tokens-per-pack", 16_384], "tokens_per_pack", 16_384),
         (["--precision", "fp32"], "precision", "fp32"),
         (["--save-dtype", "fp32"], "save_dtype", "fp32"),
-        (["--parallel", "zero3"], "parallel", "zero3"),
+        (["--deepspeed", "zero3"], "parallel", "zero3"),
         (["--tokenizer", "m/t"], "tokenizer", "m/t"),
         (["--chat-template", "t.jinja"], "chat_template", "t.jinja"),
         (["--recipe", "paper-8b", "--set", "chat_template=null"], "chat_template", None),
@@ -165,6 +166,12 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
 )
 def test_every_option_sets_its_field(arguments: list[object], field: str, value: object) -> None:
     assert shown(*arguments)[field] == value
+
+
+def test_a_file_of_deepspeed_is_taken_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text("{}")
+    assert typed_settings({"deepspeed": str(file)}) == {"deepspeed": str(file)}
 
 
 def test_the_configuration_can_be_given_back(tmp_path: Path) -> None:
@@ -201,6 +208,7 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
         (["--set", "adam_betas=[0.9"], "adam_betas is '[0.9'"),
         (["--epochs", "many"], "--epochs"),
         (["--epochs", "-1"], "epochs is -1.0 (command line)"),
+        (["--deepspeed", "zero9"], "neither zero2 nor zero3"),
         (["--preview", "--dry-run"], "give one of"),
         (["--sample", "3"], "--sample is for --preview"),
         (["--loss-on", "mistakes"], "--loss-on"),

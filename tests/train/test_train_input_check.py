@@ -42,6 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         ({"data": ["runs/first", "a/b.jsonl"]}, "there is no file or folder 'a/b.jsonl'"),
         ({"data": ["runs"]}, "no file or folder 'runs/trajectories.jsonl'"),
         ({"chat_template": "lama-3"}, "'lama-3' is none of llama-3, chatml, react, and as a file"),
+        ({"deepspeed": "none.json"}, "none.json"),
         ({"model": "model.bin"}, "'model.bin' is a file; expected a folder"),
         ({"tokenizer": "model.bin"}, "'model.bin' is a file; expected a folder"),
     ],

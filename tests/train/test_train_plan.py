@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def test_an_8b_model_does_not_fit_one_gpu_and_is_refused_with_ways_out() -> None
         a_plan(devices=gpus(1))
     text = str(caught.value)
     assert "take 120 GiB on each, and NVIDIA H100 has 80 GiB" in text
-    assert "--lora, --parallel zero3 on more GPUs or a smaller model" in text
+    assert "--lora, --deepspeed zero3 on more GPUs or a smaller model" in text
 
 
 def test_only_what_is_sure_is_refused_and_the_rest_is_remarked() -> None:
@@ -261,10 +262,22 @@ def settled(devices: Devices = CPU, **fields: Any) -> ComputeSettings:
     return compute_settings(a_config(**fields), devices, BIG)
 
 
-def test_auto_on_a_cpu_is_fp32_and_copies() -> None:
+def test_auto_on_a_cpu_is_fp32_and_copies(tmp_path: Path) -> None:
     two = replace(CPU, ranks=2)
     assert settled() == ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="auto")
     assert settled(two).parallel == "ddp"
+    for stage, wanted in ((2, "zero2"), (3, "zero3")):
+        (tmp_path / "own.json").write_text(orjson.dumps({"zero_optimization": {"stage": stage}}).decode())
+        assert settled(two, deepspeed=str(tmp_path / "own.json")).parallel == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "cannot be read"), ('{"zero_optimization": {"stage": 3}}', "asks for zero3")]
+)
+def test_a_file_for_deepspeed_is_looked_at_also_where_parallel_is_given(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "own.json").write_text(text)
+    with pytest.raises(InputError, match=said):
+        settled(replace(CPU, ranks=2), parallel="zero2", deepspeed=str(tmp_path / "own.json"))
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_libraries_say_nothing_across_what_is_shown(how: list[str], data: Path) 
         "scratch",
         "--held-out",
         "0",
-        "--parallel",
+        "--deepspeed",
         "zero3",
         *how,
     ]

@@ -34,7 +34,7 @@ from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.plan import ComputeSettings, Devices, Parallel
+from refinesynth.train.plan import ComputeSettings, Devices, Parallel, read_deepspeed
 from refinesynth.train.ranks import free_port, is_launched, rank
 from refinesynth.train.training_folder import TENSORBOARD
 
@@ -106,7 +106,7 @@ def destroy_process_group() -> None:
 def make_accelerator(config: TrainConfig, compute: ComputeSettings, distributed: Distributed) -> Accelerator:
     """Initialize the process group and accelerate; ZeRO-3 needs this before the model is loaded.
 
-    Raises `ConfigurationError` if DeepSpeed is not installed.
+    Raises `InputError` for an unusable DeepSpeed file, `ConfigurationError` if DeepSpeed is not installed.
     """
     cpu = distributed.kind == "cpu"
     is_first = not dist.is_initialized()
@@ -171,25 +171,23 @@ def _trackers(config: TrainConfig) -> list[Any]:
 def deepspeed_json(
     config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"], *, half: bool = False
 ) -> dict[str, Any]:
-    """Make DeepSpeed's configuration, without an optimizer (`make_optimizer`)."""
+    """Make DeepSpeed's configuration from the user's file or defaults, without an optimizer (`make_optimizer`)."""
     require("deepspeed", "deepspeed")
     if kind == "cpu":
         import deepspeed.ops
 
         # Compiling the shared-memory kernel for CPU ranks would take a minute and need a compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
-    zero: dict[str, Any] = {
-        "stage": 3 if parallel == "zero3" else 2,
-        "overlap_comm": kind == "gpu",
-        "contiguous_gradients": True,
-        # Without this setting, the model would be saved only as DeepSpeed's shards.
-        "stage3_gather_16bit_weights_on_model_save": True,
-        **({"offload_optimizer": {"device": "cpu"}} if config.offload else {}),
-    }
-    return {
+    defaults: dict[str, Any] = {
         "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "zero_optimization": zero,
+        "zero_optimization": {
+            "stage": 3 if parallel == "zero3" else 2,
+            "overlap_comm": kind == "gpu",
+            "contiguous_gradients": True,
+            "stage3_gather_16bit_weights_on_model_save": True,
+        },
+    }
+    return (defaults if config.deepspeed is None else read_deepspeed(config.deepspeed)) | {
         "train_micro_batch_size_per_gpu": 1,
         # Any number above 1: accelerate sets the boundary at each backward pass, and the real number varies.
         "gradient_accumulation_steps": 2,

@@ -100,7 +100,7 @@ def prepare_training(
     return PreparedTraining(renderer.tokenizer, trained.store, held_out_store, plan)
 
 
-_COVERED_SETTINGS = frozenset({"data", "held_out", "recipe", "trainer"})
+_COVERED_SETTINGS = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
 """Settings whose effect is part of other entries of the identity."""
 
 

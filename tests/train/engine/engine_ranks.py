@@ -21,8 +21,8 @@ from accelerate.utils import DistributedType
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine import parallel
 from refinesynth.train.engine.adapters import freeze, unused_by_text
+from refinesynth.train.engine.parallel import deepspeed_json
 
 WAYS: dict[str, dict[str, Any]] = {
     # The first way: it forms the process group.
@@ -50,16 +50,15 @@ def as_if_on_gpus() -> None:
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def shard_all_parameters() -> None:
-    """Have our settings of DeepSpeed keep no parameter whole on every rank, however small."""
-    ours = parallel.deepspeed_json
-
-    def settings(*args: Any, **options: Any) -> dict[str, Any]:
-        made = ours(*args, **options)
-        made["zero_optimization"]["stage3_param_persistence_threshold"] = 0
-        return made
-
-    parallel.deepspeed_json = settings
+def sharding(folder: Path, parallel: str, *, offload: bool = False) -> str:
+    """Our sharding of DeepSpeed, but that no parameter is small enough to be kept whole on every rank."""
+    sharding = deepspeed_json(toys.config(folder), parallel, "cpu")["zero_optimization"]
+    sharding |= {"stage3_param_persistence_threshold": 0} if parallel == "zero3" else {}
+    sharding |= {"offload_optimizer": {"device": "cpu"}} if offload else {}
+    path = folder / f"sharding_{os.getpid()}.json"  # of this rank: the other would find one that is being written
+    # DeepSpeed's own AdamW on CPUs would be compiled.
+    path.write_text(json.dumps({"zero_force_ds_cpu_optimizer": False, "zero_optimization": sharding}))
+    return str(path)
 
 
 def share(model: Any) -> float:
@@ -70,13 +69,14 @@ def share(model: Any) -> float:
 
 def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     way = way or WAYS[name]
+    parallel, offload = way["parallel"], "offload" in way
+    own = parallel == "zero3" or (parallel == "zero2" and offload)
     asked = toys.config(
         folder / name,
         max_length=40,
         batch_size=way.get("batch_size", 5),
         max_steps=way.get("max_steps"),
-        parallel=way["parallel"] if "offload" in way and way["parallel"] != "none" else "auto",
-        offload="offload" in way and way["parallel"] != "none",
+        deepspeed=sharding(folder, parallel, offload=offload) if own else None,
         precision=way.get("precision", "fp32"),
         trainer=way.get("trainer", {}),
     )
@@ -138,7 +138,6 @@ def reset() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    shard_all_parameters()
     folder = Path(sys.argv[1])
     for name in sys.argv[2:]:
         train(folder, name)

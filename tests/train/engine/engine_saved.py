@@ -17,7 +17,7 @@ from typing import Any
 import engine_toys as toys
 import torch
 import torch.distributed as dist
-from engine_ranks import as_if_on_gpus, reset, shard_all_parameters
+from engine_ranks import as_if_on_gpus, reset, sharding
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 from transformers import AutoTokenizer
 
@@ -75,6 +75,7 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
     asked = toys.config(
         output,
         model=model if model == "scratch" else str(folder / model),
+        deepspeed=sharding(folder, "zero3") if split == "zero3" else None,
         **settings,
     )
     told: dict[str, Any] = {"gathered": 0}
@@ -130,7 +131,6 @@ def as_the_library_would(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    shard_all_parameters()
     folder = Path(sys.argv[1])
     told: dict[str, Any] = {}
 

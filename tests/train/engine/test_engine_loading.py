@@ -185,14 +185,37 @@ def test_activations_are_checkpointed_where_asked(saved: Path):
     assert toy.model.layers[0].gradient_checkpointing
 
 
+@pytest.mark.parametrize("content", [None, "{", "[]", "3", "{}", '{"zero_optimization": {"stage": 1}}'])
+def test_a_deepspeed_file_of_no_use_is_refused(tmp_path: Path, content: str | None):
+    path = tmp_path / "own.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"own\.json"):
+        deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
+
+
 @pytest.mark.parametrize(("parallel", "stage"), [("zero2", 2), ("zero3", 3)])
-def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path, parallel: Any, stage: int):
+def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path, parallel: str, stage: int):
     ours = deepspeed_json(asked(tmp_path), parallel, "cpu")
     assert ours["zero_optimization"]["stage"] == stage
     assert ours["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
-    assert "optimizer" not in ours | ours["zero_optimization"]
-    offloaded = deepspeed_json(asked(tmp_path, parallel=parallel, offload=True), parallel, "cpu")
-    assert offloaded["zero_optimization"]["offload_optimizer"] == {"device": "cpu"}
+    assert "optimizer" not in ours
+
+
+def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_the_schedule(tmp_path: Path):
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps({"train_batch_size": 7, "zero_optimization": {"stage": 3, "overlap_comm": True}}))
+    own = deepspeed_json(asked(tmp_path, deepspeed=str(path), max_grad_norm=0.5), "zero3", "cpu")
+    assert own["zero_optimization"] == {
+        "stage": 3,
+        "overlap_comm": True,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
+    assert own.get("train_batch_size") is None
+    assert (own["gradient_clipping"], own["bf16"]) == (0.5, {"enabled": False})
+    path.write_text(json.dumps({"optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 3}}))
+    with pytest.raises(InputError, match=r"own\.json' sets 'optimizer'.*learning_rate"):
+        deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
 
 
 @pytest.mark.parametrize("emulated", [False, True])

@@ -1,5 +1,6 @@
 """Settings of the loop that few need take effect with our loss, packs and checkpoints."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 import torch
 from accelerate.tracking import GeneralTracker
 
-from refinesynth.errors import ConfigurationError
+from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
 from refinesynth.train.engine.parallel import check_loop, make_optimizer
 from refinesynth.train.engine.rank_training import _identity
+from refinesynth.train.plan import read_deepspeed
 
 pytestmark = pytest.mark.train
 
@@ -49,6 +51,22 @@ def test_the_environment_divides_no_gradient(tmp_path: Path, monkeypatch: pytest
     alone = trained(tmp_path / "alone")
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "8")
     assert furthest(alone, trained(tmp_path / "beside")) == 0
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"fp16": {"enabled": True}}, {"gradient_clipping": 0.3}, {"bf16": {"enabled": True}}, {"optimizer": {}}],
+    ids=lambda section: next(iter(section)),
+)
+def test_a_deepspeed_file_sets_nothing_that_is_a_setting_of_ours(tmp_path: Path, section: dict[str, Any]) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, **section}))
+    with pytest.raises(InputError, match=next(iter(section))):
+        read_deepspeed(str(path))
+    for left_open in ({}, "auto", False, None, {"enabled": "auto"}):
+        path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "gradient_clipping": "auto", "fp16": left_open}))
+        found = read_deepspeed(str(path))
+        assert (found["zero_optimization"]["stage"], found.get("fp16")) == (2, None), "accelerate takes a mapping alone"
 
 
 def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
