@@ -152,11 +152,12 @@ def _first_guess(one: Trajectory) -> tuple[bool, float] | None:
     thing = next(named, None)
     if thing is None or mentions(one.script.introduction, thing):
         return None
+    searched = frozenset[str]().union(*hidden.values())
     places = next(
         values
         for action in one.script.actions
         for values in action.parameters.values()
-        if hidden[thing] & {*values} and hidden_names(world).places >= {*values}
+        if hidden[thing] & {*values} and searched >= {*values}
     )
     for turn, answer in pairwise(one.turns):
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.flagged:

@@ -111,6 +111,7 @@ def _finished(index: int) -> CompletedEpisode:
         id=f"{index:06d}-bench",
         persona=fingerprint(Persona(text=f"Somebody with the number {index}")),
         accepted=True,
+        trajectories=1,
         reason=None,
         scripts_refused=0,
         drafts_refused=0,

@@ -23,7 +23,7 @@ async def synthesis() -> None:
         assert_type(trajectory.turns[0], rs.PlayerTurn | rs.DungeonMasterTurn)
     for refused in result.rejected:
         assert_type(refused, rs.Refused)
-    assert_type(result.violations, Counter[str])
+    assert_type(result.by_rule, Counter[str])
     assert_type(result.usage, rs.Usage)
     assert_type(result.cost_usd, float | None)
     assert_type(result.cost_per_accepted, float | None)

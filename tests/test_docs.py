@@ -139,9 +139,9 @@ _OF_OTHERS = {
     *("--enable-prompt-tokens-details", "--policy", "--routing-key-override", "--session-key"),
     *("--nodes", "--ntasks-per-node", "--cpus-per-task", "--overlap", "--head", "--port", "--num-cpus", "--block"),
     *("--address", "--exclude", "--enable-lora", "--device", "--merge", "--no-deps", "--output-dir"),
-    *("--arm", "--size", "--limit-minutes", "--results"),
+    *("--arm", "--size", "--limit-minutes", "--results", "--additional-suffix"),
 }
-"""Of any command, of pip, of llama.cpp, of Slurm and Ray, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
+"""Of any command, of pip, of llama.cpp, of Slurm and Ray, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models, of split."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
 

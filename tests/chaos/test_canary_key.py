@@ -62,7 +62,7 @@ async def failure(address: str, manner: str, path: str, folder: Path) -> list[st
                 TracebackException(type(error), error, within, capture_locals=each) for each in (False, True)
             )
             return ["".join(plain.format()), "".join(full.format())]
-    return [str(result), result.shortfall or "", repr(result.violations)]
+    return [str(result), result.shortfall or "", repr(result.by_rule)]
 
 
 @pytest.mark.parametrize("path", PATHS)

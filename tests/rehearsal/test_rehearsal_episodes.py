@@ -34,7 +34,7 @@ async def test_without_faults_everything_passes_the_first_time(tmp_path: Path, t
     result = await grounded_run(tmp_path / "run", rehearsal, 2, terse=terse, transient=0.2)
     found = list(result)
     assert len(found) == 2
-    assert result.violations == {}
+    assert result.by_rule == {}
     for trajectory in found:
         assert rules.verify(trajectory.draft(), rules.grounded()).accepted
         assert (trajectory.provenance.attempts, trajectory.provenance.script_attempts) == (1, 1)
@@ -48,7 +48,7 @@ async def test_with_faults_everything_that_is_kept_is_right(tmp_path: Path) -> N
     assert len(found) == 4
     for trajectory in found:
         assert rules.verify(trajectory.draft(), rules.grounded_script() & rules.grounded()).accepted
-    assert result.violations
+    assert result.by_rule
 
 
 async def test_words_that_contradict_the_world_are_replaced_by_its_own_and_that_is_said(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def test_a_run_by_calls_is_accepted_and_says_so(tmp_path: Path, play: str)
 async def test_every_mistake_that_was_asked_for_comes_about(tmp_path: Path) -> None:
     made = await rs.synthesize(n=8, player_form="tools", call=Rehearsal(Faults.none()), output=tmp_path / "calls")
     text = await rs.synthesize(n=8, call=Rehearsal(Faults.none()), output=tmp_path / "text")
-    assert made.violations == {}
+    assert made.by_rule == {}
     ours, theirs = ([len(one.mistakes()) for one in run] for run in (made, text))
     assert ours == theirs
 

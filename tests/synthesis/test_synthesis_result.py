@@ -56,7 +56,6 @@ async def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
     assert [refused.attempt for refused in result.rejected] == [1, 2, 3]
     assert (result.scripts_refused, result.drafts_refused) == (0, 3)
     assert result.by_rule == {"TurnLimit": 2, "TaskSucceed": 1}
-    assert result.violations == {"TurnLimit": 4, "TaskSucceed": 2}
     assert result.usage.requests == 2 + 3 + 4 + 2
     assert result.cost_usd == 1.0
     assert result.reached

@@ -83,8 +83,8 @@ def test_nothing_is_written(data: Path, model: Path) -> None:
 def test_what_is_not_read_to_its_end_is_closed(data: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 
-    def kept(path: Path, compression: str | None) -> Any:
-        opened.append(open_binary(path, compression))
+    def kept(path: Path) -> Any:
+        opened.append(open_binary(path))
         return opened[-1]
 
     monkeypatch.setattr(compressed, "open_binary", kept)
