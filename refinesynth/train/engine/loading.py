@@ -102,11 +102,12 @@ def load_model(
     gradient_checkpointing: bool,
     tokenizer: PreTrainedTokenizerBase | None = None,
     unused: Collection[str] = (),
+    empty: bool = False,
 ) -> nn.Module:
     """Load the model of `config`, with adapters if configured, ready for training.
 
-    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. Raises `InputError` if
-    the model or its safetensors are missing or incomplete.
+    Parameters under the prefixes `unused` (`ModelShape.unused`) are frozen and get no adapters. `empty`: meta tensors
+    replace the weights. Raises `InputError` if the model or its safetensors are missing or incomplete.
     """
     base, revision, adapter = resolve_base(config)
     # Outside `_loading_errors`, which would rewrite the error.
@@ -117,10 +118,10 @@ def load_model(
         # Frozen weights need no fp32: they are not updated, and autocast would convert them in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         arguments = source | {"trust_remote_code": config.trust_remote_code}
-        if base == SCRATCH:  # no weights are read from files
+        if empty or base == SCRATCH:  # no weights are read from files
             model_config = _read_model_config(config, source, tokenizer)
-            model_class = LlamaForCausalLM
-            weights = _scratch_weights(model_config, config.seed)
+            model_class = type(_make_meta_model(model_config, config))
+            weights = {} if empty else _scratch_weights(model_config, config.seed)
             arguments |= {"pretrained_model_name_or_path": None, "config": model_config, "state_dict": weights}
         loaded: tuple[nn.Module, dict[str, Any]] = model_class.from_pretrained(
             **arguments,
@@ -135,7 +136,7 @@ def load_model(
     if model_config is not None:
         cast("Any", model).config.name_or_path = base
     missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
-    if missing:
+    if missing and not empty:
         raise InputError(
             f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
@@ -144,7 +145,7 @@ def load_model(
         model = adapters.prepare_quantized(model)
     adapters.freeze(model, unused)
     if config.lora is not None:
-        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused)
+        model = adapters.add_adapters(model, config.lora, adapter, exclude=unused, empty=empty)
         if precision == "bf16":
             adapters.convert_trained_to_fp32(model)
     if gradient_checkpointing:

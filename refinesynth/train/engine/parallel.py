@@ -4,6 +4,7 @@ Also the optimizer, the learning rate schedule and the trackers of the loop.
 """
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -152,7 +153,7 @@ def wrap_layers(accelerator: Accelerator, model: nn.Module) -> None:
     unsplit = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
     layers |= unsplit.intersection(type(module).__name__ for module in model.modules())
     plugin.transformer_cls_names_to_wrap = sorted(layers) or None
-    plugin.cpu_ram_efficient_loading = False  # every rank has read the weights
+    plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
 
 
 def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
@@ -243,3 +244,41 @@ def check_loop(config: TrainConfig) -> None:
         raise ConfigurationError(
             f"transformers does not take what is given for its schedule ({chosen}): {error}"
         ) from error
+
+
+def load_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
+    """Load a model for FSDP with `load(empty=...)`, on one rank per machine with weights. All ranks call this function.
+
+    The other ranks hold meta tensors, and accelerate broadcasts the weights: eight ranks would need 256 GB of host
+    memory for 8B parameters in fp32. A model that cannot be broadcast is loaded on every rank. Raises
+    `RefinesynthError` on every rank if one rank fails.
+    """
+    is_first = distributed.local_rank == 0
+    model, error = nn.Module(), None
+    try:
+        # transformers reads these variables when it loads a model.
+        with patch_environment(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true"):
+            model = load(empty=not is_first)
+        if not is_first and not can_be_broadcast(model):
+            model = load(empty=False)
+    except RefinesynthError as exc:
+        error = exc
+    raise_on_all_ranks(error)
+    _give_meta_addresses(model)
+    return model
+
+
+def can_be_broadcast(model: nn.Module) -> bool:
+    """Return False for models with saved buffers (some routers), which accelerate would treat as parameters."""
+    return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
+
+
+def _give_meta_addresses(model: nn.Module) -> None:
+    """Give meta parameters a memory address, with which accelerate identifies the parameters of an optimizer."""
+    replacements: dict[int, nn.Parameter] = {}  # tied weights stay tied
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if parameter.is_meta:
+                scalar_view = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)  # a view of one number
+                replacements.setdefault(id(parameter), nn.Parameter(scalar_view, requires_grad=parameter.requires_grad))
+                setattr(module, name, replacements[id(parameter)])

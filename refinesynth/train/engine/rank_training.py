@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +169,15 @@ def _make_loop(
         raise TrainingError(
             f"the ranks have read different data (digests {digests}); give them the same files and versions of the libraries"
         )
-    model = loading.load_model(
+    load = partial(
+        loading.load_model,
         config,
         compute.precision,
         gradient_checkpointing=compute.gradient_checkpointing,
         tokenizer=prepared.tokenizer,
         unused=prepared.plan.model.unused,
     )
+    model = parallel.load_once(load, distributed) if compute.parallel == "fsdp" else load()
     loading.add_end_tokens(model, prepared.store)
     if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
         model.to(accelerator.device)

@@ -21,9 +21,9 @@ from engine_ranks import as_if_on_gpus, reset, sharding
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 from transformers import AutoTokenizer
 
-from refinesynth.errors import RefinesynthError
-from refinesynth.train.engine import loop, parallel, rank_training
-from refinesynth.train.engine.parallel import gather_objects
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.train.engine import loading, loop, parallel, rank_training
+from refinesynth.train.engine.parallel import Distributed, gather_objects, load_once
 
 fsdp: Any = _param_group
 SPLIT = ("ddp", "zero2", "zero3", "fsdp")
@@ -78,15 +78,20 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
         deepspeed=sharding(folder, "zero3") if split == "zero3" else None,
         **settings,
     )
-    told: dict[str, Any] = {"gathered": 0}
-    gather = fsdp.foreach_all_gather
+    told: dict[str, Any] = {"bytes": [], "gathered": 0}
+    stop_at, gather = loading.add_end_tokens, fsdp.foreach_all_gather
     make, destroy = parallel.make_accelerator, parallel.destroy_process_group
+
+    def loaded(model: torch.nn.Module, store: Any) -> None:
+        places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
+        told["bytes"] = gather_objects(sum(places.values()))
+        stop_at(model, store)
 
     def gathered(*args: Any, **kwargs: Any) -> Any:
         told["gathered"] += 1
         return gather(*args, **kwargs)
 
-    fsdp.foreach_all_gather = gathered
+    loading.add_end_tokens, fsdp.foreach_all_gather = loaded, gathered
     parallel.make_accelerator = (
         (lambda *args, **how: [as_if_on_gpus(), make(*args, **how)][1]) if split == "fsdp" else make
     )
@@ -100,7 +105,7 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
     except RefinesynthError as exc:
         told["error"] = str(exc)
     finally:
-        fsdp.foreach_all_gather = gather
+        loading.add_end_tokens, fsdp.foreach_all_gather = stop_at, gather
         parallel.make_accelerator, parallel.destroy_process_group = make, destroy
     return told
 
@@ -129,6 +134,21 @@ def as_the_library_would(folder: Path) -> dict[str, Any]:
     return told
 
 
+def that_one_cannot_load(folder: Path) -> dict[str, Any]:
+    """One rank's trouble is told by all."""
+
+    def load(*, empty: bool) -> torch.nn.Module:
+        if not empty:
+            raise InputError("no such model")
+        return torch.nn.Linear(1, 1)
+
+    try:
+        load_once(load, Distributed.from_environment(toys.config(folder)))
+    except InputError as exc:
+        return {"error": str(exc)}
+    return {}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
@@ -144,6 +164,7 @@ def main() -> None:
             note(f"{split}, {name}, gone on", gone_on(folder, split, name))
     note("lost", as_the_library_would(folder))
     note("beyond", train(folder, "ddp", "beyond", folder / "beyond"))
+    note("no model", that_one_cannot_load(folder))
     if dist.get_rank() == 0:
         (folder / "told.json").write_text(json.dumps(told))
     dist.barrier()

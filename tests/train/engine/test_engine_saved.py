@@ -134,6 +134,19 @@ def test_with_fsdp_a_checkpoint_is_in_pieces_that_its_mark_knows(folder: Path):
         assert "model.safetensors" not in marked
 
 
+def test_with_fsdp_only_the_first_rank_reads_the_weights(told: dict[str, list[dict[str, Any]]]):
+    for name in [*ALONE, "scratch"]:
+        first, second = told[f"fsdp, {name}"][0]["bytes"]
+        assert first > 10_000
+        # The adapters are made by every rank.
+        assert second < (first / 100 if "lora" not in name else first / 3)
+
+
+def test_with_fsdp_all_ranks_read_what_accelerate_cannot_spread(told: dict[str, list[dict[str, Any]]]):
+    first, second = told["fsdp, routed"][0]["bytes"]
+    assert first == second > 10_000
+
+
 def test_with_fsdp_checkpointing_gathers_no_weights_again(told: dict[str, list[dict[str, Any]]]):
     for learned in ("full", "lora"):
         off, on = (told[f"fsdp, {learned}, checkpointing {each}"][0]["gathered"] for each in ("off", "on"))
@@ -165,3 +178,7 @@ def test_weights_beyond_the_written_type_end_the_training_on_all_ranks(told: dic
     first, second = (said["error"] for said in told["beyond"])
     assert first == second
     assert "beyond what fp16 can say" in first
+
+
+def test_a_model_that_one_rank_cannot_load_is_told_by_all(told: dict[str, list[dict[str, Any]]]):
+    assert told["no model"] == [{"error": "no such model"}] * 2
