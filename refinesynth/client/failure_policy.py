@@ -33,7 +33,8 @@ _SETTING_OF_ARGUMENT = {"response_format": "output_mode", "tools": "output_mode"
 """Arguments of a request that another setting determines."""
 _REFUSALS = frozenset({ErrorCategory.REJECTED, ErrorCategory.NOT_FOUND})
 _CRASH_STATUS = 500
-"""Status with which some servers refuse a feature that they name."""
+_MAX_CRASHES = 2
+"""Crashes after which a request with a schema is tried once without the schema."""
 _LOADING_RETRY_S = 5.0
 """Minimum seconds between two attempts while a model loads."""
 _MAX_UNCERTAIN = 20
@@ -70,6 +71,8 @@ class PendingRequest:
     """Seconds waited for a server that loads its model."""
     default_bound: int | None = None
     """Default bound of the role's completion; None if the request is sent without it."""
+    crashes: int = 0
+    """Faults that look like a crash of the server."""
     answered_before: int = 0
     """Usable answers of the backend before this request began."""
 
@@ -215,9 +218,10 @@ class FailurePolicy:
 def _missing_feature(
     fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any], proved: Container[str]
 ) -> UnsupportedFeature | None:
-    """Return the feature to omit from `request` after this fault; None if the server names no feature it may lack.
+    """Return the feature to omit from `request` after this fault; None if no missing feature explains the fault.
 
-    `proved` holds the features that the server supports.
+    Some servers crash on a schema without naming it: the second crash leads to one attempt without the schema, the
+    third restores it. `proved` holds the features that the server supports.
     """
     if fault.category not in _REFUSALS and fault.status != _CRASH_STATUS:
         return None
@@ -228,7 +232,14 @@ def _missing_feature(
         # Servers without tools may name `tool_choice` instead of `tools`.
         of_tools = name == UnsupportedFeature.TOOL_CHOICE and "tools" in request
         names += [name, UnsupportedFeature.TOOLS] if of_tools else [name]
-    return next((UnsupportedFeature(name) for name in names if name in candidates), None)
+    feature = next((UnsupportedFeature(name) for name in names if name in candidates), None)
+    if feature is None and fault.status == _CRASH_STATUS:
+        pending.crashes += 1
+        if pending.crashes > _MAX_CRASHES:
+            pending.omitted -= {UnsupportedFeature.SCHEMA}
+        elif pending.crashes == _MAX_CRASHES and UnsupportedFeature.SCHEMA in candidates:
+            return UnsupportedFeature.SCHEMA
+    return feature
 
 
 def _used_features(request: Mapping[str, Any]) -> dict[UnsupportedFeature, str]:
