@@ -25,6 +25,9 @@ _QUOTED_CHARS = 400
 """Characters of the server's text that a message quotes."""
 _MAX_CHARS = 20_000
 """Characters of a message that are examined: the decisive words may follow a long echo of the prompt."""
+_STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
+_REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
+"""Representations of Python objects in a message, which do not help the reader."""
 
 
 class FailureAction(StrEnum):
@@ -426,7 +429,19 @@ def _status_of(error: Exception) -> int | None:
 
 def _text_of(error: Exception, key: str | None) -> str:
     """Return the error's message in one line, without keys, class names and tracebacks; its class if that is empty."""
-    text = " ".join(redact(str(error)[: 2 * _MAX_CHARS], key=key).split())
+    text = " ".join(redact(_message_of(error)[: 2 * _MAX_CHARS], key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps to fix the fault.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
-    return text[:_MAX_CHARS] or type(error).__name__
+    return _REPR.sub("", text[:_MAX_CHARS]) or type(error).__name__
+
+
+def _message_of(error: Exception) -> str:
+    """Return the error's message; the response body if the message only names the status, as openai's for a page."""
+    text = str(error)
+    if _STATUS_ALONE.search(text) is None:
+        return text
+    try:
+        body: object = getattr(getattr(error, "response", None), "text", None)
+    except Exception:  # noqa: BLE001 - the response may never have been read
+        return text
+    return body if isinstance(body, str) and body.strip() else text

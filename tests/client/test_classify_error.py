@@ -345,6 +345,22 @@ def test_messages_are_one_short_line_without_tracebacks() -> None:
     assert len(classify_error(StatusError(400, "x" * 10_000), BACKEND).message) < 500
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "Cannot connect to host 127.0.0.1:9 ssl:<ssl.SSLContext object at 0x7fd4de66fb60> [Connect call failed]",
+            "Cannot connect to host 127.0.0.1:9 [Connect call failed]",
+        ),
+        ("Cannot connect to host h:80 ssl:default [x]", "Cannot connect to host h:80 [x]"),
+        ("in <function f at 0x7FD4> it broke", "in it broke"),
+        ("not <html> at 5 < 6 nor at 0x7f", "not <html> at 5 < 6 nor at 0x7f"),
+    ],
+)
+def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
+    assert f"({shown})" in classify_error(StatusError(400, text), BACKEND).message
+
+
 def test_what_decides_may_stand_behind_a_long_echo() -> None:
     fault = classify_error(StatusError(400, f"{'echo ' * 1_000} {CONTEXT}"), BACKEND)
     assert fault.category is ErrorCategory.CONTEXT
