@@ -12,6 +12,11 @@ from typing import IO, Any, BinaryIO, cast
 
 from refinesynth.errors import InputError, StorageError
 
+_UNSUPPORTED_SUFFIXES = frozenset(
+    (".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+)
+"""Suffixes of unsupported output formats."""
+
 _TEMPORARY_SUFFIX = ".part"
 
 
@@ -80,12 +85,11 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
     Raises:
         InputError: `path` is a folder, a link, a FIFO, a device, a socket or a file of a run, or exists and `overwrite` is
-            false.
+            false; or its suffix is that of another format or compression.
     """
-    if path.suffix.lower() in {".zst", ".zstd", ".bz2", ".xz", ".zip"}:
-        raise InputError(
-            f"{str(path)!r}: gzip is the only compression; give a name that ends in .gz, or in none of these"
-        )
+    suffix = (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix
+    if suffix.lower() in _UNSUPPORTED_SUFFIXES:
+        raise InputError(f"{str(path)!r}: JSONL is written, not {suffix}; give a name that ends in .jsonl or .jsonl.gz")
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     refuse_irregular(path)

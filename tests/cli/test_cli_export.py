@@ -18,6 +18,14 @@ from command_line import cli, unwrapped
 from samples import dm, player
 
 
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.PARQUET", "out.jsonl.zst"])
+def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    refused = export(run, "--format", "openai", "-o", tmp_path / name)
+    assert refused.exit_code == 2
+    assert "JSONL is written, not ." in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two trajectories."""
