@@ -1,4 +1,4 @@
-"""Texts about a run: its cost and where it went, its overlaps with evaluation sets, and the command that continues it."""
+"""Texts about a run: its cost, where that went, and the command that continues it."""
 
 import shlex
 from collections.abc import Mapping, Sequence
