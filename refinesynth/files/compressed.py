@@ -68,8 +68,6 @@ def refuse_other_encodings(start: bytes) -> None:
 
 _BOM = b"\xef\xbb\xbf"
 """Byte order mark of UTF-8, which some editors write."""
-_MAX_JSON_BYTES = 256 * 1024 * 1024
-"""Maximum size of a JSON document, in bytes."""
 
 
 def bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -86,19 +84,3 @@ def bounded_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]
         yield number, line.removeprefix(_BOM) if number == 1 and len(line) <= max_bytes else line
         while len(line) >= max_bytes and not line.endswith(b"\n"):
             line = file.readline(max_bytes)
-
-
-def read_document(file: BinaryIO, path: Path, start: bytes = b"") -> bytes:
-    """Read the rest of a JSON file after `start`; return all of it without a byte order mark.
-
-    Raises:
-        InputError: The file is longer than 256 MiB.
-        UnicodeError: `refuse_other_encodings` refuses the file.
-    """
-    content = start + file.read(_MAX_JSON_BYTES + 1 - len(start))
-    if len(content) > _MAX_JSON_BYTES:
-        raise InputError(
-            f"{str(path)!r} has more than {_MAX_JSON_BYTES:,} bytes, and JSON is read whole; write it as JSONL, one object on each line"
-        )
-    refuse_other_encodings(content[: 1 << 20])
-    return content.removeprefix(_BOM)
