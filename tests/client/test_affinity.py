@@ -1,4 +1,4 @@
-"""What Anthropic is told to cache, and the same requests on both paths."""
+"""Cache marks for Anthropic, and the same requests on both paths."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is asked is checked first. Episodes are made up."""
+"""Checks of the arguments of `synthesize`, before anything is played. Episodes are made up."""
 
 import os
 import subprocess
