@@ -91,6 +91,15 @@ def values_by_field(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[st
     return values
 
 
+def option_names(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, str]:
+    """Map each given setting (`grounding.transient` for a nested one) to the name of its option."""
+    return {
+        ".".join(path): (mark.names or (flag(path[-1]),))[0]
+        for path, _, mark in _option_fields(model)
+        if typed.get(path[-1]) is not None
+    }
+
+
 def flag(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 

@@ -9,7 +9,7 @@ import typer
 
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
-from refinesynth.cli.field_options import PlayOption, flag, option, values_by_field
+from refinesynth.cli.field_options import PlayOption, flag, option, option_names, values_by_field
 from refinesynth.cli.supervised import supervise
 from refinesynth.cli.terminal import note
 from refinesynth.errors import ConfigurationError, InputError
@@ -68,7 +68,7 @@ def run(
     merged: dict[str, Any] = {**preset_settings, **file_settings, **typed}
     if "n" not in merged:
         raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
-    checked = RunSettings.make(merged)
+    checked = RunSettings.make(merged, names=option_names(RunSettings, settings))
     plays.PLAYS.entry(checked.play)
     merged.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     fallback_settings, role_settings = split_fallback(set_ or [])

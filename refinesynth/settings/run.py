@@ -308,8 +308,10 @@ class RunSettings(PlaySettings):
         return {**fields, "repairer": "planner" if is_planner else "model"}
 
     @classmethod
-    def make(cls, arguments: Mapping[str, Any]) -> Self:
+    def make(cls, arguments: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> Self:
         """Make it from arguments by name; None stands for the default where a setting has no None of its own.
+
+        `names` are the settings' names in messages, such as `--transient` for `grounding.transient`.
 
         Raises:
             ConfigurationError: A wrong value; the message has the value and what is expected.
@@ -319,7 +321,7 @@ class RunSettings(PlaySettings):
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise ConfigurationError(_problem(first, arguments, cls.model_fields)) from None
+            raise ConfigurationError(_problem(first, arguments, cls.model_fields, names or {})) from None
 
     @property
     def on_ray(self) -> bool:
@@ -339,14 +341,18 @@ class RunSettings(PlaySettings):
         return share
 
 
-def _problem(error: ErrorDetails, arguments: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
+def _problem(
+    error: ErrorDetails, arguments: Mapping[str, Any], fields: Mapping[str, FieldInfo], names: Mapping[str, str]
+) -> str:
     name, *inner = map(str, error["loc"])
     if name not in fields:
         return f"there is no setting {shortened(name)}"
     if inner and isinstance(arguments.get(name), Mapping):
-        return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lower_first(error['msg'])}"
+        dotted = ".".join((name, *inner))
+        option = next((option for field, option in names.items() if dotted.startswith(field)), dotted)
+        return f"{option} is {shortened(error['input'])}; {_lower_first(error['msg'])}"
     path = f"{'.'.join(inner)}: " if inner else ""
-    message = f"{name} is {shortened(arguments[name])}; {path}{_lower_first(error['msg'])}"
+    message = f"{names.get(name, name)} is {shortened(arguments[name])}; {path}{_lower_first(error['msg'])}"
     if error["type"] == "value_error" and isinstance(error["input"], str):
         return message  # it names what is expected
     description = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")

@@ -51,7 +51,7 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
     [
         ("--backend rehearsal --backend repairer=planner", "the repairer is 'planner', and play is 'live'"),
         ("--play narrated --backend default=rehearsal --backend repairer=rehearsal", "nobody plays turn by turn"),
-        ("--repair-turns 0", "repair_turns is '0'; expected 'until', or a whole number, 1 or more"),
+        ("--repair-turns 0", "--repair-turns is '0'; expected 'until', or a whole number, 1 or more"),
         ("--repair-turns 2", "repair_turns is 2, and nobody repairs; give a repairer, or leave out repair_turns"),
         ("--repair-turns until", "repair_turns is 'until', and nobody repairs"),
         (
@@ -66,7 +66,7 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
             "--play grounded --backend rehearsal --backend repairer=planner --backend repairer=rehearsal",
             "the planner takes no turns with others, name it alone or leave it out",
         ),
-        ("--repair-turns some", "repair_turns is 'some'"),
+        ("--repair-turns some", "--repair-turns is 'some'"),
         ("--backend teacher=rehearsal", "there is no role 'teacher'"),
     ],
 )

@@ -170,7 +170,7 @@ def test_wrong_tools_are_refused_before_anything_is_written(tmp_path: Path, name
         (("--allow-tool", "now"), "allow_tool is now, and there are no tools to choose from; give tools or mcp too"),
         pytest.param(("--mcp", "/nowhere/server"), "No such file or directory", marks=pytest.mark.process),
         (("--mcp", "'"), "No closing quotation"),
-        (("--mcp", ""), "mcp is ''"),
+        (("--mcp", ""), "--mcp is ''"),
         (("--mcp", "http://127.0.0.1:9/mcp"), "no MCP server listed them"),
     ],
 )
