@@ -88,7 +88,7 @@ def read_json(text: str, *, close: bool = False) -> JsonValue:
     U+FFFD. With `close`, truncated JSON is read up to its end.
 
     Raises:
-        BrokenOff: A bracket or a string is never closed.
+        Truncated: A bracket or a string is never closed.
         ValueError: The text holds no object or array, is longer than `MAX_CHARACTERS` or nested deeper than
             `MAX_DEPTH`. The message can be sent back to the model.
     """

@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 def one_line(text: str, *, size: int | None = None) -> str:
     """Return `printable` text on one line: line feeds and tabs are escaped too.
 
-    Longer text than `most` characters is cut, with an ellipsis at the end.
+    Longer text than `size` characters is cut, with an ellipsis at the end.
     """
     line = printable(text).replace("\n", _escaped("\n")).replace("\t", _escaped("\t"))
     return line if size is None or len(line) <= size else f"{line[: size - 1]}…"

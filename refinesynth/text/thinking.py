@@ -122,7 +122,7 @@ def _marks(text: str) -> Iterator[_Mark]:
 
 
 def _find_unopened(text: str, position: int, marks: Sequence[_Mark], first: int) -> int | None:
-    """Return the number of the first closing mark, from `first` on, without an opening mark after `at`."""
+    """Return the number of the first closing mark, from `first` on, without an opening mark after `position`."""
     opened = Counter[str]()
     for index in range(first, len(marks)):
         mark = marks[index]
@@ -133,7 +133,7 @@ def _find_unopened(text: str, position: int, marks: Sequence[_Mark], first: int)
 
 
 def _is_quoted(text: str, position: int, mark: _Mark) -> bool:
-    """Return whether a mark is in a string of a JSON text that begins at `at`."""
+    """Return whether a mark is in a string of a JSON text that begins at `position`."""
     if _JSON.match(text, position) is None:
         return False
     in_string = re.sub(r"\\.", "", text[position : mark.start], flags=re.DOTALL).count('"') % 2 == 1

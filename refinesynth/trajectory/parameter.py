@@ -142,7 +142,7 @@ class ParameterType(Value):
         return cls.model_validate({"type": kind, "optional": bool(match["optional"]), **bounds})
 
     def json_schema(self, values: tuple[str, ...]) -> dict[str, Any]:
-        """Return the JSON schema of a value; with `listed` values, an enumeration."""
+        """Return the JSON schema of a value; with `values`, an enumeration."""
         schema: dict[str, Any] = {} if self.type == "json" else {"type": self.type}
         for name, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
@@ -168,7 +168,7 @@ class ParameterType(Value):
         return parameter_type, () if None in texts else tuple(filter(None, texts))
 
     def problems(self, values: tuple[str, ...]) -> list[str]:
-        """Return the faults of the type and of the `listed` values, as messages to their author."""
+        """Return the faults of the type and of the listed `values`, as messages to their author."""
         faults = [f"the value {value!r} is not {self.to_words()}" for value in values if self.value(value) is None]
         if self.type not in {"integer", "number"} and (self.minimum, self.maximum) != (None, None):
             faults.append(f"bounds are for numbers, not for type {self.type}")
