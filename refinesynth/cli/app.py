@@ -116,7 +116,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Send a backend one request of each kind and play one episode.",
         ),
         "backends": ("backend_options:backends", "List the backends by name, and whether their keys are set."),
-        "personas": ("personas:personas", "Deduplicate and sample collections of personas."),
+        "personas": ("personas:personas", "Deduplicate collections of personas."),
         "prompts": ("prompts:prompts", "Show what models are sent."),
         "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },

@@ -1,8 +1,7 @@
-"""Personas: files and other sources, deduplication and samples."""
+"""Personas: files and other sources, and deduplication."""
 
 from refinesynth.personas.near_duplicates import DedupReport, NearDuplicates, dedup
 from refinesynth.personas.persona_files import BadRow, PersonaRecord, shipped
-from refinesynth.personas.sampling import Sample, sample
 from refinesynth.personas.source import Personas, PersonaSource, Records, RecordSource, open_personas, write_records
 
 __all__ = [
@@ -14,10 +13,8 @@ __all__ = [
     "Personas",
     "RecordSource",
     "Records",
-    "Sample",
     "dedup",
     "open_personas",
-    "sample",
     "shipped",
     "write_records",
 ]

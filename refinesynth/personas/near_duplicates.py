@@ -5,7 +5,7 @@ MinHash (datasketch) gives candidates, and an exact comparison excludes false po
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -196,7 +196,13 @@ def dedup(
         ConfigurationError: datasketch is not installed.
     """
     target = Path(output)
-    check_output(target, source, overwrite=overwrite)
+    refuse_existing(target, overwrite=overwrite)
+    sources = (
+        (Path(source),) if isinstance(source, str | PathLike) else source if isinstance(source, list | tuple) else ()
+    )
+    for path in (Path(item) for item in sources if isinstance(item, PathLike)):
+        if target.exists() and path.exists() and target.samefile(path):
+            raise InputError(f"{str(target)!r} is what is read, and would be replaced; name another output")
     records, index, exact = Records(source, column=column, on_progress=on_progress), NearDuplicates(threshold), 0
     with output_file(target, overwrite=overwrite) as kept:
         for record in records:
@@ -214,14 +220,3 @@ def dedup(
         exact=exact,
         near=records.read - len(index) - exact,
     )
-
-
-def check_output(path: Path, source: RecordSource | None, *, overwrite: bool) -> None:
-    """Raise InputError if `path` is a folder, exists without `overwrite`, or is a file of `source`."""
-    refuse_existing(path, overwrite=overwrite)
-    sources: Iterable[object] = (
-        (Path(source),) if isinstance(source, str | PathLike) else source if isinstance(source, list | tuple) else ()
-    )
-    for item in sources:
-        if isinstance(item, PathLike) and path.exists() and Path(item).exists() and path.samefile(Path(item)):
-            raise InputError(f"{str(path)!r} is what is read, and would be replaced; name another output")

@@ -54,27 +54,6 @@ def lines_of_first_half(people: Path) -> list[dict[str, str]]:
     return [orjson.loads(line) for line in people.read_bytes().splitlines()[1:41]]
 
 
-def test_sample_is_balanced_and_the_same_again(people: Path, tmp_path: Path) -> None:
-    first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
-    for out in (first, second):
-        result = personas("sample", people, "-n", "10", "-o", out, "--balance-by", GENERAL, "--seed", "3")
-        assert result.exit_code == 0, result.output
-    assert first.read_bytes() == second.read_bytes()
-    assert "10 personas of 80" in result.stdout
-    assert "4 groups: " in result.stdout
-    drawn = orjson.loads(
-        personas("sample", first, "-n", "10", "-o", tmp_path / "c.jsonl", "--balance-by", GENERAL, "--json").stdout
-    )
-    assert sorted(drawn["domains"].values()) == [2, 2, 3, 3]
-
-
-def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_path: Path) -> None:
-    result = personas("sample", people, "-n", "99", "-o", tmp_path / "out.jsonl")
-    assert result.exit_code == 1
-    assert "99 were asked for, and there are only 80" in result.stderr
-    assert len(lines(tmp_path / "out.jsonl")) == 80
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -82,10 +61,6 @@ def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_
         (["dedup", "missing.jsonl", "-o", "out.jsonl"], "there is no file 'missing.jsonl'"),
         (["dedup", "-o", "out.jsonl", "--threshold", "0"], "expected more than 0 and at most 1"),
         (["dedup"], "Missing option '-o' / '--output'"),
-        (["sample", "-o", "out.jsonl"], "Missing option '-n'"),
-        (["sample", "-n", "0", "-o", "out.jsonl"], "Invalid value for '-n'"),
-        (["sample", "-n", "5", "-o", "out.jsonl", "--balance-by", "domain"], "no row has a field"),
-        (["sample", "-n", "5", "-o", "."], "is a folder"),
     ],
 )
 def test_wrong_input_is_one_message_and_2(
@@ -100,23 +75,21 @@ def test_wrong_input_is_one_message_and_2(
 
 def test_what_is_read_is_not_replaced(people: Path) -> None:
     before = people.read_bytes()
-    for arguments in (["dedup"], ["sample", "-n", "1"]):
-        result = personas(*arguments, people, "-o", people, "--overwrite")
-        assert result.exit_code == 2
-        assert "is what is read" in result.stderr
+    result = personas("dedup", people, "-o", people, "--overwrite")
+    assert result.exit_code == 2
+    assert "is what is read" in result.stderr
     assert people.read_bytes() == before
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: signal.Signals, code: int) -> None:
+def test_a_signal_leaves_no_output(tmp_path: Path, number: signal.Signals, code: int) -> None:
     # The reader waits for rows that never come. That it has opened the pipe says that it is at work.
     pipe = tmp_path / "people.jsonl"
     os.mkfifo(pipe)
     output = ["-o", str(tmp_path / "out.jsonl")]
     with subprocess.Popen(
-        [sys.executable, "-m", "refinesynth", "personas", *command, str(pipe), *output],
+        [sys.executable, "-m", "refinesynth", "personas", "dedup", str(pipe), *output],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
