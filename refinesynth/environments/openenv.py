@@ -1,6 +1,6 @@
 """Grounded worlds as an environment of OpenEnv 0.10, served by `app_of`.
 
-Each play takes place in one of the worlds, chosen by `reset(index=3)` or by the seed.
+Each play takes place in one of the worlds, chosen by `reset(index=3)`, by the seed, or at random.
 """
 
 # OpenEnv is not installed where pyright runs.
@@ -8,6 +8,7 @@ Each play takes place in one of the worlds, chosen by `reset(index=3)` or by the
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 from functools import partial
 from os import PathLike
+from random import randrange
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from refinesynth.environments.grounded import STEPS, GroundedEnvironment, NamedW
 
 SPLIT = "train"
 """Name of the split with the worlds."""
+_SEEDS = 2**31
 
 
 class WorldAction(Action):
@@ -50,8 +52,11 @@ class WorldsEnvironment(Environment[WorldAction, WorldObservation, WorldState]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, *, index: int | None = None, **_: Any
     ) -> WorldObservation:
-        """Begin a play in the world of that index, or in one chosen by the seed; raises IndexError for an unknown index."""
-        return self._begin(seed or 0, episode_id, index)
+        """Begin a play in the world of that index, or in one chosen by the seed, at random without one.
+
+        Raises IndexError: there is no world of that index.
+        """
+        return self._begin(randrange(_SEEDS) if seed is None else seed, episode_id, index)
 
     def step(self, action: WorldAction, timeout_s: float | None = None, **_: Any) -> WorldObservation:
         del timeout_s
