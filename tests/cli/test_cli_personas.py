@@ -1,9 +1,5 @@
 """`refinesynth personas`: in process, and as a process where signals come in."""
 
-import os
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +10,6 @@ from command_line import cli
 from refinesynth.personas import shipped
 
 GENERAL = "general domain (top 1 percent)"
-PATIENCE = 120
-
-
 personas = partial(cli, "personas")
 
 
@@ -81,11 +74,8 @@ def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_
         ([], "Missing command"),
         (["dedup", "missing.jsonl", "-o", "out.jsonl"], "there is no file 'missing.jsonl'"),
         (["dedup", "-o", "out.jsonl", "--threshold", "0"], "expected more than 0 and at most 1"),
-        (["dedup"], "Missing option '-o' / '--output'"),
-        (["sample", "-o", "out.jsonl"], "Missing option '-n'"),
         (["sample", "-n", "0", "-o", "out.jsonl"], "Invalid value for '-n'"),
         (["sample", "-n", "5", "-o", "out.jsonl", "--balance-by", "domain"], "no row has a field"),
-        (["sample", "-n", "5", "-o", "."], "is a folder"),
     ],
 )
 def test_wrong_input_is_one_message_and_2(
@@ -96,37 +86,3 @@ def test_wrong_input_is_one_message_and_2(
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_read_is_not_replaced(people: Path) -> None:
-    before = people.read_bytes()
-    for arguments in (["dedup"], ["sample", "-n", "1"]):
-        result = personas(*arguments, people, "-o", people, "--overwrite")
-        assert result.exit_code == 2
-        assert "is what is read" in result.stderr
-    assert people.read_bytes() == before
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"]])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: signal.Signals, code: int) -> None:
-    # The reader waits for rows that never come. That it has opened the pipe says that it is at work.
-    pipe = tmp_path / "people.jsonl"
-    os.mkfifo(pipe)
-    output = ["-o", str(tmp_path / "out.jsonl")]
-    with subprocess.Popen(
-        [sys.executable, "-m", "refinesynth", "personas", *command, str(pipe), *output],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        with pipe.open("wb", buffering=0) as writer:
-            for at in range(700):
-                writer.write(orjson.dumps({"persona": f"Somebody called {at}"}) + b"\n")
-            process.send_signal(number)
-            assert process.wait(PATIENCE) == code
-        assert process.wait(PATIENCE) == code
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
-    assert [path.name for path in tmp_path.iterdir()] == ["people.jsonl"]
