@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from persona_hub import GENERAL, elite
 
 from refinesynth.errors import InputError
-from refinesynth.personas import PersonaRecord, Records, sample
+from refinesynth.personas import Records, sample
 from refinesynth.personas.sampling import _BalancedDraw  # pyright: ignore[reportPrivateUsage]
-from refinesynth.trajectory import Persona
 
 SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 30), min_size=1)
 
@@ -52,13 +50,6 @@ def test_the_same_seed_draws_the_same_and_memory_depends_on_n_alone(sizes: dict[
     assert tuple(record for _, record in balanced) == drawn.records
 
 
-def test_more_domains_than_wanted_are_drawn_from() -> None:
-    rows = [{"persona": f"p{number}", "domain": f"d{number % 500}"} for number in range(3_000)]
-    seeds = [sample(rows, 20, seed=seed, balance_by="domain").domains for seed in range(3)]
-    assert [set(domains.values()) for domains in seeds] == [{1}, {1}, {1}]
-    assert seeds[0].keys() != seeds[1].keys()
-
-
 def test_a_sample_is_fair() -> None:
     rows = [f"person {number}" for number in range(40)]
     seen = Counter(record.persona.text for seed in range(400) for record in sample(rows, 10, seed=seed).records)
@@ -83,9 +74,3 @@ def test_a_field_that_no_row_has_is_refused_with_those_there_are() -> None:
         sample(["A smith"], 0)
     with pytest.raises(InputError, match=r"none of 1 rows is one\. line 1: is blank"):
         sample([""], 1)
-
-
-def test_rows_come_with_their_fields() -> None:
-    row = elite("A smith", "Law")
-    (drawn,) = sample([row], 1, balance_by=GENERAL).records
-    assert drawn == PersonaRecord(1, Persona(text=row.pop("persona")), row)
