@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from samples import dm, player, trajectory, well_formed
+from samples import dm, player, trajectory
 
 from refinesynth.chat import (
     INSTRUCTIONS,
@@ -20,16 +20,8 @@ from refinesynth.chat import (
     split_thought,
     to_messages,
 )
-from refinesynth.testing import texts, turns, valid_drafts, valid_scripts
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DungeonMasterTurn,
-    MalformedTurn,
-    PlayerTurn,
-    Script,
-    flagged_turns,
-)
+from refinesynth.testing import texts, turns, valid_scripts
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MalformedTurn, PlayerTurn, Script, flagged_turns
 
 Played = PlayerTurn | DungeonMasterTurn
 ANY_TURNS: st.SearchStrategy[list[Played]] = st.lists(turns(), max_size=8).map(
@@ -72,15 +64,6 @@ def test_values_that_several_actions_take_are_told_once() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("other", [("a",), ("b", "a"), ()])
-def test_a_name_that_takes_other_values_somewhere_is_told_with_each_action(other: tuple[str, ...]) -> None:
-    own = " ({x} is one of: a, b)"
-    again = f" ({{x}} is one of: {', '.join(other)})" if other else ""
-    assert lines_for(takes("take {x}", x=("a", "b")), takes("drop {x}", x=("a", "b")), takes("eat {x}", x=other)) == [
-        f"- take {{x}}{own}", f"- drop {{x}}{own}", f"- eat {{x}}{again}",
-    ]  # fmt: skip
-
-
 VALUES = st.lists(st.sampled_from(("mug", "blue mug", "é")), max_size=2, unique=True).map(tuple)
 PARAMETERS = st.dictionaries(st.sampled_from("xyz"), VALUES, max_size=3)
 
@@ -97,25 +80,6 @@ def test_each_actions_values_can_be_read_from_the_task_alone_and_cost_no_more(gi
         told = {name: tuple(values.split(", ")) for name, values in (everywhere | own).items()}
         assert {name: told.get(name, ()) for name in action.placeholders} == action.parameters
     assert len("\n".join(lines)) <= len("\n".join(map(render_action, actions)))
-
-
-@given(valid_drafts())
-def test_valid_turns_are_rendered_one_by_one(draft: Draft) -> None:
-    played = well_formed(draft.turns)
-    opened = isinstance(played[0], DungeonMasterTurn)
-    messages = render_turns(draft.script, played)
-    assert len(messages) == len(played) + (0 if opened else 1)
-    for at, turn in enumerate(played[1:] if opened else played, start=1):
-        text = render_player(turn) if isinstance(turn, PlayerTurn) else turn.observation
-        assert messages[at].content == text
-
-
-@given(valid_drafts())
-def test_flagged_turns_give_no_loss_and_no_others(draft: Draft) -> None:
-    played = well_formed(draft.turns)
-    spoken = [message for message in render_turns(draft.script, played) if message.role == "assistant"]
-    actions = [at for at, turn in enumerate(played) if isinstance(turn, PlayerTurn)]
-    assert [at for at, message in zip(actions, spoken, strict=True) if not message.loss] == list(flagged_turns(played))
 
 
 @given(valid_scripts(), ANY_TURNS)
@@ -212,14 +176,6 @@ def test_what_is_rendered_is_parsed_back(thought: str, action: str) -> None:
     assert parse_player(render_player(turn)) == turn
 
 
-@given(valid_drafts())
-def test_every_valid_turn_is_parsed_back_but_for_blanks_around(draft: Draft) -> None:
-    for turn in well_formed(draft.turns):
-        if isinstance(turn, PlayerTurn):
-            read = parse_player(render_player(turn))
-            assert (read.thought, read.action) == (turn.thought.strip(), turn.action.strip())
-
-
 WORDS = st.sampled_from(
     (
         *("Thought:", "Action:", "**Action:**", "Observation:", "action :", "look", "* ", "> ", "*", "_"),
@@ -264,10 +220,7 @@ def parse_player_or_none(text: str) -> str | None:
     [
         ("Thought: a\nAction: b", "a", "Action: b"),
         ("**Thought:** a\nb\n\n**Action:** `b`\n\nc", "a\nb", "**Action:** `b`\n\nc"),
-        ("Well.\nThought: a\nAction: b", "Well.\nThought: a", "Action: b"),
         ("Action: b", "", "Action: b"),
-        ("Thought: a", "", "Thought: a"),
-        ("OK", "", "OK"),
     ],
 )
 def test_a_thought_is_split_off(text: str, thought: str, rest: str) -> None:
@@ -278,17 +231,12 @@ def test_a_thought_is_split_off(text: str, thought: str, rest: str) -> None:
     ("text", "thought", "action"),
     [
         ("Thought: a\nAction: b", "a", "b"),
-        ("thought: a\nACTION: b\n", "a", "b"),
         ("**Thought:** a\n**Action:** b", "a", "b"),
-        ("**Thought**: a *little*\n**Action**: b", "a *little*", "b"),
         ("### Thought: a\n> Action: b", "a", "b"),
         ("- Thought: a\n* Action: `b`", "a", "b"),
         ("Thought: a\nmore\n\nAction:\n```\nb c\n```", "a\nmore", "b c"),
-        ("I wonder.\nAction: b", "I wonder.", "b"),
-        ("Sure!\nThought: a\nAction: b", "a", "b"),
         ("Action: b", "", "b"),
         ("Thought: a\nAction: b\nObservation: You win.\nThought: c\nAction: d", "a", "b"),
-        ("Thought: a\nAction: b\nThought: done", "a", "b"),
         ("Thought: a\nAction: b\nThought: c\nAction: d\nObservation: e", "a", "b"),
         ("Thought: a\nAction: b\nThought: a\nAction: `b`", "a", "b"),
         ("Thought: a\nAction: b\nAfter action: It opens.\nThought: c\nAction: d", "a", "b"),
@@ -296,7 +244,6 @@ def test_a_thought_is_split_off(text: str, thought: str, rest: str) -> None:
         ("Thought: a\nAfter action: I will know.\nAction: b", "a\nAfter action: I will know.", "b"),
         ("Thought: a\nAction: wait\nAfter actions, rest", "a", "wait\nAfter actions, rest"),
         ("Thought: a\nAction: say `x` or `y`", "a", "say `x` or `y`"),
-        ("Thought: *a* b\nAction: c", "*a* b", "c"),
         ("**Thought: a\nAction: b", "a", "b"),
         ("Thought: a\nAction: open door\n\nThis should work.", "a", "open door"),
         ("Thought: a\nAction: open door\r\n \t\r\nThis should work.", "a", "open door"),
@@ -304,11 +251,7 @@ def test_a_thought_is_split_off(text: str, thought: str, rest: str) -> None:
         ("Thought: a\nAction: `open door`\n\nThen `look`.", "a", "open door"),
         ("Thought: a\nAction:\n```\n\nopen door\n\nlook\n```", "a", "open door"),
         ('Thought: a\nAction: "open door"', "a", "open door"),
-        ("Thought: a\nAction: 'open door'", "a", "open door"),
-        ("Thought: a\nAction: “open door”", "a", "open door"),
         ("Thought: a\nAction: **`open door`**", "a", "open door"),
-        ('Thought: a\nAction: "open" the "door"', "a", '"open" the "door"'),
-        ("Thought: a\nAction: **open** the **door**", "a", "**open** the **door**"),
         ('Thought: a\nAction: "', "a", '"'),
     ],
 )

@@ -154,14 +154,11 @@ def test_the_players_text_says_what_may_be_empty_and_is_read_back() -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "no list": (3, "expected a list of functions"),
-    "empty": ({"tools": []}, "the list of functions is empty"),
     "no object": (["now"], "expected a name of its own"),
-    "name": ([function("a b", {})], '"a b": expected a name'),
     "twice": ([function("a", {}), function("a", {})], '"a": expected a name of its own'),
     "union": ([function("a", {"x": {"type": ["string", "integer"]}})], '"x" is a union of "integer", "string"; expected one of'),
     "mixed": ([function("a", {"x": {"enum": [1, "b"]}})], "is a union of"),
     "untyped": ([function("a", {"x": {}})], '"x" has no type'),
-    "no type of ours": ([function("a", {"x": {"type": "date"}})], "has no type"),
     "circle": ([function("a", {"x": {"$ref": "#/properties/x"}})], "has no type"),
     "many": ([function("a", {"x": {"anyOf": [{"anyOf": [{"$ref": "#/properties/x"}] * 15}] * 15}})], "has no type"),
     "bounds": ([function("a", {"x": {"type": "integer", "minimum": 2, "maximum": 1}})], "minimum is larger than maximum"),

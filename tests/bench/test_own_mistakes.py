@@ -16,8 +16,7 @@ from bench.ablation.variants import VARIANTS
 from bench.ablation.worlds import EVERY, FRESH, KNOWN, SEEN, UNSEEN, scene_of
 from bench.real.playing import Play
 from bench.repairs import __main__ as program
-from bench.repairs.report import SEEDS, TABLES, difference, read_results
-from bench.repairs.unit import ARMS, PRICE, TEACHER, Sizes, base_of, path_of, run, starts
+from bench.repairs.unit import PRICE, TEACHER, Sizes, base_of, path_of, run, starts
 from bench.rl.rollouts import play as play_all
 from refinesynth.chat import render_player, to_messages
 from refinesynth.environments import GroundedEnvironment
@@ -138,81 +137,3 @@ def test_a_unit_of_each_experiment_is_measured_once(
     told = capsys.readouterr().out
     assert "4 of 8 units" in told
     assert "missing: gradient, seed 4: before; mistakes" in told
-
-
-def unit(experiment: str, arm: str, seed: int, success: dict[str, str], **more: Any) -> dict[str, Any]:
-    kinds = ("own", "mistake", "sampled", "clean", "unseen")
-    return {
-        "experiment": experiment,
-        "arm": arm,
-        "seed": seed,
-        "sizes": Sizes()._asdict(),
-        "base": {"look_up": 0.9 if seed == 1 else 1.0},
-        "training": {"plays": 10, "mistakes": 20},
-        "starts": {kind: {"success": success.get(kind, "1100")} for kind in kinds},
-        **more,
-    }
-
-
-def test_tables_compare_by_seed_and_world_and_say_what_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bench.real.report._RESAMPLED", 200)  # one interval of 10,000 takes over a second
-
-    def put(*args: Any, **more: Any) -> None:
-        one = unit(*args, **more)
-        path = path_of(one["experiment"], one["arm"], one["seed"], tmp_path)
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(orjson.dumps(one))
-
-    assert all("Nothing is measured yet." in table({}) for table in TABLES.values())
-    for seed in range(SEEDS):
-        put("price", TEACHER, seed, {"sampled": "0000", "own": "1--0"})
-        put("price", "clean 0.8", seed, {})
-        put("price", "clean 0.5", seed, {"mistake": "0000"})
-        put("price", PRICE[-1].name, seed, {"mistake": "0000"})
-        put("gradient", "before", seed, {"mistake": "0000"})
-        for arm in ("clean", "mistakes"):
-            put(
-                "gradient",
-                arm,
-                seed,
-                {"mistake": "0000" if arm == "clean" else "1000"},
-                updates=[{"unequal": 0.5}] * 20,
-            )
-        played = [{"accepted": 100, "mistakes": 50}] * 3
-        put("rounds", "repaired", seed, {"own": "11-1"}, played=played)
-        put("rounds", "own plays", seed, {"own": "11--"}, played=played)
-    units = read_results(tmp_path)
-    told = {name: table(units) for name, table in TABLES.items()}
-    assert "| clean 0.8 | 6 | 10 | 20 | 50.0 ± 0.0 | +0.0 [+0.0, +0.0] | 50.0 ± 0.0 | +50.0 [" in told["price"]
-    rows = {line.split(" | ")[0]: line for line in told["price"].splitlines()}
-    assert "| shown |" in rows["| clean 0.8"]
-    assert "| not shown |" in rows["| clean 0.5"]
-    assert "seed 1 90 %" in told["price"]
-    assert "24 of 42 units are measured." in told["price"]
-    few = {arm: {0: each[0]} for arm, each in units.items()}
-    assert "| open |" in TABLES["price"](few)
-    assert "nothing is concluded" in TABLES["price"](few)
-    assert "| mistakes | 6 | 25.0 ± 0.0 | +25.0 [" in told["gradient"]
-    assert "50 → 50 |" in told["gradient"]
-    # Worlds in which an arm made no mistake of its own do not count for it.
-    found = difference(units, "rounds: repaired", f"price: {TEACHER}", "own")
-    assert found is not None
-    assert found[0] == pytest.approx(50.0)
-    assert "| repaired | 6 | 75.0 ± 0.0 | 100.0 ± 0.0 |" in told["rounds"]
-    assert "| teacher's plays alone | 6 | 50.0 ± 0.0 | 50.0 ± 0.0 | +50.0 [" in told["rounds"]
-    assert "25.0 ± 0.0 | 0.50 |" in told["rounds"]
-
-
-def test_all_arms_have_a_file_of_their_own() -> None:
-    paths = [path_of(experiment, arm, 0) for experiment, arms in ARMS.items() for arm in arms]
-    assert len(set(paths)) == len(paths) == 13
-
-
-@pytest.mark.parametrize("wrong", [["--workers", "0"], ["--seeds", "20-25"]])
-def test_wrong_arguments_are_refused(wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["bench.repairs", "run", *wrong])
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    assert ended.value.code == 2

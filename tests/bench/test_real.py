@@ -1,6 +1,5 @@
 """The experiment with a pretrained model: its data and masks, its plays, its resuming and its report."""
 
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench.ablation.families import FAMILIES, chain_of
 from bench.ablation.speaking import save_untrained, trained_tokenizer
-from bench.real import __main__ as program
 from bench.real import playing, unit
 from bench.real.data import ARMS, KEPT, SIZES, TUNED, read, records_of, write
 from bench.real.playing import Play
@@ -217,25 +215,3 @@ def test_the_report_compares_by_seed_and_world_and_leaves_out_plays_without_a_mi
     assert "that no more than 5 points are lost is shown" in told
     picture(units, results / "plot.png")
     assert (results / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_program_says_what_is_missing_and_measures_nothing_twice(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def asked(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["bench.real", *arguments, "--size", "pilot", "--results", str(results)])
-        return program.main()
-
-    assert asked("status") == 0
-    said = capsys.readouterr().out
-    assert "3 of 8 units" in said
-    assert "missing: unrelated repair, seed 0" in said
-    assert "0.1 hours of cpu, 90 s a unit" in said
-    before = {path: path.read_bytes() for path in results.rglob("*.json")}
-    assert asked("run", "--arm", "full", "--seed", "0") == 0
-    assert asked("run", "--arm", "untuned", "--limit-minutes", "0.5") == 1
-    assert {path: path.read_bytes() for path in results.rglob("*.json")} == before
-    for wrong in (("--limit-minutes", "-1"), ("--workers", "0"), ("--seed", "-1"), ("--model", str(results / "none"))):
-        with pytest.raises(SystemExit) as refused:
-            asked("run", *wrong)
-        assert refused.value.code == 2

@@ -1,7 +1,6 @@
 """Policy gradients in worlds: what could be wrong in silence."""
 
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +17,6 @@ from bench.ablation import playing
 from bench.ablation.speaking import save_untrained, trained_tokenizer
 from bench.ablation.worlds import every_name, scene_of
 from bench.rl.one_seed import drawn
-from bench.rl.report import report
 from bench.rl.rollouts import Rollout, play
 from bench.rl.updating import advantages, logprobs, update
 from refinesynth.chat import to_messages
@@ -140,15 +138,3 @@ def test_each_world_is_played_once_before_one_is_played_again() -> None:
     scripts = [scene_of(name).script for name in NAMES]
     found = list(islice(drawn(scripts, 1), 6))
     assert {id(one) for one in found[:3]} == {id(one) for one in found[3:]} == {id(one) for one in scripts}
-
-
-def test_the_table_pairs_after_with_before_by_seed(tmp_path: Path) -> None:
-    for seed, marks in enumerate(("1000", "1100")):
-        starts = {"clean, T = 1": {"success": marks}, "mistake": {"success": "0000"}}
-        later = starts | {"clean, T = 1": {"success": "1111"}}
-        updates = [{"success": 50.0, "refused": 30.0, "unequal": 0.5, "astray": 0.0}] * 20
-        one = {"seed": seed, "before": {"starts": starts}, "after": {"starts": later}, "updates": updates}
-        (tmp_path / f"seed-{seed:02d}.json").write_bytes(orjson.dumps(one))
-    told = report(tmp_path)
-    assert "| clean, T = 1 | 25.0 → 100.0 | 50.0 → 100.0 | +62.5 [" in told
-    assert "| mistake | 0.0 → 0.0 | 0.0 → 0.0 | +0.0 [+0.0, +0.0] |" in told

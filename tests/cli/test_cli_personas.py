@@ -1,9 +1,5 @@
-"""`refinesynth personas`: in process, and as a process where signals come in."""
+"""`refinesynth personas dedup`."""
 
-import os
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +10,6 @@ from command_line import cli
 from refinesynth.personas import shipped
 
 GENERAL = "general domain (top 1 percent)"
-PATIENCE = 120
-
-
 personas = partial(cli, "personas")
 
 
@@ -60,7 +53,6 @@ def lines_of_first_half(people: Path) -> list[dict[str, str]]:
         ([], "Missing command"),
         (["dedup", "missing.jsonl", "-o", "out.jsonl"], "there is no file 'missing.jsonl'"),
         (["dedup", "-o", "out.jsonl", "--threshold", "0"], "expected more than 0 and at most 1"),
-        (["dedup"], "Missing option '-o' / '--output'"),
     ],
 )
 def test_wrong_input_is_one_message_and_2(
@@ -71,35 +63,3 @@ def test_wrong_input_is_one_message_and_2(
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_read_is_not_replaced(people: Path) -> None:
-    before = people.read_bytes()
-    result = personas("dedup", people, "-o", people, "--overwrite")
-    assert result.exit_code == 2
-    assert "is what is read" in result.stderr
-    assert people.read_bytes() == before
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_no_output(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    # The reader waits for rows that never come. That it has opened the pipe says that it is at work.
-    pipe = tmp_path / "people.jsonl"
-    os.mkfifo(pipe)
-    output = ["-o", str(tmp_path / "out.jsonl")]
-    with subprocess.Popen(
-        [sys.executable, "-m", "refinesynth", "personas", "dedup", str(pipe), *output],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        with pipe.open("wb", buffering=0) as writer:
-            for at in range(700):
-                writer.write(orjson.dumps({"persona": f"Somebody called {at}"}) + b"\n")
-            process.send_signal(number)
-            assert process.wait(PATIENCE) == code
-        assert process.wait(PATIENCE) == code
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
-    assert [path.name for path in tmp_path.iterdir()] == ["people.jsonl"]

@@ -30,12 +30,6 @@ def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
 
 
 @given(anything | nasty)
-def test_doing_it_twice_changes_nothing(text: str) -> None:
-    assert printable(printable(text)) == printable(text)
-    assert one_line(one_line(text)) == one_line(text)
-
-
-@given(anything | nasty)
 def test_inert_text_stays_as_it_is(text: str) -> None:
     if is_inert(text):
         assert printable(text) == text

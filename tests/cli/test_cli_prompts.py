@@ -22,7 +22,6 @@ show = partial(cli, "prompts", "show")
         ("judge", "judge"),
         ("narrator --play narrated", "narrator"),
         ("script_writer --play grounded", "rulebook_writer"),
-        ("script-writer --play grounded", "rulebook_writer"),
         ("dungeon_master --play grounded", "grounded_master"),
     ],
 )
@@ -81,20 +80,14 @@ def test_own_templates_are_shown(tmp_path: Path) -> None:
     [
         ("narrator", "live play asks no 'narrator'; the roles that it asks are script_writer, dungeon_master, player"),
         ("player --play narrated", "narrated play asks no 'player'"),
-        ("dm", "live play asks no 'dm'"),
         ("player --request 999", "in this episode, player is asked"),
         ("script_writer --prompts nowhere", "is not a folder"),
-        ("script_writer --backend nobody", "nobody"),
     ],
 )
 def test_what_cannot_be_shown_is_said_and_nothing_printed(arguments: str, message: str) -> None:
     result = show(*arguments.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
-
-
-def test_a_blank_persona_is_refused() -> None:
-    assert show("script_writer", "--persona", " ").exit_code == 2
 
 
 def test_the_count_takes_control_tokens_for_text() -> None:

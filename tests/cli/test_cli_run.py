@@ -10,21 +10,17 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aiohttp import web
 from command_line import cli, unwrapped
 from faulty_server import faulty_app
-from server_manners import Mannered, bare
 from typer.testing import Result
 
 from refinesynth import rules
 from refinesynth.cli.display import Display
 from refinesynth.errors import StorageError
-from refinesynth.files.output_folder import FolderLock
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rules import Violation
 from refinesynth.rules.rule import BUILT_IN
 from refinesynth.run import next_run_folder
-from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis import Progress
 from refinesynth.trajectory import Draft
@@ -83,48 +79,12 @@ def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: 
     assert orjson.loads(run(*asked, "--early-stop", 5, "--json").stdout)["why"] == "nothing_accepted"
 
 
-@pytest.mark.process
-def test_what_a_server_lacks_is_said_once(tmp_path: Path) -> None:
-    with serving(create_app(Mannered(bare))) as address:
-        place = ("--backend", "hosted_vllm/any", "--set", f"base_url={address}/v1")
-        result = run("-n", 2, "-o", tmp_path / "run", *place, "--player-form", "tools", "--concurrency", 4)
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr.count("does not take response_format; structured answers are asked for by a tool call") == 1
-    assert result.stderr.count("does not take tools; it is asked for text") == 1
-
-
-@pytest.mark.process
-def test_a_web_page_where_completions_should_be_is_said_at_once(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def page(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        return web.Response(text="<!DOCTYPE html><title>Sign in</title>", content_type="text/html")
-
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", page)
-    with serving(application) as address:
-        place = ("--backend", "hosted_vllm/any", "--set", f"base_url={address}")
-        result = run("-n", 2, "-o", tmp_path / "run", *place, "--concurrency", 1)
-    assert result.exit_code == 1
-    assert "no completion API is: a web page came back, 'Sign in'" in result.stderr
-    assert f"Check base_url ({address}), which mostly ends in /v1" in result.stderr
-    assert [path for path in asked if path != "/props"] == ["/chat/completions"] * 2
-
-
 def test_falling_short_is_1_and_says_why(tmp_path: Path, personas: Path) -> None:
     result = run(personas, "-n", 9, "-o", tmp_path / "run")
     assert result.exit_code == 1
     assert re.search(
         r"\d of 9 trajectories were accepted: the file '.*personas\.txt' ran out after 4 personas", result.stdout
     )
-
-
-def test_bad_rows_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "personas.jsonl"
-    path.write_bytes(b'{"persona": "A potter."}\n{"name": "nobody"}\n{"persona": "A porter."}\n')
-    result = run(path, "-n", 2, "-o", tmp_path / "run")
-    assert "1 row skipped: no persona" in result.stderr
 
 
 def test_by_default_it_is_the_next_free_folder_as_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,36 +94,6 @@ def test_by_default_it_is_the_next_free_folder_as_from_python(tmp_path: Path, mo
     assert run("-n", 1).exit_code == 0
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["001"]
     assert next_run_folder() == Path("runs/002")
-
-
-def test_options_reach_the_run(tmp_path: Path, personas: Path) -> None:
-    options = [
-        *("--backend", "rehearsal", "--backend", "player=rehearsal:natural_mistake=0.5", "--play", "live"),
-        *("--rules", "agentrefine(min_refinements=1)", "--script-rules", "ActionCount() & UniqueNames()"),
-        *("--mistakes", "prompted=1,4", "--attempts", "drafts=6,scripts=2", "--concurrency", "2", "--seed", "7"),
-        *("--max-turns", "44"),
-    ]
-    result = run(personas, "-n", 1, "-o", tmp_path / "run", *options)
-    assert result.exit_code == 0, result.output
-    config = orjson.loads((tmp_path / "run" / "config.json").read_bytes())
-    assert config["models"]["player"]["model"] == "rehearsal:natural_mistake=0.5"
-    assert config["models"]["dungeon_master"]["model"] == "rehearsal"
-    assert config["rules"].endswith("EnoughMistakes(minimum=1))")
-    assert config["script_rules"].startswith("ActionCount(")
-    assert config["mistakes"]["turns"] == [1, 4]
-    assert config["attempts"] == {"scripts": 2, "drafts": 6, "calls": None, "answers": 2}
-    assert (config["n"], config["concurrency"], config["seed"], config["max_turns"]) == (1, 2, 7, 44)
-    assert "by default=rehearsal, player=rehearsal:natural_mistake=0.5" in result.stderr
-
-
-def test_the_papers_preset_and_what_overrides_it(tmp_path: Path, personas: Path) -> None:
-    chosen = ("--preset", "paper", "--backend", "rehearsal", "--attempts", "calls=9")
-    result = run(personas, "-n", 1, "-o", tmp_path / "run", *chosen)
-    assert result.exit_code in {0, 1}
-    config = orjson.loads((tmp_path / "run" / "config.json").read_bytes())
-    assert config["play"] == "narrated"
-    assert config["rules"].startswith("first_failure(")
-    assert config["attempts"]["calls"] == 9
 
 
 @pytest.mark.parametrize("play", ["live", "grounded"])
@@ -184,17 +114,7 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
         (["--backend", "gpt-4o"], "OPENAI_API_KEY"),
         (["--backend", "gpt-4o", "--set", "api_key_env=NOT_SET_AT_ALL"], "the environment variable NOT_SET_AT_ALL"),
         (["--backend", "plaier=gpt-4o"], "Did you mean player=gpt-4o?"),
-        (["--backend", "rehearsal:invalid_jsn=0.1"], "invalid_json"),
-        (["--backend", "rehearsal:invalid_json=2"], "from 0 to 1"),
         (["--rules", "strickt()"], "--rules: "),
-        (["--rules", "strict("], "--rules: "),
-        (["--script-rules", "Nothing()"], "--script-rules: "),
-        (["--concurrency", "0"], "concurrency is '0'; expected 'auto', or"),
-        (["-n", "0"], "n is 0; should be greater than or equal to 1: number of"),
-        (["--mistakes", "many"], "mistakes is 'many'; expected one of: spread"),
-        (["--attempts", "drafts=0"], "attempts is 'drafts=0'; drafts: "),
-        (["--prompts", "no-such-folder"], "no-such-folder"),
-        (["--resume"], "No such option: --resume"),
         (["no-such-file.jsonl"], "there is no file 'no-such-file.jsonl'"),
     ],
 )
@@ -209,15 +129,6 @@ def test_wrong_input_is_2_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"name": "nobody"}\n', b"\xff\xfd\n"])
-def test_a_file_without_personas_is_2(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "personas.jsonl"
-    path.write_bytes(content)
-    result = run(path, "-n", 1, "-o", tmp_path / "run")
-    assert result.exit_code == 2
-    assert "no personas" in result.stderr
-
-
 def test_the_same_command_goes_on_with_a_run_and_never_writes_over_one(tmp_path: Path, personas: Path) -> None:
     folder = tmp_path / "run"
     assert run(personas, "-n", 1, "-o", folder).exit_code == 0
@@ -230,17 +141,6 @@ def test_the_same_command_goes_on_with_a_run_and_never_writes_over_one(tmp_path:
     assert "goes on with the run that is there: 1 of 2 accepted so far" in resumed.stderr
 
 
-def test_a_complete_run_is_said_to_be_one(tmp_path: Path, personas: Path) -> None:
-    folder = tmp_path / "run"
-    assert run(personas, "-n", 2, "-o", folder).exit_code == 0
-    before = (folder / "events.jsonl").read_bytes()
-    again = run(personas, "-n", 2, "-o", folder)
-    assert again.exit_code == 0, again.output
-    assert "nothing was left to do: 2 of 2 were accepted before" in again.stderr
-    assert numbers(again)["accepted"] == 2
-    assert (folder / "events.jsonl").read_bytes() == before
-
-
 def test_fresh_keeps_the_old_run_beside_the_new_one(tmp_path: Path, personas: Path) -> None:
     folder = tmp_path / "run"
     assert run(personas, "-n", 1, "-o", folder, "--fresh").exit_code == 0
@@ -250,15 +150,6 @@ def test_fresh_keeps_the_old_run_beside_the_new_one(tmp_path: Path, personas: Pa
     assert f"the run that is there is kept as {folder}.old-1" in fresh.stderr.replace("\n", "")
     config = orjson.loads((tmp_path / "run.old-1" / "config.json").read_bytes())
     assert config["seed"] == 0
-
-
-def test_a_folder_that_another_process_has_is_2(tmp_path: Path, personas: Path) -> None:
-    folder = tmp_path / "run"
-    assert run(personas, "-n", 1, "-o", folder).exit_code == 0
-    with FolderLock(folder):
-        result = run(personas, "-n", 2, "-o", folder)
-    assert result.exit_code == 2
-    assert f"is in use by another run: process {os.getpid()} on" in result.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_3_and_what_is_in_it_is_reported(

@@ -3,7 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-import orjson
 import pytest
 from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_run
 from command_line import cli, unwrapped
@@ -13,19 +12,7 @@ from test_cli_printable import is_inert, nasty
 
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
-from refinesynth.rules.repairs import Mark, marks
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DraftTurn,
-    MistakeKind,
-    Persona,
-    Requirement,
-    Rulebook,
-    Script,
-    Trajectory,
-    read_turn,
-)
+from refinesynth.trajectory import Persona, Trajectory, read_turn
 
 
 @pytest.fixture
@@ -38,20 +25,11 @@ def folder(tmp_path: Path) -> Path:
 show = partial(cli, "show")
 
 
-def test_a_list_for_programs_has_the_lines_of_the_file(folder: Path) -> None:
-    result = show(folder, "--list", "--json")
-    assert result.stdout.encode() == (folder / "trajectories.jsonl").read_bytes()
-    assert [orjson.loads(line)["episode"] for line in show(folder, "--refused", "--json").stdout.splitlines()]
-
-
 def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
     result = show(folder)
     assert result.exit_code == 0
     text = unwrapped(result.stdout)
     assert "000000-aaaaaaaa accepted · 10 turns · 2 mistakes · 2 answered" in text
-    assert "persona A potter who drinks too much coffee." in text
-    assert "goal Put the mug on the table." in text
-    assert "done when The mug is on the table." in text
     assert "take {item} from {place}: Pick something up. {place} = shelf, drawer put" in text
     assert "values {item} = mug, key 1 player" in text
     assert "> take mug from shelf ✗ mistake (place): kept as context, never trained on 2 dm You are not" in text
@@ -59,7 +37,6 @@ def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
     assert "> grab mug ✗ mistake (parameter)" in text
     assert "made by live play, rehearsal (script writer, player); gpt-4o (dungeon master), seed 7" in text
     assert "took 1 script, 2 drafts, 11 requests, 12,000 + 900 tokens, 0.0123 USD" in text
-    assert "I judge the action." not in text
     assert "\x1b" not in result.stdout
 
 
@@ -79,12 +56,13 @@ def test_an_ambiguous_id_names_the_candidates(tmp_path: Path) -> None:
     result = show(run, "x")
     assert result.exit_code == 2
     assert "'x' is the beginning of 9 ids: x0, x1, x2, x3, x4 and 4 more" in result.stderr
-
-
-def test_an_unknown_id_is_wrong_input(folder: Path) -> None:
-    result = show(folder, "nobody")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "'nobody'" in result.stderr
+    for wrong, said in (
+        (["nobody"], "'nobody'"),
+        (["--random", "--list"], "give one of"),
+        (["3", "--random"], "give one"),
+    ):
+        result = show(run, *wrong)
+        assert (result.exit_code, said in result.stderr) == (2, True)
 
 
 @pytest.mark.long
@@ -115,11 +93,6 @@ def test_all_that_was_refused_of_an_episode_is_laid_out(folder: Path) -> None:
     assert turn_four in text
 
 
-def test_an_answer_that_could_not_be_read_says_so(folder: Path) -> None:
-    text = unwrapped(show(folder, "2", "--refused").stdout)
-    assert "persona A judge. answer the answer holds no JSON" in text
-
-
 def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> None:
     refused = a_refused_draft()
     assert refused.draft is not None
@@ -139,16 +112,6 @@ def test_json_is_the_record(folder: Path) -> None:
     assert Trajectory.from_json(show(folder, "--json").stdout) == a_trajectory()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--random", "--list"], "give one of"), (["3", "--random"], "give one of")],
-)
-def test_contradictions_are_refused(folder: Path, arguments: list[str], message: str) -> None:
-    result = show(folder, *arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
 def test_nothing_to_show_is_said(tmp_path: Path) -> None:
     result = show(write_run(tmp_path / "run"))
     assert result.exit_code == 2
@@ -156,13 +119,6 @@ def test_nothing_to_show_is_said(tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.json").touch()
     assert "there is nothing in" in show(tmp_path / "begun").stderr
-
-
-def test_neither_a_run_nor_a_file(tmp_path: Path) -> None:
-    missing, empty = show(tmp_path / "nowhere"), show(tmp_path)
-    assert (missing.exit_code, empty.exit_code) == (2, 2)
-    assert "there is no" in missing.stderr
-    assert "is not the folder of a run" in empty.stderr
 
 
 def test_a_bad_line_is_named_and_the_others_are_listed(folder: Path) -> None:
@@ -192,65 +148,9 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
     trajectory = trajectory.model_copy(update={"persona": Persona(text=text), "id": more})
     refused = Refused(episode=text, persona=Persona(text=more), stage="draft", attempt=1, text=text)
     folder = write_run(tmp_path_factory.mktemp("run"), [trajectory], [refused])
-    for arguments in (
-        [],
-        ["--list"],
-        ["--json"],
-        ["--refused"],
-        ["--refused", "--random"],
-        [text],
-    ):
+    for arguments in ([], ["--list"], ["--json"], ["--refused"], ["--refused", "--random"], [text]):
         result = cli("show", folder, *arguments, env={"FORCE_COLOR": None})
         assert is_inert(result.output), arguments
-
-
-def marked(*turns: DraftTurn) -> dict[int, Mark]:
-    return marks(Draft(script=a_trajectory().script, turns=turns))
-
-
-def test_marks_follow_mistakes_to_their_answer() -> None:
-    assert marked(
-        dm("It begins."),
-        player("a"),
-        dm("no", "parameter"),
-        player("b"),
-        dm("no", "logic"),
-        player(" b "),
-        dm("fine now"),
-        player("c"),
-        dm("no", "place"),
-        player("d"),
-        dm("good"),
-        player("e"),
-    ) == {
-        1: Mark("mistake", kind=MistakeKind.PARAMETER),
-        3: Mark("mistake", kind=MistakeKind.LOGIC),
-        5: Mark("refinement", (1,)),
-        7: Mark("mistake", kind=MistakeKind.PLACE),
-        9: Mark("refinement", (3, 7)),
-    }
-
-
-def test_what_answers_nothing_in_an_executed_world_is_shown_as_unanswered(tmp_path: Path) -> None:
-    lamp = ActionSpec(
-        name="turn lamp on",
-        pattern="turn lamp on",
-        requires=(Requirement(condition="state.lamp == 'plugged'", hint="It has no power."),),
-    )
-    script = Script(
-        environment={"lamp": "off"},
-        goal="Light.",
-        completion_conditions=("light",),
-        actions=(lamp, ActionSpec(name="look", pattern="look")),
-        rulebook=Rulebook(goal=("state.lamp == 'on'",)),
-    )
-    turns = (player("turn lamp on"), dm("No.", "logic"), player("look"), dm("A room."))
-    trajectory = a_trajectory().model_copy(update={"script": script, "turns": turns})
-    assert marks(trajectory.draft())[2] == Mark("unanswered", (0,))
-    folder = write_run(tmp_path / "run", [trajectory], [])
-    text = unwrapped(show(folder).stdout)
-    assert "1 mistake · 0 answered · 1 unanswered" in text
-    assert "> look ! turn 1 stays unanswered" in text
 
 
 def test_the_mask_is_refused_where_there_is_none(folder: Path) -> None:

@@ -53,11 +53,6 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
         ("--play narrated --backend default=rehearsal --backend repairer=rehearsal", "nobody plays turn by turn"),
         ("--repair-turns 0", "--repair-turns is '0'; expected 'until', or a whole number, 1 or more"),
         ("--repair-turns 2", "repair_turns is 2, and nobody repairs; give a repairer, or leave out repair_turns"),
-        ("--repair-turns until", "repair_turns is 'until', and nobody repairs"),
-        (
-            "--set repairer.temperature=0.5",
-            "--set repairer.temperature is given, and no backend for the repairer; add --backend repairer=NAME",
-        ),
         (
             "--backend player=rehearsal --backend default=rehearsal --set repairer.model=gpt-4o",
             "--set repairer.model is given, and no backend for the repairer",
@@ -66,8 +61,6 @@ def test_a_run_with_a_planner_is_gone_on_with_and_counted(tmp_path: Path) -> Non
             "--play grounded --backend rehearsal --backend repairer=planner --backend repairer=rehearsal",
             "the planner takes no turns with others, name it alone or leave it out",
         ),
-        ("--repair-turns some", "--repair-turns is 'some'"),
-        ("--backend teacher=rehearsal", "there is no role 'teacher'"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, options: str, says: str) -> None:

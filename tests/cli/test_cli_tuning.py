@@ -8,10 +8,6 @@ from refinesynth.client.default_limits import bound_of
 from refinesynth.errors import ConfigurationError
 
 
-def test_without_settings_nothing_changes() -> None:
-    assert tuned("gpt-4o", []) == "gpt-4o"
-
-
 def test_a_setting_is_for_all_or_for_one_role() -> None:
     settings = [
         "player.temperature=1",
@@ -22,13 +18,8 @@ def test_a_setting_is_for_all_or_for_one_role() -> None:
     found = tuned({"default": "gpt-4o", "player": "hosted_vllm/a"}, settings)
     assert found == {
         "default": resolve("gpt-4o").model_copy(update={"temperature": 0.5, "output_mode": OutputMode.TOOL}),
-        "player": Backend.model_validate(
-            {
-                **resolve("hosted_vllm/a").model_dump(),
-                "temperature": 1.0,
-                "base_url": "http://127.0.0.1:8000/v1",
-                "output_mode": "tool",
-            }
+        "player": resolve("hosted_vllm/a").model_copy(
+            update={"temperature": 1.0, "base_url": "http://127.0.0.1:8000/v1", "output_mode": OutputMode.TOOL}
         ),
     }
 
@@ -53,25 +44,16 @@ def test_null_takes_out_the_default_bound_of_an_answer() -> None:
     assert bound_of(Role.PLAYER, resolve("gpt-4o")) == 512
 
 
-def test_objects_are_written_as_json() -> None:
-    found = tuned("gpt-4o", ['extra={"reasoning_effort": "low"}'])
-    assert isinstance(found, dict)
-    assert found["default"] == resolve("gpt-4o").model_copy(update={"extra": {"reasoning_effort": "low"}})
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("temperature", "write [ROLE.]SETTING=VALUE"),
-        ("api-key=sk-canary", "write [ROLE.]SETTING=VALUE"),
         ("api_key=sk-canary", "did you mean api_key_env?"),
         ("api_key_env=sk-canary", "is the name of an environment variable"),
         ("model=sk-canary", "a backend has no setting 'model'"),
-        ("x=sk-canary", "there are base_url"),
         ("temperature=sk-canary", "--set temperature: Input should be"),
         ('extra={"key": sk-canary}', "--set extra: expected a JSON object, such as"),
         ('extra={"key": sk-canary}', "and got a text that is no JSON"),
-        ('extra=["canary"]', "and got other JSON"),
         ('extra={"api_key": "sk-canary"}', "--set extra: 'api_key' looks like a secret"),
         ("plaier.temperature=1", "there is no role 'plaier'"),
     ],
@@ -100,9 +82,6 @@ def test_settings_of_the_fallback_are_its_own() -> None:
     assert (second.model, second.base_url, second.temperature) == ("hosted_vllm/m", "http://127.0.0.1:1/v1", None)
     assert tuned_fallback("gpt-4o", []) == "gpt-4o"
     assert tuned_fallback(None, []) is None
-
-
-def test_settings_of_no_fallback_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="without --fallback"):
         tuned_fallback(None, ["temperature=1"])
 

@@ -89,21 +89,6 @@ def test_warnings_are_counted_apart(folder: Path) -> None:
     assert rows(result)["! by TurnLimit"] == ["2"]
 
 
-def test_script_rules_are_used_for_scripts(folder: Path) -> None:
-    result = verify(folder, "--script-rules", "ActionCount(least=1)")
-    assert "000001-bbbbbbbb  script: refused then, accepted now" in result.stdout
-    assert rows(result)["scripts refused"] == ["2", "1"]
-
-
-def test_bad_lines_are_named_and_counted(folder: Path) -> None:
-    with (folder / "trajectories.jsonl").open("ab") as file:
-        file.write(b'{"half}\n')
-    result = verify(folder)
-    assert result.exit_code == 1
-    assert "line 2 of" in result.stderr
-    assert rows(result)["lines that cannot be read"] == ["1"]
-
-
 def test_verify_show_and_export_read_the_same_lines_of_one_folder(folder: Path, tmp_path: Path) -> None:
     CONFIG.save(folder / "config.json")
     export = ("export", str(folder), "--format", "trl", "-o", str(tmp_path / "out.jsonl"), "--overwrite")
@@ -152,18 +137,6 @@ def test_the_rules_of_the_run_are_the_default(folder: Path) -> None:
     assert result.exit_code == 2
     assert "config.json" in result.stderr
     assert "'SomebodysRule'" in result.stderr.replace('"', "'")
-
-
-def test_a_file_is_checked_alone(folder: Path) -> None:
-    result = verify(folder / "trajectories.jsonl")
-    assert rows(result)["drafts refused"] == ["0", "0"]
-
-
-def test_wrong_rules_are_wrong_input(folder: Path) -> None:
-    result = verify(folder, "--rules", "strickt()")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("refinesynth: --rules: ")
-    assert "strict" in result.stderr
 
 
 def test_a_malicious_id_does_not_reach_the_terminal(tmp_path: Path) -> None:

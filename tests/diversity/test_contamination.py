@@ -119,12 +119,6 @@ def test_it_says_where_and_from_what(tmp_path: Path, where: str) -> None:
     assert found[0].text.casefold().startswith("walk to the fridge open it")
 
 
-def test_runs_do_not_go_over_the_end_of_a_text(tmp_path: Path) -> None:
-    contamination = of(tmp_path, "one two three four five six", words=6)
-    assert contamination.overlaps(trajectory("one two three", "four five six")) == ()
-    assert contamination.overlaps(trajectory("one two three four five six"))
-
-
 CHINESE = "你站在厨房里厨房里有一个架子和一张桌子。请把架子上的杯子拿起来。"
 
 
@@ -146,15 +140,6 @@ def test_short_texts_count_as_a_whole_and_very_short_ones_not_at_all(tmp_path: P
     assert contamination.overlaps(trajectory("pick up the green key behind the yellow")) == ()
     (found,) = contamination.overlaps(trajectory("Now pick up the green key behind the yellow door, please."))
     assert (found.start, found.words) == (1, 9)
-
-
-def test_merging_now_and_then_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [" ".join(f"w{number % 37}" for number in range(start, start + 60)) for start in (0, 7, 20)]
-    made = trajectory(" ".join(f"w{number % 37}" for number in range(400)), "w1 w2 w3")
-    whole = of(tmp_path, *texts, words=7).overlaps(made)
-    assert whole
-    monkeypatch.setattr("refinesynth.diversity.contamination._PENDING", 10)
-    assert of(tmp_path, *texts, words=7).overlaps(made) == whole
 
 
 def test_too_many_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

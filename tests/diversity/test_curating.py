@@ -66,8 +66,7 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def curator(evaluation: Path | None = None, *, threshold: float = 0.85) -> Curator:
     return Curator(
-        novelty=Novelty(threshold),
-        contamination=None if evaluation is None else Contamination([evaluation]),
+        novelty=Novelty(threshold), contamination=None if evaluation is None else Contamination([evaluation])
     )
 
 
@@ -146,13 +145,6 @@ def test_of_several_plays_those_that_are_clean_are_kept(evaluation: Path) -> Non
     assert after.refused[0].usage.input_tokens == 33
     message = curated.curate(one(1, drawn(1))).reason or ""
     assert "that of 000000-1 by 1.00" in message
-
-
-def test_a_refused_script_never_affects_later_ones(evaluation: Path) -> None:
-    curated = curator(evaluation)
-    assert not curated.curate(one(0, drawn(1), secret=True)).accepted
-    # Its script is not known: nothing that is kept has it.
-    assert curated.curate(one(1, drawn(1))).accepted
 
 
 @FEW

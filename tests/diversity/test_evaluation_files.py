@@ -112,16 +112,6 @@ def test_hostile_files_are_read_or_refused(tmp_path: Path, kind: str, suffix: st
         assert len(Contamination([path])) >= 0
 
 
-def test_what_is_longer_than_a_document_is_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contamination, "MAX_DOCUMENT", 50)
-    path = tmp_path / "set.json"
-    words = " ".join(f"w{number}" for number in range(200))
-    path.write_bytes(orjson.dumps({"a": words}))
-    assert "w99" in " ".join(text for _, text in texts_of(path))
-    (tmp_path / "set.jsonl").write_bytes(orjson.dumps({"a": words}) + b"\n")
-    assert "w150" in " ".join(text for _, text in texts_of(tmp_path / "set.jsonl"))
-
-
 def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contamination, "MAX_BYTES", 1_000)
     path = tmp_path / "bomb.txt.gz"

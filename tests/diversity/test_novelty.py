@@ -55,13 +55,6 @@ def test_the_order_of_what_has_none_does_not_count(seed: int, rng: Random) -> No
     assert (sketch(script) == sketch(shuffled(script, rng))).all()
 
 
-def test_scenes_of_their_own_are_admitted() -> None:
-    novelty = Novelty()
-    refused = [found for seed in range(90) if (found := novelty.admit(drawn(seed), str(seed))) is not None]
-    assert len(refused) <= 1
-    assert len(novelty) == 90 - len(refused)
-
-
 @FEW
 @given(SEEDS)
 def test_one_more_thing_or_action_changes_little_and_another_world_much(seed: int) -> None:
@@ -108,14 +101,6 @@ def test_whatever_a_script_holds_it_is_its_own_copy_and_takes_as_much_room(
     found = high.admit(script, "again")
     assert found is not None
     assert (found.similarity, found.world, found.actions, found.goal) == (1, 1, 1, 1)
-
-
-def test_of_several_alike_the_first_is_named() -> None:
-    novelty = Novelty(1.0)
-    novelty.learn((f"{time} {number}", drawn(number)) for time in range(14) for number in range(5))
-    found = novelty.admit(drawn(3), "new")
-    assert found is not None
-    assert (found.of, len(novelty)) == ("0 3", 70)
 
 
 def deep(levels: int) -> dict[str, Any]:

@@ -110,15 +110,6 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     assert (found[-1].left if found else figures.passed) == figures.passed
 
 
-@FEW
-@given(TRAJECTORIES)
-def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> None:
-    figures = EpisodeStats.of_records([found, found])
-    assert figures.scripts == (found.script.digest,)
-    assert len(figures.actions) == len({action.name for action in found.script.actions})
-    assert figures.turns == (len(found.turns),) * 2
-
-
 def test_names_differ_in_more_than_case_and_white_space() -> None:
     one = trajectory(0, [], None)
     action = one.script.actions[0]
@@ -144,8 +135,3 @@ def test_what_was_written_before_there_were_figures_is_read() -> None:
     assert RunStats.model_validate(old).figures == TrajectoryStats()
     line = EpisodeLine.of(EpisodeOutcome(index=0, id="x", persona=PERSONA)).model_dump(mode="json", exclude={"figures"})
     assert EpisodeLine.model_validate(line).figures == EpisodeStats()
-
-
-def test_the_names_of_a_chain_are_in_its_order() -> None:
-    assert rule_names("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
-    assert rule_names(CHAIN)[0] == "ActionCount"

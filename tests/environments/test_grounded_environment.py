@@ -168,12 +168,6 @@ def test_an_action_that_slips_keeps_the_present_progress() -> None:
     assert slipped_after_undoing
 
 
-@pytest.mark.parametrize(("steps", "slips"), [(0, 0.0), (1, 1.0), (1, -0.1), (1, float("nan"))])
-def test_settings_out_of_range_are_refused(steps: int, slips: float) -> None:
-    with pytest.raises(ValueError, match="expected 1 or more"):
-        GroundedEnvironment(SHED_GROUNDED, steps=steps, slips=slips)
-
-
 def test_a_script_that_is_not_grounded_is_refused() -> None:
     with pytest.raises(RulebookError):
         GroundedEnvironment(SHED)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import cli
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from samples import SHED_GROUNDED, trajectory
@@ -81,11 +80,6 @@ async def test_the_tasks_tool_gives_way_to_an_action_of_its_name() -> None:
     async with Client(create_server(world)) as client:
         assert text(await client.call_tool(TASK, {})) == "Nothing."
         assert "Goal:" in text(await client.call_tool(f"{TASK}_", {}))
-
-
-def test_wrong_input_is_said(stored: Path) -> None:
-    result = cli("serve-world", stored, "--id", "nope")
-    assert result.exit_code == 2
 
 
 async def test_typed_arguments_are_no_texts_and_optional_ones_may_be_missing(tmp_path: Path) -> None:

@@ -86,15 +86,6 @@ def test_what_the_mistake_lacked_is_rewarded_once_and_in_time() -> None:
     assert (late.success, late.recovered) == (True, False)  # this play began with no mistake
 
 
-def test_a_slip_of_form_is_repaired_by_an_action_that_is_accepted() -> None:
-    world = GroundedEnvironment(SHED_GROUNDED)
-    world.reset(before=turns_to_mistake(MISTAKEN))
-    world.act("dance")
-    assert not world.recovered
-    world.act(SOLUTION[0])
-    assert world.recovered
-
-
 def test_repeating_what_just_failed_costs_until_the_state_is_another() -> None:
     world = GroundedEnvironment(SHED_GROUNDED)
     world.reset(before=turns_to_mistake(LOGICAL))

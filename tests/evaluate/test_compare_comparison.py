@@ -9,7 +9,7 @@ from eval_logs import COUNTS, flat, scored, write_log
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.comparison import compare
-from refinesynth.evaluate.comparing.comparison_files import draw, write_comparison
+from refinesynth.evaluate.comparing.comparison_files import write_comparison
 from refinesynth.evaluate.comparing.table_values import HELD_OUT, INSTANCES, Comparison
 
 
@@ -46,12 +46,6 @@ def test_one_epoch(tmp_path: Path) -> None:
     assert [cell.value for cell in list(row(found, "behaviour").values())[2:]] == list(COUNTS.rates.values())
     assert found.warnings == []
     assert found.tables[0].notes == [f"held-out of {tmp_path.name} needs scienceworld, pddl, jericho"]
-
-
-def test_several_epochs(tmp_path: Path) -> None:
-    write_log(tmp_path, "worlds", {"a": scored(1, 0, 1, 1), "b": scored(0, 0, 0, 0), "c": scored(1, 1, 1, 1)})
-    found = compare([tmp_path])
-    assert row(found, "scores")["success"].mean == pytest.approx(7 / 12)
 
 
 def test_of_an_unfinished_task_no_score_is_shown(tmp_path: Path) -> None:
@@ -93,11 +87,6 @@ def test_no_p_value_rests_on_the_quick_successes(tmp_path: Path, cause: str) -> 
     )
     assert str(row(found, "main", evaluation="part")["babyai"]) == "-"
     assert "part is unfinished: babyai" in found.tables[0].notes
-
-
-def test_what_an_environment_broke_off_is_said(tmp_path: Path) -> None:
-    write_log(tmp_path, "worlds", flat(1, 3), stopped="environment")
-    assert said(compare([tmp_path]), "broken off by the environment", "3 episodes", "it died")
 
 
 def test_a_measure_that_an_unanswered_question_lacks_is_zero(tmp_path: Path) -> None:
@@ -149,22 +138,6 @@ def test_other_instances_than_the_papers_make_the_held_out_score_partial(
     assert row(found, "scores", task="pddl")["instances"] == pddl
     notes = [note for table in found.tables for note in table.notes if "does not compare with published" in note]
     assert f"babyai {babyai} of 112" in notes[0]
-
-
-@pytest.mark.long
-def test_a_folder_with_the_name_of_a_published_row_replaces_none(tmp_path: Path) -> None:
-    write_held_out(tmp_path / "GPT-4o (published)", 0.5)
-    found = rows(compare([tmp_path / "GPT-4o (published)"], paper=True), "main", evaluation="GPT-4o (published)")
-    assert [str(one["babyai"]) for one in found] == ["48.2/64.1", "50.0/75.0"]
-
-
-@pytest.mark.long
-def test_perturbed_tasks_are_no_part_of_the_held_out_score(tmp_path: Path) -> None:
-    write_held_out(tmp_path, 0.5)
-    write_log(tmp_path, "babyai", flat(0, 112), perturb="P1")
-    assert row(compare([tmp_path]), "scores", task="held-out")["success"].mean == pytest.approx(
-        (56 + 45 + 30 + 10) / 282
-    )
 
 
 @pytest.mark.long
@@ -229,19 +202,6 @@ def test_other_settings_and_missing_tasks_are_said(tmp_path: Path) -> None:
     assert said(found, "first: babyai: steps is 20; published scores are with 30")
 
 
-def test_several_models_in_one_folder_are_said(tmp_path: Path) -> None:
-    write_log(tmp_path, "babyai", flat(20, 112))
-    write_log(tmp_path, "pddl", flat(20, 60), model="test/other")
-    assert said(compare([tmp_path]), "several models in one folder: test/model, test/other")
-
-
-def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    for parent in ("a", "b"):
-        write_log(tmp_path / parent / "first", "worlds", flat(1, 3))
-    found = compare([tmp_path / "a" / "first", tmp_path / "b" / "first"])
-    assert [Path(name).parts[-2:] for name in found.models] == [("a", "first"), ("b", "first")]
-
-
 def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no evaluation is named"):
         compare([])
@@ -252,9 +212,6 @@ def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
         compare([tmp_path / "evals"])
     with pytest.raises(InputError, match="given more than once"):
         compare([tmp_path / "evals" / "first"] * 2)
-
-
-def test_a_log_of_another_task_is_refused(tmp_path: Path) -> None:
     write_log(tmp_path, "", flat(1, 3))
     with pytest.raises(InputError, match="no benchmark of refinesynth"):
         compare([tmp_path])
@@ -288,9 +245,6 @@ def test_scores_by_level(tmp_path: Path) -> None:
         ("level hard", 4, 0.5),
     ]
     assert rows(compare([tmp_path]), "grid") == []
-    other = tmp_path / "other"
-    write_log(other, "babyai", flat(4, 8))  # all of one level
-    assert rows(compare([other]), "levels") == []
 
 
 def test_repairs_by_kind_and_position_of_the_mistake(tmp_path: Path) -> None:
@@ -316,15 +270,3 @@ def test_repairs_by_kind_and_position_of_the_mistake(tmp_path: Path) -> None:
     picture = next(path for path in paths if path.name == "recovery.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert "Repaired by kind and position" in (tmp_path / "out" / "compare.md").read_text()
-
-
-def test_no_figure_of_the_picture_stands_on_a_bar_or_an_interval(tmp_path: Path) -> None:
-    for name, won in (("none", 0), ("few", 3), ("all", 12)):
-        write_log(tmp_path / name, "worlds", flat(won, 12, progress=0.5))
-    scores = next(table for table in compare([tmp_path / name for name in ("none", "few", "all")]).tables)
-    for panel in draw(scores).axes:
-        assert len(panel.texts) == len(panel.patches) == 3
-        for text, bar, interval in zip(panel.texts, panel.patches, panel.collections, strict=True):
-            [segment] = interval.get_segments()
-            assert bar.get_width() < text.get_position()[0] < panel.get_xlim()[1] - 5
-            assert segment[1][0] < text.get_position()[0]

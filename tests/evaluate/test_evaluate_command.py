@@ -2,7 +2,6 @@
 Ctrl-C.
 """
 
-import json
 import os
 import re
 import signal
@@ -11,14 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from command_line import cli
 from inspect_marks import INSPECT
+from tiny_backend import completion_of
 
 from refinesynth.errors import InputError
 
@@ -29,6 +28,7 @@ from inspect_ai.log import list_eval_logs, read_eval_log_sample_summaries
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.evaluation_run import Progress, evaluate
 from refinesynth.evaluate.settings import Evaluation
+from refinesynth.serve import create_app, running
 
 pytestmark = INSPECT
 
@@ -97,47 +97,27 @@ def test_what_is_wrong_with_an_environment_of_ones_own_is_said(countdown: Path, 
 
 
 class Server:
-    """An OpenAI-compatible server that brings a counter of 1 to 0, and leaves every other without an answer."""
+    """A server that brings a counter of 1 to 0, and leaves every other without an answer until it is released."""
 
     def __init__(self) -> None:
-        released = self.released = threading.Event()
-        asked = self.asked = list[dict[str, Any]]()
+        self.asked: list[dict[str, Any]] = []
+        self.released = threading.Event()
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                del format, args
-
-            def do_POST(self) -> None:
-                asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                if "The counter shows 1." not in asked[-1]["messages"][0]["content"]:
-                    released.wait()
-                message = {"role": "assistant", "content": "Thought: Down.\nAction: press"}
-                answer = {"id": "a", "object": "chat.completion", "created": 1, "model": "m", "choices": [
-                    {"index": 0, "finish_reason": "stop", "message": message}
-                ], "usage": {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}}  # fmt: skip
-                body = json.dumps(answer).encode()
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                with suppress(OSError):  # of a client that has gone
-                    self.wfile.write(body)
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+    async def __call__(self, **request: Any) -> dict[str, Any]:
+        self.asked.append(request)
+        if "The counter shows 1." not in request["messages"][0]["content"]:
+            await anyio.to_thread.run_sync(self.released.wait)
+        return completion_of(request, {"role": "assistant", "content": "Thought: Down.\nAction: press"})
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     found = Server()
-    yield found
-    found.released.set()
-    found.http.shutdown()
-    found.http.server_close()
+    with running(create_app(found)) as address:
+        found.url = f"{address}/v1"
+        yield found
+        found.released.set()
 
 
 @pytest.mark.representative

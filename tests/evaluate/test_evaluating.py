@@ -13,11 +13,8 @@ import pytest
 from chaos import BENCHMARK as CHAOS
 from inspect_marks import INSPECT
 from samples import SHED_GROUNDED, dm, player, trajectory
-from typer.testing import CliRunner
 
 from refinesynth.chat import render_task, render_turns
-from refinesynth.cli import app
-from refinesynth.episode.ruled_action import FAILURE_TEXTS
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
@@ -94,11 +91,6 @@ def score_of(sample: EvalSample) -> dict[str, Any]:
 def act(*actions: str) -> Says:
     """A player that takes these actions, one a turn, then the last for ever."""
     return lambda messages: f"Thought: hm\nAction: {actions[min(len(messages) // 2, len(actions) - 1)]}"
-
-
-def test_each_grounded_world_of_a_run_is_one_instance(worlds: Path):
-    found = benchmarks.read_instances("worlds", argument=str(worlds))
-    assert [one.id for one in found] == [SHED_GROUNDED.digest]
 
 
 def test_the_oracle_wins_every_world(worlds: Path, tmp_path: Path):
@@ -199,11 +191,6 @@ def test_a_player_reads_of_types_as_in_training(tmp_path: Path):
     assert first_message(start, ReactForm(start)) == render_task(script)
 
 
-def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):
-    (log,) = evaluate(Evaluation(model="oracle", tasks=f"mistakes:{mistaken}", output=tmp_path))
-    assert value(only(log))["success"] == 1.0
-
-
 def erring(*actions: str) -> Trajectory:
     """A play of these actions, whatever comes of them."""
     world, state = World(SHED_GROUNDED), SHED_GROUNDED.environment
@@ -287,18 +274,6 @@ def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
             benchmarks.read_instances(name, argument=str(clean))
 
 
-def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
-    world = GroundedWorld()
-    for seed in range(9):
-        world.reset(Instance(str(seed), {"script": SHED_GROUNDED.model_dump(mode="json"), "slips": 1.0}))
-        slipped = world.step("open box")
-        assert not slipped.refused
-        assert slipped.progress == 0
-        assert slipped.observation in FAILURE_TEXTS
-        assert world.step("open box").observation not in FAILURE_TEXTS
-        assert world.step("take moon").refused
-
-
 def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(worlds: Path, tmp_path: Path):
     said = ["I wonder.", "Thought: a\nAction: fly away", "Thought: b\nAction: fly away", "Thought: c\nAction: open box"]
     task = benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=4))
@@ -307,12 +282,6 @@ def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(wo
     assert (counts["turns"], counts["format_errors"], counts["refused"]) == (4, 1, 2)
     assert (counts["after_failure"], counts["repeated"], counts["recovered"]) == (3, 1, 1)
     assert "begins with" in sample.messages[2].text
-
-
-def test_what_a_model_thinks_before_it_speaks_is_no_action(worlds: Path, tmp_path: Path):
-    said = "<think>\nAction: fly away\nAction: dig\n</think>\n\nThought: so\nAction: open box"
-    sample = only(play(benchmark_task("worlds", TaskSettings(argument=str(worlds), steps=1)), lambda _: said, tmp_path))
-    assert (value(sample)["format_errors"], value(sample)["invalid_actions"]) == (0.0, 0.0)
 
 
 HOSTILE = (
@@ -330,11 +299,6 @@ def test_no_answer_ends_an_evaluation(worlds: Path, tmp_path: Path):
     sample = only(play(task, lambda messages: HOSTILE[len(messages) // 2], tmp_path))
     assert value(sample)["success"] == 0.0
     assert score_of(sample)["counts"]["turns"] == len(HOSTILE)
-
-
-def benchmarks_solution() -> tuple[str, ...]:
-    assert SHED_GROUNDED.rulebook is not None
-    return SHED_GROUNDED.rulebook.solution
 
 
 def test_the_same_command_keeps_what_is_finished_and_plays_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -414,19 +378,9 @@ def test_an_instance_whose_process_died_is_begun_anew_once(tmp_path: Path, monke
     ("wrong", "message"),
     [
         ({"tasks": "babbyai"}, "benchmark is 'babbyai'; expected one of 'alfworld'"),
-        ({"tasks": ""}, "names no benchmark"),
         ({"tasks": "worlds"}, "worlds:runs/held-out"),
-        ({"tasks": "worlds:/no/such"}, "there is no file"),
         ({"tasks": "babyai"}, "name the folder that holds babyai/ by --data"),
-        ({"model": "nobody/knows"}, "nobody"),
         ({"model": "oracle", "settings": {"x": 1}}, "takes no settings"),
-        ({"temperature": 3.0}, "temperature is 3.0"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"steps": 0}, "expected 1 or more"),
-        (
-            {"settings": {"max_tokens": 5}},
-            r"max_tokens is a setting of the evaluation; give --max-tokens \(max_tokens=\)",
-        ),
     ],
 )
 def test_wrong_input_is_said_before_anything_is_played(
@@ -442,7 +396,6 @@ def test_wrong_input_is_said_before_anything_is_played(
     ("line", "message"),
     [
         ("no json", "line 1 .* is no JSON"),
-        ("[]", "has no script"),
         ("{}", "has no script"),
         (json.dumps({"script": {"rulebook": {}}}), "its script cannot be read"),
         (json.dumps({"script": {}}), "no script in .* is grounded"),
@@ -470,21 +423,6 @@ def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None
     for module in (benchmarks, task):
         monkeypatch.setattr(module, "find", find)
     monkeypatch.setitem(registry.TASKS, "chaos", registry.registered("chaos"))
-
-
-def test_an_interrupted_evaluation_ends_with_130(worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Inspect gives no log of a task that was interrupted, and says that all went well."""
-    from refinesynth.evaluate import evaluation_run
-
-    def interrupted(*_: object, **__: object) -> tuple[bool, list[EvalLog]]:
-        return True, []
-
-    monkeypatch.setattr(evaluation_run, "eval_set", interrupted)
-    result = CliRunner().invoke(
-        app, ["evaluate", "--model", "oracle", "--tasks", f"worlds:{worlds}", "-o", str(tmp_path)]
-    )
-    assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
 
 
 def test_two_evaluations_do_not_share_a_folder(worlds: Path, tmp_path: Path):

@@ -110,14 +110,6 @@ def test_scores_are_those_of_hotpotqas_own_evaluation(answer: str, expected: str
     assert scores(answer, expected) == (exact, pytest.approx(f1))
 
 
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_scores_are_shares_and_an_exact_match_of_words_has_all(answer: str, expected: str):
-    exact, f1 = scores(answer, expected)
-    assert exact in (0.0, 1.0)
-    assert 0.0 <= f1 <= 1.0
-    assert f1 == pytest.approx(scores(expected, answer)[1])
-
-
 HOSTILE = ("search[", "finish[]", "search[]", "lookup[]", "x" * 10_000, f"search[{'lake ' * 3_000}]", "finish[a]\n]")
 
 
@@ -132,13 +124,7 @@ def test_any_text_is_an_action(text: str):
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{**QUESTION, "context": 3}], "question 1 .* cannot be read"),
-        ([QUESTION, {"_id": "x"}], "question 2 .* cannot be read"),
-        ([3], "question 1 .* cannot be read"),
-        ([], "has no instances"),
-    ],
+    ("rows", "message"), [([{**QUESTION, "context": 3}], "question 1 .* cannot be read"), ([], "has no instances")]
 )
 def test_a_bad_file_is_said(tmp_path: Path, rows: list[object], message: str):
     with pytest.raises(InputError, match=message):

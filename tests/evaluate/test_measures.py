@@ -13,13 +13,6 @@ MOVES = st.lists(
 )
 
 
-def test_an_episode_without_failures_has_nothing_to_recover_from():
-    found = counts([EpisodeStep("a", failed=False), EpisodeStep("b", failed=False)])
-    assert found == Counts(turns=2)
-    assert found.rates["recovers"] is None
-    assert found.rates["invalid_actions"] == 0
-
-
 def test_failures_repeats_and_recoveries_of_one_episode():
     found = counts(
         [
@@ -35,12 +28,6 @@ def test_failures_repeats_and_recoveries_of_one_episode():
         turns=6, format_errors=1, refused=3, after_failure=3, repeated=1, failures=3, recovered=2, steps_to_recover=3
     )
     assert found.rates["steps_to_recover"] == 1.5
-
-
-def test_messages_without_an_action_repeat_none():
-    assert (
-        counts([EpisodeStep("", failed=True), EpisodeStep("", failed=True), EpisodeStep("", failed=True)]).repeated == 0
-    )
 
 
 @given(MOVES)

@@ -62,12 +62,8 @@ class Asked:
     async def __call__(self, **request: Any) -> dict[str, Any]:
         self.requests.append(request)
         message = {"role": "assistant", **self.message}
-        return {
-            "id": "x",
-            "model": "m",
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
-        }
+        usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+        return {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
 
 
 @pytest.fixture
@@ -78,26 +74,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     monkeypatch.setattr(litellm_sdk, "completion", found)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nothing")
     return found
-
-
-async def test_a_chat_is_sent_as_it_is_and_what_it_took_comes_back(asked: Asked):
-    model = get_model("refinesynth/gpt-4o", memoize=False)
-    chat: list[ChatMessage] = [
-        ChatMessageUser(content="a"),
-        ChatMessageAssistant(content="b"),
-        ChatMessageUser(content="c"),
-    ]
-    output = await model.generate(chat, config=GenerateConfig(temperature=0.0, max_tokens=7, seed=3))
-    (request,) = asked.requests
-    assert [(one["role"], one["content"]) for one in request["messages"]] == [
-        ("user", "a"),
-        ("assistant", "b"),
-        ("user", "c"),
-    ]
-    assert (request["temperature"], request["max_tokens"], request["seed"]) == (0.0, 7, 3)
-    assert output.completion == "Thought: so.\nAction: open box"
-    assert output.usage is not None
-    assert (output.usage.input_tokens, output.usage.output_tokens) == (100, 20)
 
 
 async def test_functions_calls_and_their_answers_are_sent_as_a_chat_completion_has_them(asked: Asked):
@@ -119,9 +95,13 @@ async def test_functions_calls_and_their_answers_are_sent_as_a_chat_completion_h
     for arguments, wrong in (('{"thing": "key"}', False), ("[1]", True), ('{"thing": {"key', True)):
         given = {"id": "c1", "type": "function", "function": {"name": "take", "arguments": arguments}}
         asked.message = {"content": "I take it.", "reasoning_content": "The key!", "tool_calls": [given]}
-        output = await get_model("refinesynth/gpt-4o", memoize=False).generate(chat, tools)
-        assert asked.requests[-1]["messages"] == want
-        assert asked.requests[-1]["tools"] == render_tools(script)
+        config = GenerateConfig(temperature=0.0, max_tokens=7, seed=3)
+        output = await get_model("refinesynth/gpt-4o", memoize=False).generate(chat, tools, config=config)
+        request = asked.requests[-1]
+        assert (request["messages"], request["tools"]) == (want, render_tools(script))
+        assert (request["temperature"], request["max_tokens"], request["seed"]) == (0.0, 7, 3)
+        assert output.usage is not None
+        assert (output.usage.input_tokens, output.usage.output_tokens) == (100, 20)
         assert output.completion == "I take it."
         (made,) = output.message.tool_calls or []
         assert (made.function, made.parse_error is not None) == ("take", wrong)
@@ -188,7 +168,6 @@ def test_settings_are_those_of_a_backend():
         ("gpt-4o", {"bse_url": 1}, "bse_url"),
         ("hf/x", {}, "cannot be reached|no model of this name"),
         ("hf/x", {"batch_size": 0}, "batch_size is 0; expected 1 or more"),
-        ("hf/x", {"batch_size": "16a"}, "batch_size is '16a'"),
     ],
 )
 def test_a_model_that_is_none_is_said(name: str, settings: dict[str, Any], message: str):
@@ -216,11 +195,6 @@ def test_a_model_that_was_fetched_before_is_opened_without_a_hub(tmp_path: Path,
     assert opened["model_path"] == opened["tokenizer_path"] == str(kept / "snapshots" / ("0" * 40))
     with pytest.raises(InputError, match="'hf/owner/name' cannot be opened"):
         open_model("hf/owner/name", temperature=0.0, settings={"revision": "v9"})
-
-
-def test_a_folder_without_a_model_is_said(tmp_path: Path):
-    with pytest.raises(InputError, match=r"config\.json"):
-        open_model(str(tmp_path), temperature=0.0, settings={})
 
 
 def test_a_file_that_is_no_gguf_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -259,25 +233,8 @@ def test_a_gguf_file_behind_a_link_is_named_as_it_is_given(tmp_path: Path, monke
         assert str(open_model(name, temperature=0.0, settings={})) == "hf/small-q8.gguf"
 
 
-def test_vllm_is_a_server_that_runs():
-    assert str(open_model("vllm/mine", temperature=0.0, settings={})) == "refinesynth/hosted_vllm/mine"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--model", "oracle", "--tasks", "nowhere"), "benchmark is 'nowhere'; expected one of 'alfworld'"),
-        (("--model", "oracle", "--tasks", "worlds:x", "--python", "worlds"), "NAME=PATH"),
-        (("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "=3"), "SETTING=VALUE"),
-        (
-            ("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "top_p=1", "--set", "top_p=0.5"),
-            "top_p is given twice",
-        ),
-        (("--tasks", "worlds:x"), "--model"),
-    ],
-)
-def test_wrong_options_end_with_2(arguments: tuple[str, ...], message: str, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize(("option", "message"), [("--python", "NAME=PATH"), ("--set", "SETTING=VALUE")])
+def test_wrong_options_end_with_2(option: str, message: str, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.CRITICAL)
-    result = evaluated(*arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    result = evaluated("--model", "oracle", "--tasks", "worlds:x", option, "=3")
+    assert (result.exit_code, message in result.stderr) == (2, True)

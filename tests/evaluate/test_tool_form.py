@@ -195,18 +195,6 @@ def test_all_calls_of_a_message_are_executed_as_in_training(worlds: Path, tmp_pa
     assert (found["turns"], found["format_errors"]) == (5, 0)
 
 
-def test_controls_play_by_calls(worlds: Path, tmp_path: Path):
-    for model in ("oracle", "random", "first"):
-        tasks = f"worlds:{worlds},mistakes:{worlds}"
-        logs = evaluate(Evaluation(model=model, tasks=tasks, output=tmp_path / model, form="tools", steps=8))
-        for log in logs:
-            (sample,) = read_eval_log(log.location).samples or []
-            value: Any = (sample.scores or {})[SCORE].value
-            assert value["format_errors"] == value["invalid_actions"] == 0.0
-            assert value["success"] == 1.0 or model != "oracle"
-            assert {one.role for one in sample.messages} == {"user", "assistant", "tool"}
-
-
 def test_the_form_is_a_setting_that_resumption_compares(worlds: Path, tmp_path: Path):
     def asked(folder: str, form: Any) -> Evaluation:
         return Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path / folder, form=form)
@@ -248,10 +236,6 @@ def test_functions_of_a_user_are_offered_as_in_training():
     script = SHED_GROUNDED.model_copy(update={"actions": actions})
     form = ToolForm(_start(script, ()))
     assert [definition(tool) for tool in form.tools] == render_tools(script)
-    assert form.read(says_call("get_weather", city="Lisbon"))[0] == text_of(
+    assert form.read(says(call("get_weather", city="Lisbon")))[0] == text_of(
         script, Call("get_weather", {"city": "Lisbon"})
     )
-
-
-def says_call(name: str, **arguments: Any) -> ChatMessageAssistant:
-    return ChatMessageAssistant(content="I ask.", tool_calls=[ToolCall("a", name, arguments)])

@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 import pytest
-from export_samples import ORIGIN, REFINED, a_trajectory, any_trajectories
+from export_samples import ORIGIN, a_trajectory, any_trajectories
 from hypothesis import given
 from samples import dm, player
 
-from refinesynth.chat import render_task, to_messages
+from refinesynth.chat import to_messages
 from refinesynth.export import AtifFormat, Masking, export
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory
 
@@ -21,31 +21,6 @@ def document(trajectory: Trajectory) -> dict[str, Any]:
 
 def agent_steps(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for step in found["steps"] if step["source"] == "agent"]
-
-
-def test_a_step_has_thought_action_answer_and_labels() -> None:
-    found = document(a_trajectory())
-    assert found["steps"][0] == {"step_id": 1, "source": "user", "message": render_task(a_trajectory().script)}
-    assert found["steps"][1] == {
-        "step_id": 2,
-        "source": "agent",
-        "message": "I try this.",
-        "tool_calls": [{"tool_call_id": "call-2", "function_name": "act", "arguments": {"action": "take moon"}}],
-        "observation": {"results": [{"source_call_id": "call-2", "content": "There is no moon."}]},
-        "extra": {
-            "mistake": "parameter",
-            "refines": [],
-            "loss": False,
-            "dungeon_master": {
-                "thought": REFINED[1].thought,
-                "parameter_error": True,
-                "place_error": False,
-                "logic_error": False,
-            },
-        },
-    }
-    labels = [(step["extra"]["mistake"], step["extra"]["refines"]) for step in agent_steps(found)]
-    assert labels == [("parameter", []), ("logic", []), (None, [2, 3]), (None, [])]
 
 
 def test_the_document_says_who_made_it_from_what_and_for_how_much() -> None:
@@ -63,14 +38,6 @@ def test_the_document_says_who_made_it_from_what_and_for_how_much() -> None:
     assert Persona.model_validate(found["extra"]["persona"]) == a_trajectory().persona
     assert Script.model_validate(found["extra"]["script"]) == a_trajectory().script
     assert Provenance.model_validate(found["extra"]["provenance"]) == ORIGIN
-
-
-def test_an_unknown_price_is_no_price() -> None:
-    played = a_trajectory()
-    unpriced = played.model_copy(update={"provenance": ORIGIN.model_copy(update={"cost_usd": None, "models": {}})})
-    found = document(unpriced)
-    assert "total_cost_usd" not in found["final_metrics"]
-    assert "model_name" not in found["agent"]
 
 
 def test_words_of_the_environment_that_answer_no_action_are_a_step() -> None:

@@ -14,13 +14,7 @@ from markdown_it import MarkdownIt
 from samples import dm, player
 
 from refinesynth.errors import InputError
-from refinesynth.export import (
-    CardCounts,
-    CardFacts,
-    ExportReport,
-    Masking,
-    render_card,
-)
+from refinesynth.export import CardCounts, CardFacts, ExportReport, Masking, render_card
 from refinesynth.testing import texts
 from refinesynth.trajectory import Refinements, Trajectory, Usage
 
@@ -52,12 +46,6 @@ def header(card: str) -> dict[str, Any]:
 
 def body(card: str) -> str:
     return DatasetCard(card).text
-
-
-def test_estimated_tokens_are_marked() -> None:
-    marked, unmarked = (body(render_card(facts(estimated=estimated), report())) for estimated in (True, False))
-    assert "requests; estimated where a server did not report them\n- cost" in marked
-    assert "estimated" not in unmarked
 
 
 def test_the_header_is_what_the_hub_reads() -> None:
@@ -158,11 +146,6 @@ def test_a_bare_address_is_no_link_for_readers_that_make_links_of_them() -> None
     assert "# See WWW\\.example.org" in render_card(facts(title="See WWW.example.org"), report())
 
 
-@given(texts(surrogates=False))
-def test_a_title_survives_the_header(title: str) -> None:
-    assert header(render_card(facts(title=title), report())).get("pretty_name") == title
-
-
 def test_a_tally_counts_kinds_and_repairs() -> None:
     again = a_trajectory(
         player("take moon"),
@@ -199,15 +182,7 @@ def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "category"),
-    [
-        (0, "n<1K"),
-        (999, "n<1K"),
-        (1_000, "1K<n<10K"),
-        (32_000, "10K<n<100K"),
-        (9_999_999, "1M<n<10M"),
-        (10**7, "n>10M"),
-    ],
+    ("count", "category"), [(0, "n<1K"), (999, "n<1K"), (1_000, "1K<n<10K"), (9_999_999, "1M<n<10M"), (10**7, "n>10M")]
 )
 def test_size_categories(count: int, category: str) -> None:
     for records, held_out in (

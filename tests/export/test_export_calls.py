@@ -1,7 +1,6 @@
 """Exports with tool calls: what the formats with text say, in the other form."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,13 +54,6 @@ def test_messages_with_a_flag_each(name: str, key: str) -> None:
     assert record["tools"] == [tool.definition() for tool in tools_of(a_trajectory().script)]
 
 
-def test_prime_rl_has_only_right_calls_and_tools_as_text() -> None:
-    (record,) = records("prime-rl", "tools")
-    assert record["id"].endswith("#correct")
-    assert [message["role"] for message in record["messages"]] == ["user", "assistant", "tool", "assistant"]
-    assert json.loads(record["tools"]) == [tool.definition() for tool in tools_of(a_trajectory().script)]
-
-
 @given(valid_drafts().map(of_draft))
 def test_both_forms_train_on_the_same_turns(trajectory: Trajectory) -> None:
     for name in WITH_CALLS:
@@ -82,20 +74,3 @@ def test_both_forms_train_on_the_same_turns(trajectory: Trajectory) -> None:
 def test_a_format_without_calls_is_refused_at_once(name: str) -> None:
     with pytest.raises(InputError, match="cannot be written with tool calls; use one of: openai, trl"):
         export((), name, form="tools")
-
-
-def test_an_unknown_form_is_refused() -> None:
-    with pytest.raises(InputError, match="there is no form 'xml'"):
-        export((), "openai", form="xml")  # pyright: ignore[reportArgumentType]
-
-
-def test_datasets_reads_what_the_trainers_read(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    for name in ("trl", "axolotl", "tinker", "prime-rl"):
-        file = tmp_path / f"{name}.jsonl"
-        (record,) = records(name, "tools")
-        file.write_text(f"{json.dumps(record)}\n" * 2)
-        rows = datasets.load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
-        calls = [call for one in rows[0]["messages"] for call in one.get("tool_calls") or ()]
-        given = [call["function"]["arguments"] for one in record["messages"] for call in one.get("tool_calls", ())]
-        assert [call["function"]["arguments"] for call in calls] == given, name

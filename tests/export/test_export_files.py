@@ -1,13 +1,11 @@
 """Exports as files: whole or not at all, compressed, counted, and loaded by Hugging Face datasets."""
 
 import gzip
-import stat
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
 import pytest
 from export_samples import a_trajectory
 from samples import SHED_GROUNDED, dm, player, trajectory
@@ -85,14 +83,6 @@ def test_a_path_is_read_as_a_run_or_a_file_of_trajectories(tmp_path: Path) -> No
         export("runs/none", "openai")
 
 
-def test_one_record_is_one_line_whatever_the_text(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    write_export(several(), path, "trl")
-    lines = path.read_bytes().split(b"\n")
-    assert lines.pop() == b""
-    assert [orjson.loads(line) for line in lines] == list(export(several(), "trl"))
-
-
 def test_the_report_counts(tmp_path: Path) -> None:
     nothing = a_trajectory(player("take moon"), dm("No.", "place"), id="9")
     whole = write_export([a_trajectory(), nothing], tmp_path / "a.jsonl", "openai")
@@ -124,18 +114,3 @@ def test_an_export_that_breaks_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="went away"):
         write_export(breaking(), path, "openai", overwrite=True)
     assert [(item.name, item.read_text()) for item in path.parent.iterdir()] == [("out.jsonl", "mine")]
-
-
-def test_places_that_cannot_be_written_are_input_errors(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is a folder"):
-        write_export(several(), tmp_path, "openai", overwrite=True)
-    with pytest.raises(InputError, match="cannot write"):
-        write_export(several(), tmp_path / "file" / "out.jsonl", "openai")
-
-
-def test_an_export_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text("")
-    write_export(several(), tmp_path / "out.jsonl", "openai")
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "out.jsonl")]
-    assert modes[0] == modes[1]

@@ -10,7 +10,7 @@ from samples import dm, player
 
 from refinesynth.chat import to_messages
 from refinesynth.errors import InputError
-from refinesynth.export import FORMATS, Masking, export, find_format
+from refinesynth.export import FORMATS, Masking, export
 from refinesynth.trajectory import Draft, PlayerTurn, Script, Trajectory, read_turns
 
 EVERY_WAY = [(name, masking) for name, form in FORMATS.items() for masking in form.advice]
@@ -18,78 +18,9 @@ NO_CHAT = ("paper", "atif")
 """Formats that hold whole trajectories, whether or not anything is to be trained on."""
 WITH_FLAG = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice and name not in NO_CHAT]
 
-SAID = ["Thought: I try this.\nAction: " + action for action in ("take moon", "take spoon", "look", "take mug")]
-SEEN = ["There is no moon.", "You hold a spoon already.", "A mug stands on the shelf."]
-
 
 def records(form: str, *trajectories: Trajectory, masking: str | None = None) -> list[dict[str, Any]]:
     return list(export(trajectories or (a_trajectory(),), form, masking=masking))
-
-
-def the_task() -> str:
-    return to_messages(a_trajectory())[0].content
-
-
-def test_openai_has_weights_on_assistant_messages_and_no_other_key() -> None:
-    (record,) = records("openai")
-    assert record == {
-        "messages": [
-            {"role": "user", "content": the_task()},
-            {"role": "assistant", "content": SAID[0], "weight": 0},
-            {"role": "user", "content": SEEN[0]},
-            {"role": "assistant", "content": SAID[1], "weight": 0},
-            {"role": "user", "content": SEEN[1]},
-            {"role": "assistant", "content": SAID[2], "weight": 1},
-            {"role": "user", "content": SEEN[2]},
-            {"role": "assistant", "content": SAID[3], "weight": 1},
-        ]
-    }
-
-
-def test_llamafactory_v1_has_typed_content_and_float_weights() -> None:
-    (record,) = records("llamafactory")
-    assert record["extra_info"] == "000001-abc"
-    assert record["messages"][:2] == [
-        {"role": "user", "content": [{"type": "text", "value": the_task()}], "loss_weight": 0.0},
-        {"role": "assistant", "content": [{"type": "text", "value": SAID[0]}], "loss_weight": 0.0},
-    ]
-    assert [message["loss_weight"] for message in record["messages"]] == [0.0] * 5 + [1.0, 0.0, 1.0]
-    assert {type(message["loss_weight"]) for message in record["messages"]} == {float}
-
-
-def test_slime_has_a_number_on_each_message() -> None:
-    (record,) = records("slime")
-    assert [message["step_loss_mask"] for message in record["messages"]] == [0] * 5 + [1, 0, 1]
-    assert {type(message["step_loss_mask"]) for message in record["messages"]} == {int}
-
-
-def test_prime_rl_has_only_what_is_right_since_it_goes_by_role() -> None:
-    (record,) = records("prime-rl")
-    assert record == {
-        "id": "000001-abc#correct",
-        "messages": [
-            {"role": "user", "content": the_task()},
-            {"role": "assistant", "content": SAID[2]},
-            {"role": "user", "content": SEEN[2]},
-            {"role": "assistant", "content": SAID[3]},
-        ],
-    }
-
-
-def test_sharegpt_splits_at_each_correct_turn() -> None:
-    first, second = records("sharegpt")
-    assert [first["id"], second["id"]] == ["000001-abc#1", "000001-abc#2"]
-    assert [message["value"] for message in first["conversations"]] == [
-        the_task(), SAID[0], SEEN[0], SAID[1], SEEN[1], SAID[2],
-    ]  # fmt: skip
-    assert second["conversations"][:6] == first["conversations"]
-    assert [message["from"] for message in second["conversations"]] == ["human", "gpt"] * 4
-    assert second["conversations"][-1] == {"from": "gpt", "value": SAID[3]}
-
-
-def test_sharegpt_drops_mistakes_and_the_answers_to_them() -> None:
-    (record,) = records("sharegpt", masking="drop")
-    assert [message["value"] for message in record["conversations"]] == [the_task(), SAID[2], SEEN[2], SAID[3]]
 
 
 def test_paper_is_read_back_as_what_it_was() -> None:
@@ -207,17 +138,3 @@ def test_an_unknown_format_is_refused_before_anything_is_read() -> None:
         export(never(), "parquet")
     with pytest.raises(InputError, match="can do 'split' or 'drop'"):
         export(never(), "sharegpt", masking="whole")
-
-
-def test_a_format_without_a_flag_says_so_and_offers_the_rest() -> None:
-    with pytest.raises(InputError, match=r"no flag per message.*'split' or 'drop', or one of: llamafactory, openai"):
-        export([], "sharegpt", masking="flag")
-    with pytest.raises(InputError, match=r"'trl-split' cannot do masking='drop'\. Use 'split', or one of: sharegpt"):
-        export([], "trl-split", masking="drop")
-
-
-def test_names_are_found_in_any_case_and_each_format_gives_advice() -> None:
-    assert find_format(" ShareGPT ").name == "sharegpt"
-    for form in FORMATS.values():
-        assert form.reader
-        assert all(form.advice.values())

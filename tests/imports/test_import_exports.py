@@ -118,18 +118,6 @@ def test_a_format_with_a_flag_for_a_message_alone_masks_it_whole(one: Trajectory
     )
 
 
-@given(VALID, st.lists(st.booleans(), min_size=1))
-def test_without_mistakes_the_right_calls_of_a_message_stay(one: Trajectory, chosen: list[bool]) -> None:
-    several = in_messages(one, chosen)
-    for record in export([several], "trl", masking="drop", form="tools"):
-        messages: Any = record["messages"]
-        calls = [call["id"] for message in messages for call in message.get("tool_calls", ())]
-        right = {call.id for message in spoken(several) for call in message.calls if call.label != "mistake"}
-        assert set(calls) == right
-        answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
-        assert answered == calls[: len(answered)]
-
-
 @given(VALID)
 def test_the_papers_keys_hold_persona_script_and_turns(one: Trajectory) -> None:
     found = read_record(exported(one, "paper"), "paper", "file:1")

@@ -78,45 +78,6 @@ def test_the_leading_ok_of_the_released_form_is_no_mistake() -> None:
     ]
 
 
-def test_functions_are_actions_whose_text_says_the_call() -> None:
-    found = read_record(
-        asked(
-            call("get_weather", '{"city": "Rome, Italy", "days": 2}', reasoning_content="I look it up."),
-            answered(""),
-            call("weather", {"city": "Rome"}, weight=0),
-            answered("There is no such function."),
-            {"role": "assistant", "content": "It rains."},
-        ),
-        "openai",
-        "file:1",
-    )
-    assert (found.script.introduction, found.script.goal) == ("Be helpful.", "How is Rome?")
-    assert said(found) == [
-        ("I look it up.", "get_weather(Rome, Italy | 2 | )"),
-        (UNANSWERED, False),
-        ("", "weather Rome"),
-        ("There is no such function.", True),
-        ("", "answer It rains."),
-        (UNANSWERED, False),
-    ]
-    first = call_of(found.script, "get_weather(Rome, Italy | 2 | )")
-    assert first == ("get_weather", {"city": "Rome, Italy", "days": "2", "unit": ""})
-
-
-def test_calls_without_a_list_of_functions_say_what_there_is() -> None:
-    found = read_record(asked(call("find", {"what": "a key"}), answered("Here."), tools=()), "openai", "file:1")
-    assert [action.name for action in found.script.actions] == ["find({what})"]
-
-
-def test_messages_that_follow_each_other_are_one_observation() -> None:
-    found = read_record(
-        asked(call("find", {"what": "a"}), answered("Here."), {"role": "user", "content": "Go on."}, call("go", {})),
-        "openai",
-        "file:1",
-    )
-    assert said(found)[1] == ("Here.\n\nGo on.", False)
-
-
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=20) | st.integers() | st.lists(st.integers()), max_size=4))
 def test_a_right_call_is_read_back_or_refused(arguments: dict[str, Any]) -> None:
     try:
@@ -165,11 +126,8 @@ def test_several_calls_of_a_message_are_turns_with_their_own_answers(
 @pytest.mark.parametrize(
     ("name", "record", "why"),
     [
-        ("openai", [1], "expected a JSON object, got list"),
-        ("openai", {"conversations": []}, "expected `messages` among the keys"),
         ("agentinstruct", {"messages": []}, "expected `conversations` among the keys"),
         ("paper", {"script": "{}"}, "expected `script` and `trajectory`"),
-        ("paper", {"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
         ("atif", {"schema_version": "ATIF-v1.8", "steps": []}, "this is no document that refinesynth wrote"),
         ("openai", asked({"role": "assistant", "content": "Hello."}, tools=()), 'no line that begins with "Action:"'),
         ("openai", asked(call("get_weather", {"city": "x", "unit": "K"})), "cannot be written as an action's text"),

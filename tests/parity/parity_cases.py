@@ -1,11 +1,16 @@
 """What is compared: rehearsed trajectories and hostile ones, with a tokenizer and chat templates that all trainers
 understand."""
 
+import json
+import os
+import subprocess
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from samples import dm, player
 from samples import trajectory as sample
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -13,13 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import refinesynth as rs
 from bench.train.setup import COMPLETE
 from refinesynth.chat import to_messages
-from refinesynth.trajectory import (
-    ActionSpec,
-    DungeonMasterTurn,
-    PlayerTurn,
-    Script,
-    Trajectory,
-)
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 
 VENVS = Path(__file__).parents[2] / ".parity-venvs"
 
@@ -28,6 +27,22 @@ def installed(*names: str) -> pytest.MarkDecorator:
     """Only where these trainers' environments are."""
     there = all((VENVS / name / COMPLETE).exists() for name in names)
     return pytest.mark.skipif(not there, reason="python -m bench.train.setup")
+
+
+def run_python(folder: Path, venv: str, *arguments: str | Path) -> str:
+    """What that trainer's Python says, run in the folder without a network."""
+    own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
+    command = [VENVS / venv / "bin" / "python", *arguments]
+    ended = subprocess.run(command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended.stdout
+
+
+def prepared(folder: Path, venv: str, job: str, data: Path, option: str) -> list[dict[str, list[int]]]:
+    """Rows that one of the jobs beside this file makes of the data, with the model in the folder."""
+    out = data.with_suffix(".prepared.json")
+    run_python(folder, venv, Path(__file__).with_name(job), folder / "model", data, option, out)
+    return json.loads(out.read_bytes())
 
 
 CHATML = (
@@ -162,24 +177,12 @@ def save_tiny_model(folder: Path, tokenizer: Any) -> None:
     tokenizer.save_pretrained(folder)
 
 
-class _Turn:
-    """One exchange."""
-
-    def __init__(self, thought: str, action: str, observation: str, *, wrong: bool) -> None:
-        self.spoken = PlayerTurn(thought=thought, action=action)
-        self.answer = DungeonMasterTurn(
-            thought="So it goes.",
-            observation=observation,
-            parameter_error=wrong,
-            place_error=False,
-            logic_error=False,
-        )
+Exchange = tuple[PlayerTurn, DungeonMasterTurn]
 
 
-def _turn(thought: str, action: str, observation: str = "So it is.", *, wrong: bool = False) -> _Turn:
-    return _Turn(thought, action, observation, wrong=wrong)
+def _turn(thought: str, action: str, observation: str = "So it is.", *, wrong: bool = False) -> Exchange:
+    return player(action, thought), dm(observation, "parameter" * wrong)
 
 
-def _trajectory(name: str, *exchanges: _Turn) -> Trajectory:
-    turns = (turn for exchange in exchanges for turn in (exchange.spoken, exchange.answer))
-    return sample(*turns, script=_SCRIPT, id=name, persona=f"somebody called {name}")
+def _trajectory(name: str, *exchanges: Exchange) -> Trajectory:
+    return sample(*chain(*exchanges), script=_SCRIPT, id=name, persona=f"somebody called {name}")

@@ -5,9 +5,7 @@ runs.
 """
 
 import json
-import os
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,9 @@ from parity_cases import (
     forging,
     hostile,
     installed,
+    prepared,
     rehearsed,
+    run_python,
     save_tiny_model,
     trained_tokenizer,
 )
@@ -80,38 +80,12 @@ class Workplace:
         """What another trainer makes of an export: the records of each trajectory, by its id, in order."""
         data = self.folder / f"{form}.jsonl"
         write_export(self.trajectories, data, form, masking=masking, overwrite=True)
-        found = self.run(trainer, job, data, option)
+        found = [Theirs(**row) for row in prepared(self.folder, trainer, job, data, option)]
         ids = [record_id(json.loads(line)) for line in data.read_bytes().splitlines()]
         grouped: dict[str, list[Theirs]] = {}
         for name, one in zip(ids, found, strict=True):
             grouped.setdefault(name.partition("#")[0], []).append(one)
         return grouped
-
-    def run(self, trainer: str, job: str, data: Path, option: str) -> list[Theirs]:
-        """One of the jobs beside this file, by that trainer's Python."""
-        out = data.with_suffix(".prepared.json")
-        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
-        command = [VENVS / trainer / "bin" / "python", Path(__file__).with_name(job), self.folder / "model", data]
-        ended = subprocess.run(
-            [*command, option, out], env={**os.environ, **own}, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr[-4000:]
-        return [Theirs(**row) for row in json.loads(out.read_bytes())]
-
-    def run_script(self, trainer: str, script: str) -> str:
-        """What a script says, run by that trainer's Python in the folder."""
-        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
-        python = VENVS / trainer / "bin" / "python"
-        ended = subprocess.run(
-            [python, "-c", script],
-            cwd=self.folder,
-            env={**os.environ, **own},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr[-4000:]
-        return ended.stdout
 
 
 def record_id(record: dict[str, Any]) -> str:
@@ -219,7 +193,7 @@ def test_trl_trains_on_our_tokens_and_labels_by_the_script_that_we_show(place: W
         "max_length=None,",
         f"packing=True, max_length={longest}, {on_a_cpu}" if packed else f"max_length=None, {on_a_cpu}",
     )
-    told = place.run_script("trl", script + _LABELS_OF_THE_COLLATOR)
+    told = run_python(place.folder, "trl", "-c", script + _LABELS_OF_THE_COLLATOR)
     found = [Theirs(**row) for row in json.loads(told.splitlines()[-1])]
     labels = {name: np.where(one.labels == Label.TRAINED, one.input_ids, -100) for name, one in ours.items()}
     if packed:
@@ -263,7 +237,7 @@ print(json.dumps([[row[name] for name in names] for row in trainer.train_dataset
 def test_trl_trains_on_our_pairs_of_a_mistake_and_its_repair(place: Workplace) -> None:
     data = place.folder / "pairs.jsonl"
     report = write_export(place.trajectories, data, "preference", overwrite=True)
-    found = json.loads(place.run_script("trl", _PAIRS_OF_TRL).splitlines()[-1])
+    found = json.loads(run_python(place.folder, "trl", "-c", _PAIRS_OF_TRL).splitlines()[-1])
     records = [json.loads(line) for line in data.read_bytes().splitlines()]
     assert len(found) == len(records) == report.records > 10
     for record, (prompt, better, worse) in zip(records, found, strict=True):

@@ -3,16 +3,14 @@ TRL and Axolotl from our exports. The chat templates are the families' own, as T
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from parity_cases import VENVS, installed, rehearsed, save_tiny_model
+from parity_cases import VENVS, installed, prepared, rehearsed, run_python, save_tiny_model
 from tool_tokenizers import FAMILIES, tool_tokenizer
 
 from refinesynth.chat import ToolMessage, render_tools, to_tool_messages
@@ -51,19 +49,7 @@ class Place:
         return [rendered for one in left if one is not None for rendered in renderer.render(one)]
 
     def theirs(self, venv: str, job: str, data: Path, option: str) -> Rows:
-        out = data.with_suffix(".prepared.json")
-        self.run(venv, Path(__file__).with_name(job), self.folder / "model", data, option, out)
-        return json.loads(out.read_bytes())
-
-    def run(self, venv: str, *arguments: str | Path) -> str:
-        """What that trainer's Python says, run in the folder."""
-        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
-        command = [VENVS / venv / "bin" / "python", *arguments]
-        ended = subprocess.run(
-            command, cwd=self.folder, env={**os.environ, **own}, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr[-4000:]
-        return ended.stdout
+        return prepared(self.folder, venv, job, data, option)
 
     def exported(self, name: str, form: Form = "tools") -> Path:
         data = self.folder / f"{name}.{form}.jsonl"
@@ -171,7 +157,7 @@ def test_the_cookbook_of_tinker_has_our_labels_by_the_reader_that_we_show(qwen: 
     )
     script = script.replace("Qwen/Qwen3-4B-Instruct-2507", str(qwen.folder / "model"))
     script = script.replace("tinker.jsonl", str(qwen.exported("tinker")))
-    found: Rows = json.loads(qwen.run("tinker", "-c", script + _LABELS_OF_TINKER).splitlines()[-1])
+    found: Rows = json.loads(run_python(qwen.folder, "tinker", "-c", script + _LABELS_OF_TINKER).splitlines()[-1])
     for ours, theirs in zip(qwen.ours, found, strict=True):
         assert theirs["input_ids"] == ours.input_ids[: len(theirs["input_ids"])].tolist()
         assert learned(theirs["input_ids"], theirs["labels"]) == trained(ours)

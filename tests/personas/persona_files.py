@@ -36,10 +36,7 @@ FORMATS: dict[str, Callable[[Iterable[str]], bytes]] = {
     ".txt": as_lines,
 }
 
-COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-}
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress}
 
 
 def write(path: Path, content: bytes) -> Path:

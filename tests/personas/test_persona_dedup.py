@@ -76,10 +76,7 @@ def test_outputs_in_the_way_are_said_before_anything_is_read(tmp_path: Path) -> 
         raise AssertionError("it was read")
         yield
 
-    for settings, message in (
-        ({"output": there}, "exists already"),
-        ({"output": tmp_path}, "is a folder"),
-    ):
+    for settings, message in (({"output": there}, "exists already"), ({"output": tmp_path}, "is a folder")):
         with pytest.raises(InputError, match=message):
             dedup(never(), **settings)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="is what is read"):

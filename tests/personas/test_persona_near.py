@@ -56,15 +56,6 @@ def test_what_is_refused_is_like_one_that_was_admitted(texts: list[str], thresho
     assert len(index) == len(admitted)
 
 
-@given(texts=PERSONAS.filter(bool))
-def test_the_first_is_kept_and_a_repetition_is_exact(texts: list[str]) -> None:
-    index = NearDuplicates()
-    assert index.admit(texts[0]) is None
-    twin = index.admit(f"  {texts[0].upper()}!")
-    assert twin is not None
-    assert (twin.index, twin.similarity, twin.exact) == (0, 1.0, True)
-
-
 @pytest.mark.long
 def test_of_the_pairs_above_the_threshold_hardly_any_stays() -> None:
     texts = list(corpus(1_200))
@@ -99,26 +90,6 @@ def test_an_index_grows_without_losing_rows() -> None:
     texts = [" ".join(f"w{number * 7 + at}" for at in range(7)) for number in range(3_000)]
     assert all(index.admit(text) is None for text in texts)
     assert [index.admit(text).index for text in texts] == list(range(3_000))  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def test_monotonous_rows_are_compared_with_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.personas.near_duplicates._MAX_COMPARED", 4)
-    index = NearDuplicates()
-    shared = " ".join(f"always{number}" for number in range(17))
-    looked_at: list[int] = []
-    candidates = index._candidates  # pyright: ignore[reportPrivateUsage]
-
-    def counted(keys: list[int]) -> set[int]:
-        found = candidates(keys)
-        looked_at.append(len(found))
-        return found
-
-    monkeypatch.setattr(index, "_candidates", counted)
-    texts = [f"{shared} x{number} y{number}" for number in range(400)]
-    assert [text for text in texts if index.admit(text) is None] == texts
-    assert 12 < max(looked_at) <= 12 * 4
-    # The newest are still found.
-    assert index.admit(texts[-1]) is not None
 
 
 @pytest.mark.parametrize(("threshold", "permutations"), [(0.3, 128), (0.5, 128), (0.9, 128), (0.95, 64), (1.0, 128)])

@@ -38,17 +38,6 @@ def test_elite_rows_keep_their_fields_in_their_order(tmp_path: Path) -> None:
     assert records.bad == 0
 
 
-def test_an_extra_malformed_column_changes_nothing(tmp_path: Path) -> None:
-    rows = [
-        elite("A smith", "Engineering", **{"": "left over", 'general domain (top 1 percent": "x': None}),
-        elite("A baker", **{"general domain (top 1 percent": "Gastronomy"}),
-        elite("A judge", None, None, **{"Unnamed: 5": {"deep": [1]}}),
-    ]
-    path = write(tmp_path / "elite.jsonl", b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    assert len(the_records(path)[0]) == 3
-    assert "" not in the_records(path)[0][0].fields
-
-
 def test_a_csv_with_a_trailing_unnamed_column_and_rows_of_all_widths(tmp_path: Path) -> None:
     content = (
         f"id,persona,{GENERAL},\n"
@@ -116,12 +105,6 @@ def test_text_with_other_line_ends_is_no_single_persona(tmp_path: Path) -> None:
     found, records = the_records(write(tmp_path / "both.txt", b"A smith\r\nA judge\rA cook\nA baker\r"))
     assert [record.persona.text for record in found] == ["A smith", "A baker"]
     assert records.bad == 1
-
-
-def test_quotes_within_a_cell_that_has_none_around_it_stay(tmp_path: Path) -> None:
-    found, records = the_records(write(tmp_path / "people.csv", b'persona,id\n5" nails,1\nA "b" c,2\n'))
-    assert [record.persona.text for record in found] == ['5" nails', 'A "b" c']
-    assert records.bad == 0
 
 
 @given(lines=st.lists(st.text('",\nab ', max_size=20), max_size=12))

@@ -53,14 +53,6 @@ def test_every_turn_is_there_with_its_loss_and_its_mark(run: Path) -> None:
         assert bool(repaired) == bool(refinements(trajectory).answered)
 
 
-def test_a_sample_is_drawn_without_the_rest_and_the_same_each_time(run: Path) -> None:
-    few = [record["id"] for record in data(render_report(run, sample=5), "accepted")]
-    every = [record["id"] for record in data(render_report(run), "accepted")]
-    assert len(few) == 5
-    assert few == [each for each in every if each in few]
-    assert render_report(run, sample=5) == render_report(run, sample=5)
-
-
 def altered(run: Path, folder: Path, **fields: Any) -> Path:
     shutil.copytree(run, folder)
     (folder / "journal.sqlite").unlink()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.text.number_format import compact, counted, dollars, duration, in_bytes, per_time
+from refinesynth.text.number_format import compact, dollars, duration, in_bytes, per_time
 
 TABLE: tuple[tuple[Callable[[float], str], dict[float, str]], ...] = (
     (
@@ -43,10 +43,6 @@ def test_numbers_as_text() -> None:
         if written(number) != text
     ]
     assert not wrong
-
-
-def test_one_is_singular() -> None:
-    assert (counted(1, "turn"), counted(0, "turn"), counted(1200, "turn")) == ("1 turn", "0 turns", "1,200 turns")
 
 
 @given(st.integers(0, 10**12))

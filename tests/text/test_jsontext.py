@@ -218,8 +218,3 @@ def test_depth_counts_levels(value: Any) -> None:
 
     assert depth(value) == by_recursion(value)
     assert depth(value, limit=1) == min(by_recursion(value), 1)
-
-
-def test_depth_of_a_value_too_deep_for_recursion() -> None:
-    assert depth(nested(5_000)) == 5_000
-    assert depth(nested(5_000), limit=50) == 50

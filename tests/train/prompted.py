@@ -21,7 +21,7 @@ def tokenizer_of(family: str | None, kind: str = "byte-level") -> Any:
     return tiny.tokenizer(family, kind=kind)
 
 
-def spoken(conversation: Conversation, thought_as: str) -> list[dict[str, str]]:
+def spoken(conversation: Conversation, thought_as: str) -> list[dict[str, Any]]:
     """The turns as a player's server has them."""
     messages = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
     for message in messages:
@@ -35,15 +35,25 @@ def check(examples: list[Rendered], conversation: Conversation, asked: Any, sett
     """How many trained turns there are; `asked` is a tokenizer as it came, and its template gets the settings by
     name."""
     messages = spoken(conversation, settings["thought_as"])
+    found = trained_turns(examples, conversation, asked, messages, **settings["chat_template_kwargs"])
+    for k, ids in found.items():
+        assert "".join(messages[k]["content"].split()) in "".join(asked.decode(ids).split())
+        assert ids[-1] == asked.eos_token_id
+    return len(found)
+
+
+def trained_turns(
+    examples: list[Rendered], conversation: Conversation, asked: Any, messages: list[dict[str, Any]], **given: Any
+) -> dict[int, list[int]]:
+    """Trained tokens of each turn, by its number: all turns but mistakes, each behind the tokens of its prompt."""
     assistants = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
-    trained: list[int] = []
+    trained: dict[int, list[int]] = {}
     for example in examples:
         number = example.id.partition("@")[2]
         at = [int(number) - 1] if number else assistants[-len(example.spans) :]
         for k, span in zip(at, example.spans, strict=True):
             if (example.labels[span.start : span.stop] != Label.TRAINED).any():
                 continue
-            given = settings["chat_template_kwargs"]
             prompt = asked.apply_chat_template(messages[:k], add_generation_prompt=True, return_dict=True, **given)
             assert example.input_ids[: span.start].tolist() == prompt["input_ids"]
             assert (example.labels == Label.TRAINED)[: span.start].sum() == sum(
@@ -51,12 +61,9 @@ def check(examples: list[Rendered], conversation: Conversation, asked: Any, sett
                 for before in example.spans
                 if before.stop <= span.start and example.labels[before.start] == Label.TRAINED
             )
-            said = asked.decode(example.input_ids[span.start : span.stop])
-            assert "".join(messages[k]["content"].split()) in "".join(said.split())
-            assert example.input_ids[span.stop - 1] == asked.eos_token_id
-            trained.append(k)
-    assert trained == [k for k in assistants if LossOn.REFINEMENT.trains(conversation.turns[k].label)]
-    return len(trained)
+            trained[k] = example.input_ids[span.start : span.stop].tolist()
+    assert [*trained] == [k for k in assistants if LossOn.REFINEMENT.trains(conversation.turns[k].label)]
+    return trained
 
 
 def configured(options: str) -> TrainConfig:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
-from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
 from refinesynth.train.data.conversation_reader import source_file, source_names, split_weight, take_share
 from refinesynth.train.labelled_conversation import Conversation, TurnLabel
@@ -140,21 +139,6 @@ def test_sources_have_distinct_labels() -> None:
         "runs/a", "old/runs/a", "chat.jsonl", "x/chat.jsonl", "source 5", "runs/a (2)",
     ]  # fmt: skip
     assert source_names(["runs/a", "runs/b"]) == ["a", "b"]
-
-
-@pytest.mark.train
-def test_from_python_a_weight_stands_in_a_name_or_in_a_pair(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", [said(number) for number in range(10)])
-    fields: dict[str, Any] = {"recipe": "smoke", "output": tmp_path / "out", "held_out": 0}
-    for data in (
-        [f"{path}:0.5", ([said(99)], 1)],
-        [(path, 0.5), ([said(99)], 1)],
-    ):
-        trainer = Trainer(data=data, **fields)
-        sizes = trainer.plan().sizes
-        assert (sizes.sources[0].taken, sizes.sources[0].conversations) == (5, 10)
-        assert sizes.counts.conversations == 6
-    assert Trainer(data=(path, 2), **fields).plan().sizes.counts.conversations == 20
 
 
 def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -> None:

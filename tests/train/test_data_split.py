@@ -67,11 +67,6 @@ def test_a_share_and_a_number_count_groups_and_the_seed_chooses() -> None:
     assert [c.id for c in held] == [c.id for c in many if c in held]
 
 
-def test_nothing_is_held_out_if_nothing_is_asked_for() -> None:
-    many = [one(k, "p") for k in range(3)]
-    assert split(iter(many), 0) == (many, [])
-
-
 @pytest.mark.parametrize("held_out", [0.5, 1, 5])
 def test_more_than_there_is_cannot_be_held_out(held_out: float) -> None:
     with pytest.raises(InputError, match="leaves none to train on"):

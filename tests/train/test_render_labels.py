@@ -8,15 +8,11 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from prompted import PLAIN, check
-from samples import accepted
 
-from refinesynth import testing
 from refinesynth.errors import InputError
-from refinesynth.train.data import read_record
 from refinesynth.train.labelled_conversation import Conversation, LossOn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
-from refinesynth.trajectory import Draft
 
 CASES = [
     (family, kind, family is not None and (at + number) % 2 == 1)
@@ -86,24 +82,10 @@ def check_labels(renderer: Renderer) -> None:
     assert rendered.trained == sum(label is Label.TRAINED for label in expected)
 
 
-@pytest.mark.parametrize("family", [name for name, family in tiny.FAMILIES.items() if family.bos] + [None])
-def test_there_is_one_bos(family: str | None) -> None:
-    tokenizer = tiny.tokenizer(family)
-    template = str(Renderer(tokenizer).template)
-    count = one(Renderer(tokenizer), TALK).input_ids.tolist().count(tokenizer.bos_token_id)
-    assert count == (1 if "bos_token" in template else 0)
-
-
 def test_two_bos_are_refused() -> None:
     tokenizer = tiny.tokenizer("llama3")
     with pytest.raises(TemplateError, match="two beginning-of-sequence"):
         Renderer(tokenizer, template="{{ bos_token }}" + str(tokenizer.chat_template)).render(TALK)
-
-
-def test_what_follows_the_last_assistant_turn_is_cut_off() -> None:
-    renderer = Renderer(tiny.tokenizer())
-    open_ended, closed = tiny.talk("cmr", closing=True), tiny.talk("cmr")
-    assert one(renderer, open_ended).input_ids.tolist() == one(renderer, closed).input_ids.tolist()
 
 
 @pytest.mark.parametrize("family", ["chatml", "zephyr", "gemma"])
@@ -237,15 +219,3 @@ def test_laws_hold_where_a_prompts_end_and_a_turn_are_one_token(labels: str) -> 
     # A tokenizer that splits at blanks alone has seen so many lines that begin with E that it has a token for it.
     turns = [turn._replace(content="E" if turn.role == "assistant" else "0") for turn in tiny.talk(labels).turns]
     assert laws_hold(cached("chatml", "metaspace"), Conversation("x", "g", tuple(turns), "x:1"))
-
-
-@given(testing.valid_drafts())
-def test_a_trajectory_is_trained_on_all_but_its_mistakes(draft: Draft) -> None:
-    trajectory = accepted(draft)
-    rendered = one(Renderer(tiny.tokenizer("chatml")), read_record(trajectory, "t:1"))
-    assert sum(span.label is TurnLabel.MISTAKE for span in rendered.spans) == len(trajectory.mistakes())
-    assert (
-        sum(span.stop - span.start for span in rendered.spans if span.label is not TurnLabel.MISTAKE)
-        == rendered.trained
-    )
-    assert rendered.labels[rendered.spans[-1].stop - 1] == Label.TRAINED

@@ -3,6 +3,7 @@ turn."""
 
 import pytest
 import tiny
+from prompted import PLAIN, check
 
 from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
@@ -47,22 +48,11 @@ def test_rewriting_is_refused_with_what_to_do(family: str, template: str | None,
 def test_expanding_gives_each_trained_turn_as_a_model_meets_it(
     family: str, template: str | None, talk: Conversation
 ) -> None:
-    tokenizer = tiny.tokenizer(family)
-    renderer = Renderer(tokenizer, template=template, on_rewrite="expand")
-    examples = renderer.render(talk)
-    trained = [k for k, train in enumerate(talk.trained()) if train]
-    assert [example.id for example in examples] == [f"talk@{k + 1}" for k in trained]
-    for k, example in zip(trained, examples, strict=True):
-        messages = [{"role": turn.role, "content": turn.content} for turn in talk.turns[: k + 1]]
-        whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
-        prompt = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, return_dict=True)["input_ids"]
-        assert example.input_ids.tolist() == whole
-        (span,) = example.spans
-        assert span.start == len(prompt)
-        assert (example.labels[: span.start] == Label.CONTEXT).all()
-        assert (example.labels[span.start : span.stop] == Label.TRAINED).all()
-        assert talk.turns[k].content in tokenizer.decode(example.input_ids[span.start : span.stop])
-        assert example.input_ids[span.stop - 1] == tokenizer.eos_token_id
+    examples = Renderer(tiny.tokenizer(family), template=template, on_rewrite="expand").render(talk)
+    asked = tiny.tokenizer(family)
+    asked.chat_template = template or asked.chat_template
+    assert check(examples, talk, asked, {**PLAIN, "on_rewrite": "expand"}) == len(examples) == 2
+    assert [example.id for example in examples] == ["talk@2", "talk@6"] if template is None else ["talk@3", "talk@7"]
 
 
 def test_only_conversations_that_are_rewritten_are_expanded() -> None:
@@ -75,13 +65,6 @@ def test_only_conversations_that_are_rewritten_are_expanded() -> None:
     moving = Renderer(tiny.tokenizer("mistral"), template=MOVES_SYSTEM, on_rewrite="expand")
     told = tiny.talk("cmr", system="Be brief.")
     assert [len(examples) for examples in moving.render_many([tiny.talk("cmr"), told])] == [1, 2]
-
-
-def test_where_only_the_last_turn_is_trained_nothing_is_refused() -> None:
-    tokenizer = tiny.tokenizer("qwen3")
-    (example,) = Renderer(tokenizer).render(thinking("hhc"))
-    assert example.id == "talk"
-    assert "why 5" in tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
 
 
 def test_reasoning_is_never_dropped_in_silence() -> None:
@@ -101,18 +84,6 @@ def test_reasoning_that_is_only_laid_out_anew_is_kept() -> None:
     (example,) = Renderer(tokenizer).render(Conversation("x", "g", turns, "x:1"))
     written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
     assert written == "<think>\nhm\n</think>\n\nAction: go<|im_end|>"
-
-
-def test_reasoning_that_the_prompt_opens_is_trained_from_there_on() -> None:
-    # The text of the last turn holds what the prompt wrote.
-    tokenizer = tiny.tokenizer("qwen3.5")
-    talk = thinking("cmr")
-    examples = Renderer(tokenizer, on_rewrite="expand").render(talk)
-    for k, example in zip((1, 5), examples, strict=True):
-        ((start, stop, _),) = example.spans
-        assert tokenizer.decode(example.input_ids[:start]).endswith("<|im_start|>assistant\n<think>\n")
-        whole = f"<think>\n{tokenizer.decode(example.input_ids[start:stop])}"
-        assert whole == f"{talk.turns[k].content}<|im_end|>"
 
 
 def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:

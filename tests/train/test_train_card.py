@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from train_values import FINISHED, LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
+from train_values import LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
 
-from refinesynth.train.events import NullEvents
-from refinesynth.train.training_folder import ArtefactWriter, render_card, versions
+from refinesynth.train.training_folder import render_card, versions
 
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:
@@ -112,15 +111,3 @@ def test_versions_name_packages_and_devices_and_no_machine() -> None:
     assert {"refinesynth", "torch", "transformers", "python", "device", "ranks"} <= set(found)
     assert found["device"] == "NVIDIA H100"
     assert found["ranks"] == 8
-
-
-def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
-    config = a_config(output=str(tmp_path))
-    artefacts = ArtefactWriter(config, NullEvents())
-    artefacts.planned(a_plan(config))
-    artefacts.logged(10, {"loss": 1.0, "learning_rate": 5e-6})
-    artefacts.note("nothing")
-    artefacts.saved(tmp_path)
-    artefacts.finish(a_result(tmp_path))
-    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == FINISHED

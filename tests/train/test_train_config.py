@@ -1,7 +1,5 @@
 """Settings of a training: their layers, their errors, and the YAML that they are written to."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from train_values import a_config
 
 from refinesynth.cli.train import typed_settings as given_by_hand
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
 from refinesynth.train.config import LoraConfig, TrainConfig, interval
 from refinesynth.train.layered_settings import DEFAULT, RECIPES, explained_yaml, layered, published, to_yaml
 
@@ -94,23 +92,14 @@ def test_a_recipe_that_is_given_replaces_the_one_in_the_file(tmp_path: Path) -> 
     ("layers", "expected"),
     [
         ({"lora": True}, LoraConfig()),
-        ({"lora": "true"}, LoraConfig()),
         ({"lora": False}, None),
-        ({"lora": "false"}, None),
         ({"lora": None}, None),
         ({"lora.rank": "4"}, LoraConfig(rank=4)),
-        ({"lora": {"rank": 4}}, LoraConfig(rank=4)),
         ({"lora": True, "lora.rank": 4}, LoraConfig(rank=4)),
     ],
 )
 def test_adapters_are_on_off_or_set(layers: Mapping[str, Any], expected: LoraConfig | None) -> None:
     assert a_config(**layers).lora == expected
-
-
-def test_no_lora_takes_the_recipes_adapters_off() -> None:
-    layers = layered(recipe="lora", given={**NAMES, "lora": False})
-    assert layers.config.lora is None
-    assert not [name for name in layers.origins if name.startswith("lora.")]
 
 
 KWARGS = "chat_template_kwargs"
@@ -140,36 +129,33 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"learning_rat": 1}, ["no setting 'learning_rat' (command line)", "did you mean learning_rate?"]),
     ({"lora.rnk": 1}, ["no setting 'lora.rnk'", "lora.rank"]),
     ({"rank": 1}, ["no setting 'rank'", "lora.rank"]),
-    ({"zzz": 1}, ["there are data, model"]),
     ({"held_out": 1.5}, ["held_out is 1.5", "a share (below 1) or a whole number (from 1 on)"]),
-    ({"warmup": 10.5}, ["warmup is 10.5", "a whole number"]),
-    ({"evaluate_every": 1.5}, ["evaluate_every is 1.5", "epoch, never, a share"]),
     ({"seed": -1}, ["seed is -1", "greater than or equal to 0"]),
-    ({"seed": 2**32}, ["seed is 4294967296", "less than 4294967296"]),
     ({"lora": 7}, ["lora is 7", "true, false or its settings"]),
     ({"epochs": "many"}, ["epochs is 'many' (command line): Input should be a valid number"]),
     ({"epochs": float("nan")}, ["epochs is nan"]),
     ({"batch_size": 0}, ["batch_size is 0", "greater than or equal to 1"]),
-    ({"batch_size": 1.5}, ["batch_size is 1.5"]),
     ({"precision": "fp16"}, ["precision is 'fp16'", "'bf16'"]),
     ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "epoch, never, a share"]),
-    ({"save_every": -1}, ["save_every is -1", "epoch, never, a share"]),
     ({"gradient_checkpointing": "perhaps"}, ["expected auto, true or false"]),
     ({"adam_betas": 0.9}, ["adam_betas is 0.9", "as in [0.9, 0.999]"]),
-    ({"lora.rank": "x"}, ["lora.rank is 'x'"]),
     ({"lora.dropout": 1}, ["lora.dropout is 1"]),
     ({"data": []}, ["data names nothing"]),
-    ({"data": 3}, ["data is 3"]),
     ({"data": [""]}, ["data is ''"]),
-    ({"model": ""}, ["model is ''", "at least 1 character"]),
     ({"output": ""}, ["output is ''", "at least 1 character"]),
     ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
     ({"deepspeed": "mine.json", "parallel": "fsdp"}, ["deepspeed names a file", "'fsdp'"]),
     ({"keep": 0}, ["keep is 0", "expected all, or a number"]),
     ({"model": "scratch", "lora": True}, ["model is 'scratch'", "--no-lora"]),
     ({"early_stop": 3, "held_out": 0}, ["early_stop needs evaluations"]),
-    ({"early_stop": 3, "evaluate_every": "never"}, ["early_stop needs evaluations"]),
     ({"epochs": "x", "seed": "y"}, ["epochs is 'x'", "seed is 'y'"]),
+    ({"trainer.optm": "adafactor"}, ["did you mean trainer.optim"]),
+    ({"trainer.epochs": 3}, ["did you mean epochs?"]),
+    ({"optim": "adafactor"}, ["no setting 'optim' (command line); did you mean trainer.optim?"]),
+    ({"trainer": {"": 1}}, ["no setting 'trainer.'"]),
+    ({"trainer": {"optim": "adamw"}}, ["trainer.optim is 'adamw' (command line): Input should be 'adafactor'"]),
+    ({"trainer": {"label_smoothing_factor": 0.1}}, ["no setting 'trainer.labe"]),
+    ({"schedule": "greedy"}, ["schedule is 'greedy' (command line): Input should be 'cosine', 'linear'"]),
 ]
 
 
@@ -179,18 +165,6 @@ def test_wrong_settings_say_what_is_right() -> None:
     assert missing == {}
 
 
-def test_what_is_missing_is_named_with_its_option() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        layered()
-    assert [line.partition(" is missing")[0] for line in str(caught.value).splitlines()] == ["data", "model", "output"]
-    assert "--model" in str(caught.value)
-
-
-def test_an_unknown_recipe_names_a_near_one() -> None:
-    assert "did you mean 'paper-8b'?" in refusal(recipe="paper8b")
-    assert "The recipes are" in refusal(recipe="x")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -198,15 +172,10 @@ def test_an_unknown_recipe_names_a_near_one() -> None:
         ("a: [", "is no YAML"),
         ("!!python/object/apply:os.system [id]", "is no YAML"),
         ("- a\n- b\n", "holds no settings"),
-        ("just text", "holds no settings"),
-        ("\x00", "is no YAML"),
-        ("2: 3\n", "no setting '2'"),
         ("recipe: [1]\n", "no recipe [1]"),
         ("seed: 1\nepochs: 1\nseed: 2\n", "gives 'seed' twice, in lines 1 and 3"),
         ("lora:\n  rank: 1\n  rank: 2\n", "gives 'rank' twice, in lines 2 and 3"),
-        ("{seed: 1, seed: 2}", "gives 'seed' twice, in line 1"),
         ("lora: &a\n  targets: [*a]\n", "lora.targets"),
-        ("data: &a [*a]\n", "data is"),
         ("[" * 5000, "is no YAML"),
         ("x: " + "y" * 1_000_001, "larger than a configuration"),
     ],
@@ -216,12 +185,6 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, m
         layered(file=written(tmp_path / "mine.yaml", text))
     assert message in str(caught.value)
     assert len(str(caught.value)) < 2000
-
-
-def test_json_is_read_as_well(tmp_path: Path) -> None:
-    config = a_config(learning_rate=5e-6, lora=True)
-    file = written(tmp_path / "mine.json", config.model_dump_json(indent=1))
-    assert layered(file=file).config == config
 
 
 def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
@@ -238,6 +201,7 @@ def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
             "evaluate_every": st.sampled_from(["epoch", "never"]) | st.floats(0.01, 0.99) | st.integers(1, 1000),
             "attention": text,
             "packing": st.booleans(),
+            "trainer.lr_scheduler_kwargs": st.dictionaries(st.just("min_lr"), st.floats(1e-9, 1.0)),
         },
     )
 
@@ -246,7 +210,7 @@ def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any]) -> None:
     layers = layered(given={**NAMES, **fields})
     folder = tmp_path_factory.mktemp("config")
-    for text in (to_yaml(layers.config), explained_yaml(layers)):
+    for text in (to_yaml(layers.config), explained_yaml(layers), layers.config.model_dump_json()):
         file = folder / "train.yaml"
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
         assert layered(file=file).config == layers.config
@@ -277,22 +241,10 @@ def test_the_explanation_documents_every_setting_and_says_where_it_comes_from() 
 
 
 @pytest.mark.parametrize(
-    ("every", "expected"),
-    [("epoch", 10), ("never", None), (0.5, 5), (0.001, 1), (1, 1), (1.0, 1), (7, 7), (25, 25)],
+    ("every", "expected"), [("epoch", 10), ("never", None), (0.5, 5), (0.001, 1), (1, 1), (1.0, 1), (7, 7), (25, 25)]
 )
 def test_how_often_is_a_share_of_an_epoch_or_steps(every: Any, expected: int | None) -> None:
     assert interval(a_config(save_every=every).save_every, 10) == expected
-
-
-@pytest.mark.process
-def test_no_torch_is_imported_for_settings_and_plans() -> None:
-    code = (
-        "import sys, refinesynth.train as t; from refinesynth.train import plan, layered_settings, training_folder, trainer; "
-        "[getattr(t, name) for name in t.__all__]; t.layered(recipe='lora', given=dict(data=['a'], model='m', output='o', trainer=dict(optim='adafactor'))); "
-        "print([m for m in ('torch', 'transformers', 'datasets') if m in sys.modules])"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
 
 
 def test_a_model_is_named_so_that_others_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

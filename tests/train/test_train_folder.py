@@ -1,7 +1,5 @@
 """What may be in an output folder when a training begins, and what is written there."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,27 +51,14 @@ def test_an_empty_or_new_folder_gets_settings_and_plan(output: Path, is_there: b
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
-def test_a_folder_with_something_else_is_left_alone(output: Path, resume: str) -> None:
-    output.mkdir(parents=True)
-    (output / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match=r"holds something else \(thesis.tex"):
-        check_output(config(output, resume=resume))
-    with pytest.raises(InputError, match="holds something else"):
-        open_output(config(output, resume=resume), a_plan())
-    assert [path.name for path in output.iterdir()] == ["thesis.tex"]
-
-
-@pytest.mark.parametrize("resume", ["auto", "never"])
 @pytest.mark.parametrize(
     "files",
     [
         {"train.yaml": "optimizer: mine\n"},
-        {"train.yaml": to_yaml(a_config()), "README.md": "precious"},
         {"train.yaml": to_yaml(a_config()), "plan.json": "{}", "model.safetensors": "precious"},
         {"train.yaml": to_yaml(a_config()), "plan.json": '{"sizes": {"digest": "x"}}', "config.json": "precious"},
         {"train.yaml": "- a list\n", "plan.json": PLAN_OF_OURS, "plots/loss.png": "precious"},
-        {"plan.json": PLAN_OF_OURS, "result.json": "{}"},
-        {"README.md": "precious"},
+        {"thesis.tex": "precious"},
     ],
 )
 def test_a_folder_that_only_looks_like_a_training_is_left_as_it_is(
@@ -137,14 +122,6 @@ def test_what_changes_no_result_may_change(output: Path) -> None:
     assert layered(file=output / "train.yaml").config.log_every == 1
 
 
-def test_the_same_settings_by_a_recipes_name_are_the_same(output: Path) -> None:
-    begun(output)
-    asked = config(output).model_copy(update={"recipe": "paper-8b"})
-    assert check_output(asked) is None
-    open_output(asked, a_plan(asked))
-    assert layered(file=output / "train.yaml").config.recipe == "paper-8b"
-
-
 def test_data_that_lies_elsewhere_is_compared_by_what_is_in_it(output: Path) -> None:
     begun(output)
     opened(output, data=["runs/moved"])
@@ -171,6 +148,26 @@ def test_other_settings_are_refused_each_by_name(output: Path) -> None:
     text = str(caught.value)
     assert "epochs was 10.0 and is 3.0; seed was 0 and is 1." in text
     assert "log_every" not in text
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"ddp_timeout": 60}, {"report_to": "wandb"}, None),
+        ({}, {"neftune_noise_alpha": 5}, r"trainer was {} and is {'neftune_noise_alpha': 5\.0}"),
+        ({"optim": "adafactor"}, {"optim": "adamw_8bit"}, "trainer was {'optim': 'adafactor'}"),
+    ],
+)
+def test_settings_of_the_loop_that_decide_about_the_weights_must_stay(
+    output: Path, before: dict[str, Any], now: dict[str, Any], said: str | None
+) -> None:
+    begun(output, trainer=before)
+    again = config(output, trainer=now)
+    if said is None:
+        assert check_output(again) is None
+        return
+    with pytest.raises(InputError, match=said):
+        check_output(again)
 
 
 def test_before_the_first_checkpoint_settings_may_change(output: Path) -> None:
@@ -223,22 +220,6 @@ def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Pat
     assert [path.name for path in output.parent.iterdir()] == ["first"]
     held.release()
     open_output(other, a_plan())
-
-
-@pytest.mark.process
-def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
-    program = (
-        "import sys, time; from pathlib import Path; from refinesynth.files.output_folder import FolderLock; "
-        "from refinesynth.train.training_folder import MARKER; path = Path(sys.argv[1]); path.mkdir(parents=True); "
-        "held = FolderLock(path, MARKER).acquire(); print('held', flush=True); time.sleep(600)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program, str(output)], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(InputError, match="in use"):
-            open_output(config(output), a_plan())
-        other.kill()
-    open_output(config(output), a_plan())
 
 
 def test_beginning_anew_locks_the_new_folder(output: Path) -> None:

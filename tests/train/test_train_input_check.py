@@ -70,23 +70,14 @@ def test_scratch_is_asked_for_nowhere(asked: list[object]) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
-    [
-        ({"revision": "v1"}, ["a/b at v1"]),
-        ({"revision": "v1", "tokenizer": "c/d"}, ["a/b at v1", "c/d"]),
-    ],
+    [({"revision": "v1"}, ["a/b at v1"]), ({"revision": "v1", "tokenizer": "c/d"}, ["a/b at v1", "c/d"])],
 )
 def test_a_hub_is_asked_for_the_revision(fields: dict[str, Any], expected: list[str], asked: list[str]) -> None:
     check_inputs(a_config(data=["runs/first"], model="a/b", **fields))
     assert asked == expected
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"model": "scratch", "revision": "v1"},
-        {"model": "runs", "revision": "v1"},
-    ],
-)
+@pytest.mark.parametrize("fields", [{"model": "scratch", "revision": "v1"}, {"model": "runs", "revision": "v1"}])
 def test_what_is_here_has_no_revision(fields: dict[str, Any], asked: list[object]) -> None:
     with pytest.raises(InputError, match="has no revision 'v1'"):
         check_inputs(a_config(data=["runs/first"], **fields))
@@ -97,11 +88,14 @@ def test_what_is_here_has_no_revision(fields: dict[str, Any], asked: list[object
 def test_torch_is_not_imported_to_look() -> None:
     program = """
 import sys
+import refinesynth.train
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
+for name in refinesynth.train.__all__:
+    getattr(refinesynth.train, name)
 for look in ("preview", "plan", "train"):
     try:
-        getattr(Trainer(model="scratch", data="no such data", output="out"), look)()
+        getattr(Trainer(recipe="lora", model="m", data="no such data", output="out"), look)()
     except InputError as error:
         assert "no such data" in str(error)
 print([name for name in ("torch", "transformers", "datasets", "huggingface_hub") if name in sys.modules])

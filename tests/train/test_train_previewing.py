@@ -68,16 +68,12 @@ def test_mistakes_context_and_trained_turns_are_told_apart(data: Path, model: Pa
     assert by_label[Label.MISTAKE] == "Thought: fly.\nAction: fly to shelf<|im_end|>"
     assert "You are in a kitchen." in by_label[Label.CONTEXT]
     assert first.trained == sum(part.tokens for part in first.segments if part.label is Label.TRAINED)
+    assert [path.name for path in data.parent.iterdir()] == ["talks.jsonl"], "nothing is written"
 
 
 def test_what_would_be_left_out_is_left_out(data: Path, model: Path) -> None:
     assert trainer(data, model, max_length=10).preview(3) == []
     assert trainer(data, model, loss_on="no_refinement_turns").preview(3) == []
-
-
-def test_nothing_is_written(data: Path, model: Path) -> None:
-    trainer(data, model).preview()
-    assert [path.name for path in data.parent.iterdir()] == ["talks.jsonl"]
 
 
 def test_what_is_not_read_to_its_end_is_closed(data: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,36 +96,11 @@ def test_no_more_is_read_than_is_shown(data: Path, model: Path) -> None:
         trainer(data, model).preview(9)
 
 
-def test_a_model_that_is_not_there_is_said(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no tokenizer can be loaded"):
-        trainer(data, tmp_path / "empty").preview()
-
-
-def test_data_that_is_not_there_is_said_before_a_hub_is_asked_for_the_model(data: Path) -> None:
-    asked = Trainer(data=[data, data.parent / "nowhere.jsonl"], model="nobody/nothing", output=data.parent / "out")
-    for look in (asked.preview, asked.plan):
-        with pytest.raises(InputError, match="nowhere"):
-            look()
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("how", [["--preview"], ["--dry-run", "--json"]])
 def test_libraries_say_nothing_across_what_is_shown(how: list[str], data: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "refinesynth",
-        "train",
-        str(data),
-        "--model",
-        "scratch",
-        "--held-out",
-        "0",
-        "--deepspeed",
-        "zero3",
-        *how,
-    ]
+    options = ["--model", "scratch", "--held-out", "0", "--deepspeed", "zero3"]
+    command = [sys.executable, "-m", "refinesynth", "train", str(data), *options, *how]
     without = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     shown = subprocess.run(command, capture_output=True, text=True, env=without, check=False)
     assert (shown.stderr, shown.returncode) == ("", 0)

@@ -40,8 +40,7 @@ QWEN3 = _chatml(_kept(f"{_BEHIND_LAST} and (loop.last or why)"), _switched(_EMPT
 QWEN3_THINKING = _chatml(_kept(_BEHIND_LAST), _OPENED)
 QWEN3_5 = _chatml(_kept(_BEHIND_LAST), _switched(_EMPTY, _OPENED))
 QWEN3_6 = _chatml(
-    _kept(f"(preserve_thinking is defined and preserve_thinking is true) or {_BEHIND_LAST}"),
-    _switched(_EMPTY, _OPENED),
+    _kept(f"(preserve_thinking is defined and preserve_thinking is true) or {_BEHIND_LAST}"), _switched(_EMPTY, _OPENED)
 )
 AXOLOTL_QWEN3 = _chatml(_kept(f"{_BEHIND_LAST} and (loop.last or why)"), _switched(_EMPTY, "{{ '<think>\\n\\n' }}"))
 NEMOTRON_3 = _chatml(

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from refinesynth import rules
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
 from refinesynth.actions.matching import explain_mismatch, match_in, refusal
-from refinesynth.chat import render_task
 from refinesynth.testing import valid_scripts
-from refinesynth.trajectory import ActionSpec, Draft, ParameterType, Script
+from refinesynth.trajectory import Draft, ParameterType, Script
 from refinesynth.world import World, check_solvability, plan
 
 BOUNDS = st.none() | st.integers(-1_000, 1_000)
@@ -185,12 +184,6 @@ def test_a_default_stands_for_what_a_call_leaves_out() -> None:
     ]
 
 
-def test_players_read_of_types() -> None:
-    task = render_task(tank())
-    assert "({amount} is a whole number from 1 to 5)" in task
-    assert "({on} is true or false)" in task
-
-
 def test_conditions_and_effects_have_typed_values() -> None:
     script = tank()
     world, state = World(script), script.environment
@@ -205,9 +198,7 @@ def test_conditions_and_effects_have_typed_values() -> None:
     ("kind", "values", "text", "said", "value"),
     [
         ("boolean", [True, False], "put true", "true", True),
-        ("boolean", "True", "put TRUE", "True", True),
         ("number", [0.5, 1.0], "put 1", "1.0", 1.0),
-        ("integer", ["01", "02"], "put 1", "01", 1),
         ("string", [" true"], "put true", " true", " true"),
     ],
 )
@@ -255,11 +246,6 @@ def test_types_that_do_not_fit_are_found(types: dict[str, Any], values: list[str
     found = rules.verify(Draft(script=script), rules.PlaceholdersHaveParameters()).violations
     assert [violation.code for violation in found] == ["type_does_not_fit"]
     assert problem in found[0].message
-
-
-def test_scripts_without_types_are_written_as_before() -> None:
-    action = ActionSpec(name="look", pattern="look")
-    assert set(action.model_dump(mode="json")) == {"name", "description", "pattern", "parameters"}
 
 
 @pytest.mark.parametrize("bound", [1e19, 1e400, float("nan"), -1e16])

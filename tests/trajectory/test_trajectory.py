@@ -116,17 +116,6 @@ def test_any_json_is_a_turn(item: JsonValue) -> None:
     turn.to_json()
 
 
-@given(JSON)
-def test_any_json_is_turns_or_a_value_error(value: JsonValue) -> None:
-    found: tuple[object, ...] = ()
-    message = ""
-    try:
-        found = read_turns(value)
-    except ValueError as error:
-        message = str(error)
-    assert bool(message) or all(isinstance(turn, PlayerTurn | DungeonMasterTurn | MalformedTurn) for turn in found)
-
-
 @given(valid_scripts(), texts() | JSON.map(repr), st.lists(turns(), max_size=3))
 def test_any_text_is_a_draft(
     script: Script, text: str, before: list[PlayerTurn | DungeonMasterTurn | MalformedTurn]
@@ -245,10 +234,6 @@ def test_a_persona_says_something_of_bounded_length(text: str) -> None:
         Persona(text=text)
 
 
-def test_a_persona_is_read_under_both_names_and_trimmed() -> None:
-    assert Persona.model_validate({"persona": " a cook\n"}) == Persona(text="a cook")
-
-
 @pytest.mark.parametrize(
     ("allowed", "kept"), [(None, ()), ("mug", ("mug",)), (2, ("2",)), (["a", 1, 2.5], ("a", "1", "2.5")), ([], ())]
 )
@@ -261,13 +246,6 @@ def test_allowed_values_become_text(allowed: object, kept: tuple[str, ...]) -> N
 def test_other_parameters_are_refused(parameters: object) -> None:
     with pytest.raises(ValidationError):
         ActionSpec.model_validate({"name": "take {x}", "pattern": "take (.+)", "parameters": parameters})
-
-
-def test_available_actions_that_are_no_objects_are_refused() -> None:
-    with pytest.raises(ValidationError):
-        Script.from_llm(
-            {"Environment": {}, "Goal": "g", "Completion Conditions": [], "Available Actions": {"look": "^look$"}}
-        )
 
 
 @given(st.text(max_size=20), st.dictionaries(st.text("abx{", max_size=3), st.text("{}ab", max_size=4), max_size=3))

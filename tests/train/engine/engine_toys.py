@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +28,7 @@ from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
     "Devices",
+    "Kept",
     "Label",
     "LlamaForCausalLM",
     "NullEvents",
@@ -149,6 +150,28 @@ def config(output: Path, **fields: Any) -> TrainConfig:
         "log_every": 1,
     }
     return TrainConfig.model_validate(short | fields)
+
+
+class Kept(NullEvents):
+    """Keeps everything that a training tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, dict[str, float]]] = []
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
+        self.notes: list[str] = []
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.lines.append((step, dict(metrics)))
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.evaluations.append((step, dict(metrics)))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def values(self, name: str) -> list[float]:
+        """One metric of every line, in order."""
+        return [metrics[name] for _, metrics in self.lines]
 
 
 def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Schedule:

@@ -85,6 +85,11 @@ def test_a_target_that_matches_nothing_is_refused(kind: str, targets: tuple[str,
         add_adapters(model, lora)
 
 
+def test_a_module_to_save_that_nothing_has_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match=r"no module of LlamaForCausalLM is called 'lm_haed'; .*modules_to_save"):
+        a_training(a_base(tmp_path / "base"), tmp_path / "out", lora={"modules_to_save": ["lm_haed", "norm"]}).plan()
+
+
 def test_other_settings_than_the_adapters_own_are_refused_with_both(adapter: Path, tmp_path: Path):
     training = a_training(adapter, tmp_path / "out", lora={"rank": 8, "alpha": 12})
     for look in (training.plan, training.train):
@@ -121,13 +126,8 @@ def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path):
     [
         "{",
         "[]",
-        "3",
-        "{}",
         {"peft_type": "IA3"},
-        {"r": 0},
         {"r": "x"},
-        {"target_modules": None},
-        {"lora_alpha": []},
         {"megatron_config": {"a": 1}, "megatron_core": "evil"},
         {"init_lora_weights": "no such"},
         {"base_model_name_or_path": None},
@@ -206,21 +206,6 @@ def test_modules_that_are_trained_whole_are_held_in_fp32_over_frozen_weights_in_
     assert 0 < moved.max() < 2e-4
 
 
-@pytest.mark.parametrize(
-    ("lora", "said"),
-    [
-        (
-            {"modules_to_save": ["lm_haed", "norm"]},
-            r"no module of LlamaForCausalLM is called 'lm_haed'; .*modules_to_save",
-        ),
-        ({"targets": "(("}, r"unterminated subpattern.*lora\.targets"),
-    ],
-)
-def test_names_of_modules_that_nothing_has_are_refused(tmp_path: Path, lora: dict[str, Any], said: str):
-    with pytest.raises(InputError, match=said):
-        a_training(a_base(tmp_path / "base"), tmp_path / "out", lora=lora).plan()
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp_path: Path, precision: str):
     pytest.importorskip("bitsandbytes")
@@ -238,15 +223,10 @@ def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp
     plain = describe_model(toys.config(tmp_path, model=str(base), lora={"rank": 2}))
     few, all_bits = (estimate_memory(one, means, tokens=64, trained=32, ranks=2).weights for one in (shape, plain))
     assert all_bits - few == 4 * (plain.parameters - plain.trainable) - (shape.frozen_bytes or 0)
-    told: list[float] = []
-
-    class Kept(toys.NullEvents):
-        def logged(self, step: int, metrics: Any) -> None:
-            told.append(metrics["loss"])
-
+    told = toys.Kept()
     more: dict[str, Any] = {"max_steps": 6, "log_every": 1, "learning_rate": 0.02, "schedule": "constant"}
-    a_training(base, output, lora=lora, precision=precision, gradient_checkpointing=True, **more).train(events=Kept())
-    assert told[-1] < told[0] - 0.1
+    a_training(base, output, lora=lora, precision=precision, gradient_checkpointing=True, **more).train(events=told)
+    assert told.values("loss")[-1] < told.values("loss")[0] - 0.1
     assert weights(output).keys() == {
         name.replace(".default", "") for name, one in model.named_parameters() if one.requires_grad
     }

@@ -63,15 +63,6 @@ def test_the_newest_sound_one_is_taken_by_number_and_others_are_named(tmp_path: 
     assert "checkpoint-12" in remarks[0]
 
 
-def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path):
-    for step in range(1, 7):
-        make(tmp_path, step, marked=step != 2)
-    checkpoints.rotate(tmp_path, keep=2, best=tmp_path / "checkpoint-3", written=6)
-    assert [path.name for path in checkpoints.checkpoint_folders(tmp_path)] == [
-        f"checkpoint-{step}" for step in (3, 5, 6)
-    ]
-
-
 @pytest.mark.parametrize(("keep", "kept"), [(1, [3, 4]), (3, [2, 3, 4]), (4, [2, 3, 4, 6])])
 def test_rotation_keeps_what_was_written_and_drops_higher_steps_first(tmp_path: Path, keep: int, kept: list[int]):
     for step in (2, 3, 4, 5, 6):

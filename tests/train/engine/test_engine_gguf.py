@@ -27,10 +27,7 @@ pytest.importorskip("gguf", reason="needs the extra gguf")
 from gguf import GGMLQuantizationType as Kind
 from gguf_files import write_gguf
 
-pytestmark = [
-    pytest.mark.train,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
-]
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")]
 
 SIZES: dict[str, Any] = {"vocab_size": 403, "hidden_size": 64, "intermediate_size": 64, "eos_token_id": 402}
 LLAMA_3 = {
@@ -124,17 +121,6 @@ def test_settings_that_transformers_does_not_take_from_the_file_are_restored():
         write_gguf(path, model, architecture=architecture)
         found = opened(str(path))
         assert torch.allclose(found.model.rotary_emb.inv_freq, model.model.rotary_emb.inv_freq)
-
-
-def test_a_width_of_rotation_that_the_model_cannot_have_is_refused():
-    config = toys.model(**SIZES).config
-    field = {"rope.freq_base": 10_000.0, "rope.dimension_count": 8, "general.architecture": "qwen2"}
-    reader = SimpleNamespace(
-        get_field=lambda name: SimpleNamespace(contents=lambda: field[name.removeprefix("qwen2.")])
-    )
-    restore = vars(gguf_module)["_restore_settings"]
-    with pytest.raises(ValueError, match="it rotates 8 of 16 dimensions, and transformers rotates all"):
-        restore(reader, config)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_signal_to_torchrun_makes_both_ranks_save_and_they_go_on_from_there(made: Path):
     settings = toys.config(
-        made / "out",
-        data=(str(made / "data.jsonl"),),
-        model=str(made / "model"),
-        epochs=60,
-        max_length=128,
+        made / "out", data=(str(made / "data.jsonl"),), model=str(made / "model"), epochs=60, max_length=128
     )
     file = made / "train.yaml"
     file.write_text(settings.model_dump_json())

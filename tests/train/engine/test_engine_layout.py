@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError
 from refinesynth.train.engine import attention
-from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, segment_attention
+from refinesynth.train.engine.attention import SEGMENTS
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.lm_head import token_losses
@@ -101,12 +101,6 @@ def test_the_choice_leaves_mode_and_random_state_as_they_were():
     choose_layout(model)
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_what_segments_cannot_do_is_said():
-    heads = torch.zeros(1, 2, 3, 4)
-    with pytest.raises(UnsupportedAttention):
-        segment_attention(torch.nn.Module(), heads, heads, heads, None, softcap=1.0)
 
 
 def test_flash_attention_is_handed_what_it_asks_for(monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,6 @@ from transformers import Gemma3nTextConfig, MixtralConfig, Qwen3MoeConfig
 
 from refinesynth.errors import InputError
 from refinesynth.train import inputs
-from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer, model_shape
 from refinesynth.train.engine.parallel import Distributed, deepspeed_json
 
@@ -35,8 +34,7 @@ def asked(folder: Path, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)],
+    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.float32), ("fp64", torch.float64)]
 )
 def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path, precision: Any, dtype: torch.dtype):
     toy = load_model(asked(saved), precision, gradient_checkpointing=False)
@@ -87,12 +85,6 @@ def test_a_revision_is_that_of_weights_settings_and_tokenizer(
     assert sizes[0] != sizes[1]
 
 
-def test_below_adapters_frozen_weights_are_held_in_what_is_computed_in(saved: Path):
-    toy = load_model(asked(saved, lora={"rank": 2}), "bf16", gradient_checkpointing=False)
-    dtypes = {(one.requires_grad, one.dtype) for one in toy.parameters()}
-    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
-
-
 def test_generation_settings_that_cannot_be_written_are_mended(saved: Path, tmp_path: Path):
     """Some models of the hub come with them, and the library would refuse at the first checkpoint."""
     (saved / "generation_config.json").write_text('{"temperature": 0.9, "top_p": 0.6}')
@@ -123,11 +115,6 @@ def test_a_model_is_described_without_its_weights(saved: Path):
     shape = describe_model(asked(saved))
     assert shape.parameters == shape.trainable == sum(one.numel() for one in whole.parameters())
     assert (shape.layers, shape.hidden, shape.vocabulary, shape.positions) == (2, 32, toys.VOCABULARY, 4096)
-
-
-def test_adapters_are_counted(saved: Path):
-    plain, shape = describe_model(asked(saved)), describe_model(asked(saved, lora={"rank": 4}))
-    assert 0 < shape.trainable == shape.parameters - plain.parameters
 
 
 def test_a_model_that_lacks_weights_is_refused(saved: Path):
@@ -175,16 +162,6 @@ def test_what_is_no_causal_language_model_is_refused(tmp_path: Path, content: st
         load_tokenizer(asked(folder))
 
 
-def test_adapters_for_modules_that_are_not_there_are_refused(saved: Path):
-    with pytest.raises(InputError, match=r"lora\.targets"):
-        load_model(asked(saved, lora=LoraConfig(targets=("no_such",))), "fp32", gradient_checkpointing=False)
-
-
-def test_activations_are_checkpointed_where_asked(saved: Path):
-    toy: Any = load_model(asked(saved), "fp32", gradient_checkpointing=True)
-    assert toy.model.layers[0].gradient_checkpointing
-
-
 @pytest.mark.parametrize("content", [None, "{", "[]", "3", "{}", '{"zero_optimization": {"stage": 1}}'])
 def test_a_deepspeed_file_of_no_use_is_refused(tmp_path: Path, content: str | None):
     path = tmp_path / "own.json"
@@ -192,14 +169,6 @@ def test_a_deepspeed_file_of_no_use_is_refused(tmp_path: Path, content: str | No
         path.write_text(content)
     with pytest.raises(InputError, match=r"own\.json"):
         deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
-
-
-@pytest.mark.parametrize(("parallel", "stage"), [("zero2", 2), ("zero3", 3)])
-def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path, parallel: str, stage: int):
-    ours = deepspeed_json(asked(tmp_path), parallel, "cpu")
-    assert ours["zero_optimization"]["stage"] == stage
-    assert ours["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
-    assert "optimizer" not in ours
 
 
 def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_the_schedule(tmp_path: Path):

@@ -45,18 +45,6 @@ def test_balanced_packs_are_as_many_as_asked_for_and_hold_the_same(lengths: list
     assert loads == sorted(loads, reverse=True)
 
 
-def test_balanced_packs_differ_by_less_than_the_longest_conversation():
-    lengths = [7, 5, 5, 4, 3, 3, 2, 2, 1]
-    loads = [sum(lengths[k] for k in pack) for pack in balance(lengths, 100, 4)]
-    assert max(loads) - min(loads) < 7
-
-
-def test_where_balance_would_overflow_it_is_best_fit():
-    lengths = [3, 3, 2, 2, 2]
-    packs = balance(lengths, 6, 2)  # longest first into the emptiest gives 7 and 5
-    assert [sum(lengths[k] for k in pack) for pack in packs] == [6, 6]
-
-
 @given(LENGTHS, st.integers(40, 200))
 def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
     batches = pad_rows(lengths, capacity)
@@ -99,14 +87,6 @@ def test_epochs_differ_and_a_seed_gives_the_same_order():
     assert [one.step(e, s) for e in (0, 1) for s in range(5)] == [same.step(e, s) for e in (0, 1) for s in range(5)]
     assert one.conversations(0, 0).tolist() != one.conversations(1, 0).tolist()
     assert one.conversations(0, 0).tolist() != other.conversations(0, 0).tolist()
-
-
-def test_the_order_does_not_depend_on_the_number_of_ranks():
-    store = toys.store(30)
-    one, four = (scheduled(store, batch_size=6, capacity=60, ranks=ranks) for ranks in (1, 4))
-    for number in range(5):
-        assert one.conversations(0, number).tolist() == four.conversations(0, number).tolist()
-        assert one.step(0, number).trained == four.step(0, number).trained
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ from typing import Any
 import engine_toys as toys
 import pytest
 import torch
-from accelerate.tracking import GeneralTracker
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train.engine import parallel
 from refinesynth.train.engine.batch import pad_batch
 from refinesynth.train.engine.loop import EmbeddingNoise
 from refinesynth.train.engine.parallel import check_loop, make_optimizer
-from refinesynth.train.engine.rank_training import _identity
 from refinesynth.train.plan import read_deepspeed
 
 pytestmark = pytest.mark.train
@@ -81,12 +79,7 @@ def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        (None, "AdamW"),
-        ("adamw_8bit", "AdamW8bit"),
-        ("paged_adamw_8bit", "PagedAdamW8bit"),
-    ],
+    ("name", "kind"), [(None, "AdamW"), ("adamw_8bit", "AdamW8bit"), ("paged_adamw_8bit", "PagedAdamW8bit")]
 )
 def test_an_optimizer_is_made_by_its_name(tmp_path: Path, name: str | None, kind: str) -> None:
     if name and "bit" in name:
@@ -110,58 +103,19 @@ def test_an_optimizer_and_the_settings_of_a_schedule_take_effect(tmp_path: Path)
     assert made.lr_scheduler.get_last_lr()[0] == pytest.approx(0.005)
 
 
-class Told(toys.NullEvents):
-    def __init__(self) -> None:
-        self.rates: list[float] = []
-
-    def logged(self, step: int, metrics: Any) -> None:
-        self.rates.append(metrics["learning_rate"])
-
-
 def test_a_constant_rate_rises_first_where_a_warm_up_is_asked_for(tmp_path: Path) -> None:
-    asked, told = toys.config(tmp_path, max_steps=3, schedule="constant", warmup=2), Told()
+    asked, told = toys.config(tmp_path, max_steps=3, schedule="constant", warmup=2), toys.Kept()
     toys.loop(toys.model(), toys.store(11, seed=3), asked, events=told).train()
-    assert told.rates == [0.0, pytest.approx(0.005), pytest.approx(0.01)]
-
-
-class Tracker(GeneralTracker):
-    """Keeps all that it gets."""
-
-    name = "kept"
-    requires_logging_directory = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[dict[str, Any]] = []
-
-    @property
-    def tracker(self) -> Any:
-        return self.told
-
-    def store_init_configuration(self, values: Any) -> None:
-        del values
-
-    def log(self, values: Any, step: int | None = None, **kwargs: Any) -> None:
-        self.told.append({"step": step, **values})
-
-
-def test_a_tracker_gets_losses_by_kind_and_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Tracker()
-    monkeypatch.setattr(parallel, "_trackers", lambda _config: [kept])
-    asked = toys.config(tmp_path / "mine", max_steps=2, held_out=0.1, evaluate_every=2)
-    toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
-    steps = [entry for entry in kept.told if "train/loss" in entry]
-    assert [entry["step"] for entry in steps] == [1, 2]
-    assert all({"train/grad_norm", "train/learning_rate", "train/tokens_per_second"} <= entry.keys() for entry in steps)
-    (held_out,) = [entry for entry in kept.told if "eval/loss" in entry]
-    assert {"eval/loss_correct", "eval/loss_mistake"} <= held_out.keys()
+    assert told.values("learning_rate") == [0.0, pytest.approx(0.005), pytest.approx(0.01)]
 
 
 def test_tensorboard_writes_into_the_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
-    trained(tmp_path, steps=1, trainer={"report_to": "tensorboard"})
+    asked = toys.config(tmp_path, max_steps=1, held_out=1, evaluate_every=1, trainer={"report_to": "tensorboard"})
+    toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
     (file,) = (tmp_path / "tensorboard").iterdir()
-    assert b"train/loss" in file.read_bytes()
+    for name in (b"train/loss", b"train/grad_norm", b"train/tokens_per_second", b"eval/loss_mistake"):
+        assert name in file.read_bytes()
 
 
 def test_noise_changes_what_is_learned_and_nothing_that_is_measured(tmp_path: Path) -> None:
@@ -194,19 +148,3 @@ def test_with_noise_a_training_that_is_continued_is_the_same(tmp_path: Path) -> 
     again = toys.loop(toys.model(seed=1), toys.store(11, seed=3), asked)
     again.train(tmp_path / "whole" / "checkpoints" / "checkpoint-2")
     assert furthest(whole, again) == 0
-
-
-def test_what_decides_about_the_weights_is_in_a_checkpoints_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ready: Any = type("PreparedTraining", (), {})()
-    ready.store = ready.held_out = toys.store(2)
-    ready.plan = type("Plan", (), {"means": type("ComputeSettings", (), {"parallel": "none", "precision": "fp32"})()})()
-
-    def identity(*, revision: str | None = None, **trainer: Any) -> Any:
-        asked = toys.config(tmp_path, trainer=trainer, revision=revision)
-        return _identity(asked, ready, 1)
-
-    assert identity(ddp_timeout=5, report_to="wandb") == identity()
-    assert identity(optim="adafactor") == identity() | {"trainer.optim": "adafactor"}
-    assert identity(revision="v1") == identity() | {"revision": "v1"}

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import refinesynth as rs
 from refinesynth.train import Trainer
-from refinesynth.train.engine.loading import load_model, load_tokenizer, make_tokenizer
+from refinesynth.train.engine.loading import load_model, make_tokenizer
 from refinesynth.train.events import TrainResult
 
 pytestmark = pytest.mark.train
@@ -26,14 +26,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     personas = [f"somebody with the number {at}" for at in range(24)]
     anyio.run(partial(rs.synthesize, personas, n=12, backend="rehearsal", output=folder))
     return folder
-
-
-class Evaluated(toys.NullEvents):
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def evaluated(self, step: int, metrics: Any) -> None:
-        self.losses.append(metrics["loss"])
 
 
 def smoke(run: Path, output: Path, **fields: Any) -> Trainer:
@@ -51,9 +43,9 @@ def smoke(run: Path, output: Path, **fields: Any) -> Trainer:
 
 @pytest.fixture(scope="module")
 def trained(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainResult, list[float]]:
-    output, told = tmp_path_factory.mktemp("smoke") / "out", Evaluated()
+    output, told = tmp_path_factory.mktemp("smoke") / "out", toys.Kept()
     result = smoke(run, output).train(events=told)
-    return output, result, told.losses
+    return output, result, [metrics["loss"] for _, metrics in told.evaluations]
 
 
 def test_it_needs_no_model_and_learns(run: Path, trained: tuple[Path, TrainResult, list[float]]):
@@ -91,11 +83,3 @@ def test_tokenizer_and_weights_follow_from_data_and_seed(tmp_path: Path):
     first, same, another = weights(1), weights(1), weights(2)
     assert all(torch.equal(first[name], same[name]) for name in first)
     assert not torch.equal(first["lm_head.weight"], another["lm_head.weight"])
-
-
-def test_a_tokenizer_may_be_given_with_it(tmp_path: Path):
-    tiny.tokenizer("llama3").save_pretrained(str(tmp_path / "tokenizer"))
-    asked = toys.config(tmp_path, model="scratch", tokenizer=str(tmp_path / "tokenizer"))
-    tokenizer: Any = load_tokenizer(asked, [])
-    model: Any = load_model(asked, "fp32", gradient_checkpointing=False, tokenizer=tokenizer)
-    assert model.config.vocab_size == len(tokenizer)

@@ -2,7 +2,6 @@
 
 import errno
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ import pytest
 import torch
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
-from refinesynth.train.engine.adapters import add_adapters
-from refinesynth.train.engine.checkpoints import Checkpoint, Checkpoints
+from refinesynth.train.engine.checkpoints import Checkpoints
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
@@ -24,33 +21,13 @@ pytestmark = pytest.mark.train
 Weights = dict[str, torch.Tensor]
 
 
-class Told(toys.NullEvents):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[int, dict[str, float]]] = []
-        self.evaluations: list[tuple[int, dict[str, float]]] = []
-        self.checkpoints: list[str] = []
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.lines.append((step, dict(metrics)))
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.evaluations.append((step, dict(metrics)))
-
-    def saved(self, path: Path) -> None:
-        self.checkpoints.append(path.name)
-
-
 def weights(model: torch.nn.Module) -> Weights:
     return {name: one.detach().clone() for name, one in model.named_parameters()}
 
 
-def trained(tmp_path: Path, told: Told | None = None, *, toy: Any = None, number: int = 17, **fields: Any) -> Weights:
+def trained(
+    tmp_path: Path, told: toys.Kept | None = None, *, toy: Any = None, number: int = 17, **fields: Any
+) -> Weights:
     toy = toy or toys.model(dtype=torch.float64)
     asked = toys.config(tmp_path, precision="fp64", **fields)
     loop = toys.loop(toy, toys.store(number), asked, events=told)
@@ -62,37 +39,17 @@ def furthest(one: Weights, other: Weights) -> float:
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
-def test_the_last_smaller_step_weighs_its_own_tokens(tmp_path: Path):
-    told = Told()
-    store, asked = toys.store(5), toys.config(tmp_path, batch_size=4, learning_rate=1e-12)
-    loop = toys.loop(toys.model(), store, asked, events=told)
-    loop.train()
-    last = toys.pack_batch([store[int(k)] for k in loop.task.schedule.conversations(0, 1)])
-    toy = toys.model()
-    wanted = toys.token_losses(toy, toy, last.inputs, last).mean()
-    assert told.lines[-1][1]["loss"] == pytest.approx(float(wanted.detach()), abs=1e-5)
-
-
 def test_every_step_is_told_with_its_pace(tmp_path: Path):
-    told = Told()
+    told = toys.Kept()
     trained(tmp_path, told, log_every=3)
     assert [step for step, _ in told.lines] == [3, 5]  # and the last one
     assert all(metrics["tokens_per_second"] > metrics["trained_tokens_per_second"] > 0 for _, metrics in told.lines)
     assert told.lines[-1][1]["epoch"] == 1.0
 
 
-def test_at_the_papers_learning_rate_more_than_nine_tenths_of_the_matrix_weights_move(tmp_path: Path):
-    toy = toys.model(initializer_range=0.02)
-    before = weights(toy)
-    asked = toys.config(tmp_path, learning_rate=5e-6, max_steps=20, schedule="cosine")
-    toys.loop(toy, toys.store(16), asked).train()
-    moved = [float((before[name] != one).float().mean()) for name, one in weights(toy).items() if one.dim() == 2]
-    assert min(moved) > 0.9
-
-
 def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
     held_out = toys.store(7, seed=5)
-    toy, told = toys.model(dtype=torch.float64), Told()
+    toy, told = toys.model(dtype=torch.float64), toys.Kept()
     loop = toys.loop(toy, toys.store(4), toys.config(tmp_path, precision="fp64"), held_out=held_out, events=told)
     loop.evaluate_and_report()
     sums: dict[str, list[float]] = {}
@@ -118,7 +75,7 @@ def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp
     held_out = TokenStore(replace(one, source=name) for name, part in parts.items() for one in part)
 
     def evaluated(store: TokenStore) -> dict[str, float]:
-        told = Told()
+        told = toys.Kept()
         asked = toys.config(tmp_path, precision="fp64", packing=packed)
         loop = toys.loop(toys.model(dtype=torch.float64), toys.store(4), asked, held_out=store, events=told)
         loop.evaluate_and_report()
@@ -133,7 +90,7 @@ def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp
 
 
 def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back(tmp_path: Path):
-    toy, told = toys.model(), Told()
+    toy, told = toys.model(), toys.Kept()
     held_out = toys.store(6, seed=5)
     asked = toys.config(
         tmp_path, epochs=10, learning_rate=0.1, held_out=0.1, save_every="epoch", evaluate_every="epoch", keep=1
@@ -148,7 +105,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
     assert loop.evaluate()["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
     # Resumed behind the last step, the best is there as before; without it, the last model is kept with a note.
     for kept_step in (best, 20):
-        told = Told()
+        told = toys.Kept()
         loop = toys.loop(toys.model(), toys.store(8), asked, held_out=held_out, events=told)
         loop.train(tmp_path / "checkpoints/checkpoint-20")
         loop.checkpoints.restore_best(loop.progress)
@@ -157,13 +114,14 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
         checkpoints.remove(tmp_path / f"checkpoints/checkpoint-{best}")
 
 
-def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path):
+@pytest.mark.parametrize("clipping", [1.0, 0.0])
+def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path, clipping: float):
     toy = toys.model()
     with torch.no_grad():
         toy.lm_head.weight[0, 0] = math.nan
     before = weights(toy)
     with pytest.raises(TrainingError, match=r"step 1 is nan.*t\d+"):
-        toys.loop(toy, toys.store(4), toys.config(tmp_path)).train()
+        toys.loop(toy, toys.store(4), toys.config(tmp_path, max_grad_norm=clipping)).train()
     assert all(torch.equal(one, weights(toy)[name]) for name, one in before.items() if name != "lm_head.weight")
 
 
@@ -193,24 +151,3 @@ def test_a_full_disk_is_said_and_leaves_no_sound_checkpoint(
     found, remarks = checkpoints.find_newest(tmp_path / "checkpoints")
     assert found is None
     assert "not written to its end" in remarks[0]
-
-
-def test_checkpoints_hold_no_pickled_arguments_and_only_safetensors(tmp_path: Path):
-    trained(tmp_path, save_every="epoch")
-    (folder,) = checkpoints.checkpoint_folders(tmp_path / "checkpoints")
-    names = {path.name for path in folder.iterdir()}
-    assert "model.safetensors" in names
-    assert not names & {"training_args.bin", "pytorch_model.bin"}
-    found = checkpoints.read(folder)
-    assert isinstance(found, Checkpoint)
-    assert found.step == 5
-
-
-def test_with_adapters_only_these_move(tmp_path: Path):
-    toy = add_adapters(toys.model(), LoraConfig(rank=4, alpha=8))
-    before = weights(toy)
-    toys.loop(toy, toys.store(8), toys.config(tmp_path)).train()
-    after = weights(toy)
-    moved = {name for name, one in before.items() if not torch.equal(one, after[name])}
-    assert moved
-    assert all("lora_" in name for name in moved)

@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train import Trainer, inputs
-from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.model_writer import convert_dtype, written_dtype
+from refinesynth.train.engine.model_writer import convert_dtype
 
 pytestmark = [
     pytest.mark.train,
@@ -123,16 +122,6 @@ def test_adapters_of_a_folder_tell_no_private_path_and_load_from_the_working_fol
         AutoPeftModelForCausalLM.from_pretrained(folder)
         for path in folder.iterdir():
             assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes()
-
-
-def test_the_bases_type_is_found_in_its_settings(tmp_path: Path):
-    asked = toys.config(tmp_path, model=str(a_base(tmp_path / "base", torch.float16)))
-    assert written_dtype(asked, describe_model(asked)) == torch.float16
-
-
-def test_a_model_from_scratch_is_written_in_fp32(tmp_path: Path):
-    asked = toys.config(tmp_path, model="scratch")
-    assert written_dtype(asked, describe_model(asked, tiny.tokenizer("chatml"))) == torch.float32
 
 
 def test_what_an_architecture_holds_in_fp32_stays_so():

@@ -8,14 +8,12 @@ import engine_toys as toys
 import pytest
 import tiny
 import torch
-from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.data import read_conversations, split
 from refinesynth.train.engine import model_writer
-from refinesynth.train.events import TrainResult
 
 pytestmark = pytest.mark.train
 
@@ -51,18 +49,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save_pretrained(str(folder))
     toys.model(vocab_size=len(tokenizer), tie_word_embeddings=True).save_pretrained(str(folder))
     return folder
-
-
-class Notes(toys.NullEvents):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.plan: Any = None
-
-    def planned(self, plan: Any) -> None:
-        self.plan = plan
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def test_from_records_in_memory_to_a_model_that_loads_and_generates(
@@ -172,7 +158,7 @@ def test_a_mix_is_told_of_source_by_source(model: Path, tmp_path: Path):
     assert f"| `chat.jsonl` | {result.held_out['loss/chat.jsonl']:.4f} |" in card
 
 
-class Ending(Notes):
+class Ending(toys.NullEvents):
     """Ends a training as a crash does, behind its first checkpoint."""
 
     def logged(self, step: int, metrics: Any) -> None:
@@ -207,26 +193,6 @@ def test_a_training_goes_on_with_its_folders_in_other_words_and_a_refused_one_ch
     assert result.resumed_from == 1
 
 
-def test_a_dataset_with_adapters_in_bf16_after_another_training_in_the_same_process(model: Path, tmp_path: Path):
-    rows = Dataset.from_list(records())
-    lora = {"rank": 2, "alpha": 4}
-    result: TrainResult = Trainer(
-        model=model,
-        data=rows,
-        output=tmp_path / "out",
-        precision="bf16",
-        lora=lora,
-        gradient_checkpointing=True,
-        **FIELDS,
-    ).train()
-    assert result.held_out["loss"] > 0
-    base: Any = AutoModelForCausalLM.from_pretrained(model)
-    base.load_adapter(str(tmp_path / "out"))
-    weights = {name: one for name, one in base.named_parameters() if "lora_B" in name}
-    assert weights
-    assert all(one.dtype == torch.float32 and bool((one != 0).any()) for one in weights.values())
-
-
 def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(tmp_path: Path):
     base, output = tmp_path / "base", tmp_path / "out"
     tokenizer: Any = tiny.tokenizer("llama3")
@@ -234,13 +200,7 @@ def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(
     tokenizer.save_pretrained(str(base))
     toys.model(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id).save_pretrained(str(base))
     trainer = Trainer(
-        model=base,
-        data=records(),
-        output=output,
-        recipe="paper-8b",
-        epochs=3,
-        max_length=128,
-        device="cpu",
+        model=base, data=records(), output=output, recipe="paper-8b", epochs=3, max_length=128, device="cpu"
     )
     plan = trainer.plan()
     assert (plan.sizes.counts.records, plan.sizes.held_out, plan.evaluations, plan.checkpoints) == (8, None, 0, 3)
@@ -260,10 +220,3 @@ def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(
     )
     stops = AutoModelForCausalLM.from_pretrained(output).generation_config.eos_token_id
     assert tuned.convert_tokens_to_ids("<|eot_id|>") in stops
-
-
-def test_a_template_by_name_that_is_not_made_for_the_model_is_refused(model: Path, tmp_path: Path):
-    trainer = Trainer(model=model, data=records(), output=tmp_path / "out", recipe="paper-8b", max_length=128)
-    for look in (trainer.plan, trainer.preview):
-        with pytest.raises(InputError, match=r"'llama-3' is not made for this model.*chat_template=null"):
-            look()

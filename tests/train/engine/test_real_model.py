@@ -31,9 +31,7 @@ import gguf
 from gguf_files import gguf_name, unpermuted
 from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig
 
-from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.inspect_models import open_model
-from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = [
     pytest.mark.train,
@@ -134,24 +132,6 @@ def test_twenty_steps_lower_the_loss_and_the_saved_model_answers_as_it_learned(s
     ]
     answer = anyio.run(lambda: tuned.generate(asked, config=GenerateConfig(max_tokens=24)))
     assert answer.completion.strip() == said
-
-
-def test_four_worlds_are_played_from_the_file(smol: Path, run: Path, tmp_path: Path):
-    asked = Evaluation(
-        model=str(smol),
-        tasks=f"worlds:{run}",
-        output=tmp_path / "evals",
-        steps=2,
-        max_tokens=16,
-        settings={"batch_size": 4},
-    )
-    (log,) = evaluate(asked)
-    assert log.status == "success"
-    assert log.eval.model == f"hf/{smol.name}"
-    assert log.results is not None
-    assert log.results.completed_samples == 4
-    (again,) = evaluate(asked)
-    assert again.eval.eval_id == log.eval.eval_id
 
 
 @pytest.mark.parametrize("role", ["script_writer", "dungeon_master", "player"])
